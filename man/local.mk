@@ -1,0 +1,1 @@
+# Manual pages (mdoc). One line per page: dist_man_MANS += man/kvsteerd.8

@@ -1,0 +1,51 @@
+# The router. One line per module: to add src/base/span.c and its header, append
+#   libkvsteer_a_SOURCES += src/base/span.c src/base/span.h
+# below the last line of its layer. tests/lint/check-lists fails for a file that is in no list.
+
+noinst_LIBRARIES += libkvsteer.a
+libkvsteer_a_SOURCES =
+
+# Layer 0, words
+libkvsteer_a_SOURCES += src/base/base.h
+libkvsteer_a_SOURCES += src/base/cleanup.h
+libkvsteer_a_SOURCES += src/base/err.h
+libkvsteer_a_SOURCES += src/base/list.h
+libkvsteer_a_SOURCES += src/base/rng.h
+libkvsteer_a_SOURCES += src/base/span.h
+libkvsteer_a_SOURCES += src/base/mem.h
+libkvsteer_a_SOURCES += src/base/log.h
+libkvsteer_a_SOURCES += src/base/clock.h
+libkvsteer_a_SOURCES += src/base/hash.h
+libkvsteer_a_SOURCES += src/base/conf_lex.h
+libkvsteer_a_SOURCES += src/base/fail.h
+libkvsteer_a_SOURCES += src/base/fail_table.h
+libkvsteer_a_SOURCES += src/base/metric.h
+libkvsteer_a_SOURCES += src/base/metric_table.h
+# Layer 1, one foreign library each
+
+# Layer 2, HTTP/1.1 as bytes
+libkvsteer_a_SOURCES += src/http/llhttp_mode.h
+
+# Layer 3, the model
+libkvsteer_a_SOURCES += src/model/route_key.h
+libkvsteer_a_SOURCES += src/model/prefix_index.h
+libkvsteer_a_SOURCES += src/model/conf.h
+
+# Layer 4, the data path
+
+# Layer 5, control
+
+# What a program or a test links with libkvsteer.a, in this order.
+KVSTEER_LIBS = libkvsteer.a $(LLHTTP_LIB) $(LLHTTP_LIBS) $(EVENT_LIBS) $(OPENSSL_LIBS) \
+	$(JANSSON_LIBS) $(CURL_LIBS) $(XXHASH_LIBS)
+
+# llhttp from the system's C sources, without our warnings. Absolute file names in _SOURCES
+# would put objects beside them, so three files include them.
+EXTRA_DIST += src/http/llhttp_api.c src/http/llhttp_http.c src/http/llhttp_llhttp.c
+if LLHTTP_SOURCES
+LLHTTP_LIB = libllhttp.a
+noinst_LIBRARIES += libllhttp.a
+libllhttp_a_SOURCES = src/http/llhttp_api.c src/http/llhttp_http.c src/http/llhttp_llhttp.c
+libllhttp_a_CPPFLAGS = $(AM_CPPFLAGS) $(LLHTTP_SRC_CPPFLAGS)
+libllhttp_a_CFLAGS = $(BASE_CFLAGS) -w
+endif

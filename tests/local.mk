@@ -1,0 +1,45 @@
+# Tests. To add one, append to the list of its kind, in its own lines:
+#   unit test    tests/unit/check_span.c (Check; its main returns the failures):
+#	check_PROGRAMS += tests/unit/check_span
+#   unit test of the engine, which links more:
+#	check_PROGRAMS += tests/unit/check_token
+#	tests_unit_check_token_LDADD = $(ENGINE_TEST_LIBS)
+#   fuzz target  tests/fuzz/fuzz_conf.c (LLVMFuzzerTestOneInput), with its seeds in
+#   tests/fuzz/corpus/conf/ and crashes once found in tests/fuzz/regression/conf/:
+#	check_PROGRAMS += tests/fuzz/fuzz_conf
+#	tests_fuzz_fuzz_conf_LDADD = $(FUZZ_LIBS)
+#	tests_fuzz_fuzz_conf_LDFLAGS = $(FUZZ_LINK)
+# Sources need no line. tests/lint/check-lists fails for a test that is in no list.
+
+LDADD = $(KVSTEER_LIBS) $(CHECK_LIBS)
+ENGINE_TEST_LIBS = $(ENGINE_LIBS) $(CHECK_LIBS)
+
+# A fuzz target brings its own main only with libFuzzer; otherwise replay.c's.
+check_LIBRARIES += tests/fuzz/libreplay.a
+tests_fuzz_libreplay_a_SOURCES = tests/fuzz/replay.c
+if FUZZER
+FUZZ_LINK = $(AM_LDFLAGS) -fsanitize=fuzzer
+FUZZ_LIBS = $(KVSTEER_LIBS)
+else
+FUZZ_LINK = $(AM_LDFLAGS)
+FUZZ_LIBS = tests/fuzz/libreplay.a $(KVSTEER_LIBS)
+endif
+
+# Unit tests
+
+# Unit tests of the engine
+
+# Fuzz targets
+
+# Lint
+LINT = tests/lint/check-includes tests/lint/check-lists tests/lint/check-man \
+	tests/lint/check-scripts tests/lint/check-units
+
+dist_check_SCRIPTS += tests/run $(LINT)
+EXTRA_DIST += tests/lint/layers
+TESTS += $(check_PROGRAMS) $(LINT)
+LOG_COMPILER = $(SHELL) $(srcdir)/tests/run
+AM_TESTS_ENVIRONMENT = \
+	srcdir='$(abs_top_srcdir)'; export srcdir; \
+	KVSTEER_BUILDDIR='$(abs_top_builddir)'; export KVSTEER_BUILDDIR; \
+	KVSTEER_SHARED="$${KVSTEER_SHARED-$(abs_top_srcdir)/../shared}"; export KVSTEER_SHARED;
