@@ -8,18 +8,18 @@ libkvsteer_a_SOURCES =
 # Layer 0, words
 libkvsteer_a_SOURCES += src/base/base.h
 libkvsteer_a_SOURCES += src/base/cleanup.h
-libkvsteer_a_SOURCES += src/base/err.h
+libkvsteer_a_SOURCES += src/base/err.c src/base/err.h
 libkvsteer_a_SOURCES += src/base/list.h
-libkvsteer_a_SOURCES += src/base/rng.h
-libkvsteer_a_SOURCES += src/base/span.h
-libkvsteer_a_SOURCES += src/base/mem.h
-libkvsteer_a_SOURCES += src/base/log.h
-libkvsteer_a_SOURCES += src/base/clock.h
-libkvsteer_a_SOURCES += src/base/hash.h
-libkvsteer_a_SOURCES += src/base/conf_lex.h
-libkvsteer_a_SOURCES += src/base/fail.h
+libkvsteer_a_SOURCES += src/base/rng.c src/base/rng.h
+libkvsteer_a_SOURCES += src/base/span.c src/base/span.h
+libkvsteer_a_SOURCES += src/base/mem.c src/base/mem.h
+libkvsteer_a_SOURCES += src/base/log.c src/base/log.h
+libkvsteer_a_SOURCES += src/base/clock.c src/base/clock.h
+libkvsteer_a_SOURCES += src/base/hash.c src/base/hash.h
+libkvsteer_a_SOURCES += src/base/conf_lex.c src/base/conf_lex.h
+libkvsteer_a_SOURCES += src/base/fail.c src/base/fail.h
 libkvsteer_a_SOURCES += src/base/fail_table.h
-libkvsteer_a_SOURCES += src/base/metric.h
+libkvsteer_a_SOURCES += src/base/metric.c src/base/metric.h
 libkvsteer_a_SOURCES += src/base/metric_table.h
 # Layer 1, one foreign library each
 

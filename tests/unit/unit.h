@@ -27,7 +27,7 @@ static inline bool unit_can_fork(void)
  */
 static inline bool unit_shared(const char *file, char *out, size_t n)
 {
-	const char *folder = getenv("KVSTEER_SHARED"), *source = getenv("top_srcdir");
+	const char *folder = getenv("KVSTEER_SHARED"), *source = getenv("srcdir");
 	int len;
 
 	if (folder != NULL)
