@@ -21,7 +21,17 @@ libkvsteer_a_SOURCES += src/base/fail.c src/base/fail.h
 libkvsteer_a_SOURCES += src/base/fail_table.h
 libkvsteer_a_SOURCES += src/base/metric.c src/base/metric.h
 libkvsteer_a_SOURCES += src/base/metric_table.h
+
 # Layer 1, one foreign library each
+libkvsteer_a_SOURCES += src/io/fetch.h
+libkvsteer_a_SOURCES += src/io/js.h
+libkvsteer_a_SOURCES += src/io/loop.h
+libkvsteer_a_SOURCES += src/io/mailbox.h
+libkvsteer_a_SOURCES += src/io/notify.h
+libkvsteer_a_SOURCES += src/io/resolve.h
+libkvsteer_a_SOURCES += src/io/sock.h
+libkvsteer_a_SOURCES += src/io/stream.h
+libkvsteer_a_SOURCES += src/io/wheel.h
 
 # Layer 2, HTTP/1.1 as bytes
 libkvsteer_a_SOURCES += src/http/llhttp_mode.h

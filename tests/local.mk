@@ -25,7 +25,8 @@ FUZZ_LINK = $(AM_LDFLAGS)
 FUZZ_LIBS = tests/fuzz/libreplay.a $(KVSTEER_LIBS)
 endif
 
-# Unit tests
+# Unit tests, and what they share
+noinst_HEADERS += tests/unit/unit.h
 
 # Unit tests of the engine
 
@@ -35,11 +36,14 @@ endif
 LINT = tests/lint/check-includes tests/lint/check-lists tests/lint/check-man \
 	tests/lint/check-scripts tests/lint/check-units
 
-dist_check_SCRIPTS += tests/run $(LINT)
-EXTRA_DIST += tests/lint/layers
+dist_check_SCRIPTS += tests/run tests/build-deps $(LINT)
+EXTRA_DIST += tests/lint/layers tests/lint/includes.awk
 TESTS += $(check_PROGRAMS) $(LINT)
 LOG_COMPILER = $(SHELL) $(srcdir)/tests/run
+# Check runs each test in a process of its own, with time for the sanitizers.
 AM_TESTS_ENVIRONMENT = \
+	CK_FORK="$${CK_FORK-yes}"; export CK_FORK; \
+	CK_DEFAULT_TIMEOUT="$${CK_DEFAULT_TIMEOUT-60}"; export CK_DEFAULT_TIMEOUT; \
 	srcdir='$(abs_top_srcdir)'; export srcdir; \
 	KVSTEER_BUILDDIR='$(abs_top_builddir)'; export KVSTEER_BUILDDIR; \
 	KVSTEER_SHARED="$${KVSTEER_SHARED-$(abs_top_srcdir)/../shared}"; export KVSTEER_SHARED;
