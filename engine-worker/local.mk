@@ -4,3 +4,11 @@
 
 # ENGINE_LIBS is what its program and its tests link.
 ENGINE_LIBS = libengine.a $(KVSTEER_LIBS) -lm
+
+# The library and the program wait for their first files: whoever adds engine-worker/main.c
+# takes the "# " away.
+# noinst_LIBRARIES += libengine.a
+# libengine_a_SOURCES =
+# sbin_PROGRAMS += kvsteer-engine
+# kvsteer_engine_SOURCES = engine-worker/main.c
+# kvsteer_engine_LDADD = $(ENGINE_LIBS)

@@ -1,1 +1,2 @@
-# Manual pages (mdoc). One line per page: dist_man_MANS += man/kvsteerd.8
+# Manual pages (mdoc). One line per page:
+#   dist_man_MANS += man/kvsteerd.8

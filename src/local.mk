@@ -35,11 +35,19 @@ libkvsteer_a_SOURCES += src/io/wheel.h
 
 # Layer 2, HTTP/1.1 as bytes
 libkvsteer_a_SOURCES += src/http/llhttp_mode.h
+libkvsteer_a_SOURCES += src/http/http_chunk.h
+libkvsteer_a_SOURCES += src/http/http_head.h
+libkvsteer_a_SOURCES += src/http/http_parse.h
+libkvsteer_a_SOURCES += src/http/http_scan.h
+libkvsteer_a_SOURCES += src/http/http_server.h
+libkvsteer_a_SOURCES += src/http/http_write.h
 
 # Layer 3, the model
 libkvsteer_a_SOURCES += src/model/route_key.h
 libkvsteer_a_SOURCES += src/model/prefix_index.h
 libkvsteer_a_SOURCES += src/model/conf.h
+libkvsteer_a_SOURCES += src/model/conf_keys.h
+libkvsteer_a_SOURCES += src/model/conf_table.h
 
 # Layer 4, the data path
 
@@ -59,3 +67,12 @@ libllhttp_a_SOURCES = src/http/llhttp_api.c src/http/llhttp_http.c src/http/llht
 libllhttp_a_CPPFLAGS = $(AM_CPPFLAGS) $(LLHTTP_SRC_CPPFLAGS)
 libllhttp_a_CFLAGS = $(BASE_CFLAGS) -w
 endif
+
+# Programs. Their mains are in no library. The lines wait for their files: whoever adds
+# src/kvsteerd.c or src/kvsteerctl.c takes the first "# " away.
+# sbin_PROGRAMS += kvsteerd
+# kvsteerd_SOURCES = src/kvsteerd.c
+# kvsteerd_LDADD = $(KVSTEER_LIBS)
+# bin_PROGRAMS += kvsteerctl
+# kvsteerctl_SOURCES = src/kvsteerctl.c
+# kvsteerctl_LDADD = $(KVSTEER_LIBS)
