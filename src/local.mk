@@ -25,13 +25,13 @@ libkvsteer_a_SOURCES += src/base/metric_table.h
 # Layer 1, one foreign library each
 libkvsteer_a_SOURCES += src/io/fetch.h
 libkvsteer_a_SOURCES += src/io/js.h
-libkvsteer_a_SOURCES += src/io/loop.h
-libkvsteer_a_SOURCES += src/io/mailbox.h
+libkvsteer_a_SOURCES += src/io/loop.c src/io/loop.h
+libkvsteer_a_SOURCES += src/io/mailbox.c src/io/mailbox.h
 libkvsteer_a_SOURCES += src/io/notify.h
 libkvsteer_a_SOURCES += src/io/resolve.h
-libkvsteer_a_SOURCES += src/io/sock.h
-libkvsteer_a_SOURCES += src/io/stream.h
-libkvsteer_a_SOURCES += src/io/wheel.h
+libkvsteer_a_SOURCES += src/io/sock.c src/io/sock.h
+libkvsteer_a_SOURCES += src/io/stream.c src/io/stream.h
+libkvsteer_a_SOURCES += src/io/wheel.c src/io/wheel.h
 
 # Layer 2, HTTP/1.1 as bytes
 libkvsteer_a_SOURCES += src/http/llhttp_mode.h
@@ -39,7 +39,8 @@ libkvsteer_a_SOURCES += src/http/http_chunk.h
 libkvsteer_a_SOURCES += src/http/http_head.h
 libkvsteer_a_SOURCES += src/http/http_parse.h
 libkvsteer_a_SOURCES += src/http/http_scan.h
-libkvsteer_a_SOURCES += src/http/http_server.h
+libkvsteer_a_SOURCES += src/http/http_server.c src/http/http_server.h
+libkvsteer_a_SOURCES += src/http/http_call.c src/http/http_conn.h
 libkvsteer_a_SOURCES += src/http/http_write.h
 
 # Layer 3, the model
@@ -47,7 +48,20 @@ libkvsteer_a_SOURCES += src/model/route_key.h
 libkvsteer_a_SOURCES += src/model/prefix_index.h
 libkvsteer_a_SOURCES += src/model/conf.h
 libkvsteer_a_SOURCES += src/model/conf_keys.h
-libkvsteer_a_SOURCES += src/model/conf_table.h
+libkvsteer_a_SOURCES += src/model/conf_table.c src/model/conf_table.h
+libkvsteer_a_SOURCES += src/model/conf_type.c
+libkvsteer_a_SOURCES += src/model/conf_url.c
+libkvsteer_a_SOURCES += src/model/guard.c src/model/guard.h
+libkvsteer_a_SOURCES += src/model/json_scan.c src/model/json_scan.h
+libkvsteer_a_SOURCES += src/model/json_walk.c src/model/json_walk.h
+libkvsteer_a_SOURCES += src/model/policy.c src/model/policy.h
+libkvsteer_a_SOURCES += src/model/policy_cache_aware.c
+libkvsteer_a_SOURCES += src/model/policy_least_load.c
+libkvsteer_a_SOURCES += src/model/policy_random.c
+libkvsteer_a_SOURCES += src/model/policy_round_robin.c
+libkvsteer_a_SOURCES += src/model/pool.h
+libkvsteer_a_SOURCES += src/model/registry.c src/model/registry.h
+libkvsteer_a_SOURCES += src/model/worker.c src/model/worker.h
 
 # Layer 4, the data path
 

@@ -1,0 +1,362 @@
+/*
+ * Socket addresses, options and descriptors, straight over the system calls.
+ * Every descriptor made here is non-blocking and close-on-exec; where a call fails, none stays open and errno is the kernel's.
+ * Used by listener, upstream, stream, admin and resolve.
+ */
+#include "io/sock.h"
+#include "base/err.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define LISTEN_BACKLOG 4096
+#define KEEPALIVE_IDLE_S 30
+#define KEEPALIVE_INTERVAL_S 10
+#define KEEPALIVE_PROBES 3
+#define USER_TIMEOUT_MS 60000
+
+static const struct sockaddr_un *unix_part(const union sock_addr *a)
+{
+	return (const struct sockaddr_un *)(const void *)&a->storage;
+}
+
+socklen_t sock_addr_len(const union sock_addr *a)
+{
+	switch (a->sa.sa_family) {
+	case AF_INET:
+		return sizeof(a->in);
+	case AF_INET6:
+		return sizeof(a->in6);
+	case AF_UNIX:
+		return (socklen_t)(offsetof(struct sockaddr_un, sun_path) +
+				strnlen(unix_part(a)->sun_path,
+					sizeof(unix_part(a)->sun_path) - 1) +
+				1);
+	default:
+		return sizeof(a->storage);
+	}
+}
+
+/* What snprintf() returned, as the length that really is in out. */
+static size_t text_len(int len, size_t n)
+{
+	if (len < 0 || n == 0)
+		return 0;
+	return (size_t)len < n ? (size_t)len : n - 1;
+}
+
+size_t sock_addr_text(const union sock_addr *a, bool with_port, char *out, size_t n)
+{
+	char bare[INET6_ADDRSTRLEN];
+
+	if (a->sa.sa_family == AF_INET) {
+		inet_ntop(AF_INET, &a->in.sin_addr, bare, sizeof(bare));
+		if (with_port)
+			return text_len(
+				snprintf(out, n, "%s:%u", bare, ntohs(a->in.sin_port)), n);
+	} else if (a->sa.sa_family == AF_INET6) {
+		inet_ntop(AF_INET6, &a->in6.sin6_addr, bare, sizeof(bare));
+		if (with_port)
+			return text_len(snprintf(out, n, "[%s]:%u", bare,
+						ntohs(a->in6.sin6_port)),
+				n);
+	} else {
+		return text_len(
+			snprintf(out, n, "%s", a->sa.sa_family == AF_UNIX ? "unix" : "?"),
+			n);
+	}
+	return text_len(snprintf(out, n, "%s", bare), n);
+}
+
+int sock_addr_parse(const char *host, uint16_t port, union sock_addr *out)
+{
+	union sock_addr a;
+
+	memset(&a, 0, sizeof(a));
+	if (inet_pton(AF_INET, host, &a.in.sin_addr) == 1) {
+		a.in.sin_family = AF_INET;
+		a.in.sin_port = htons(port);
+	} else if (inet_pton(AF_INET6, host, &a.in6.sin6_addr) == 1) {
+		a.in6.sin6_family = AF_INET6;
+		a.in6.sin6_port = htons(port);
+	} else {
+		return ERR_PARSE;
+	}
+	*out = a;
+	return 0;
+}
+
+static void close_keep_errno(int fd)
+{
+	int saved = errno;
+
+	close(fd);
+	errno = saved;
+}
+
+static bool is_shortage(int error)
+{
+	return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+static bool set_int(int fd, int level, int option, int value)
+{
+	return setsockopt(fd, level, option, &value, sizeof(value)) == 0;
+}
+
+static bool set_tcp_options(int fd)
+{
+	return set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1) &&
+	       set_int(fd, SOL_SOCKET, SO_KEEPALIVE, 1) &&
+	       set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S) &&
+	       set_int(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S) &&
+	       set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES) &&
+	       set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, USER_TIMEOUT_MS);
+}
+
+static bool is_tcp(const union sock_addr *a)
+{
+	return a->sa.sa_family == AF_INET || a->sa.sa_family == AF_INET6;
+}
+
+int sock_listen(const union sock_addr *a, int *fd)
+{
+	int s = socket(a->sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (s < 0)
+		return ERR_IO;
+	if (!set_int(s, SOL_SOCKET, SO_REUSEADDR, 1) ||
+		!set_int(s, SOL_SOCKET, SO_REUSEPORT, 1) ||
+		(a->sa.sa_family == AF_INET6 &&
+			!set_int(s, IPPROTO_IPV6, IPV6_V6ONLY, 1)) ||
+		!set_tcp_options(s) || bind(s, &a->sa, sock_addr_len(a)) != 0 ||
+		listen(s, LISTEN_BACKLOG) != 0) {
+		close_keep_errno(s);
+		return ERR_IO;
+	}
+	*fd = s;
+	return 0;
+}
+
+/* 0: path is a socket that nobody listens on. ERR_EXISTS: it is in use, or no socket. */
+static int check_dead_socket(const struct sockaddr_un *un)
+{
+	struct stat st;
+	int s, rc, error;
+
+	if (lstat(un->sun_path, &st) != 0)
+		return errno == ENOENT ? 0 : ERR_IO;
+	if (!S_ISSOCK(st.st_mode))
+		return ERR_EXISTS;
+	s = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (s < 0)
+		return ERR_IO;
+	rc = connect(s, (const struct sockaddr *)un, sizeof(*un));
+	error = errno;
+	close(s);
+	errno = error;
+	return rc != 0 && error == ECONNREFUSED ? 0 : ERR_EXISTS;
+}
+
+static int bind_unix(int s, const struct sockaddr_un *un)
+{
+	int err;
+
+	if (bind(s, (const struct sockaddr *)un, sizeof(*un)) == 0)
+		return 0;
+	if (errno != EADDRINUSE)
+		return ERR_IO;
+	err = check_dead_socket(un);
+	if (err != 0)
+		return err;
+	if (unlink(un->sun_path) != 0 && errno != ENOENT)
+		return ERR_IO;
+	if (bind(s, (const struct sockaddr *)un, sizeof(*un)) == 0)
+		return 0;
+	return errno == EADDRINUSE ? ERR_EXISTS : ERR_IO;
+}
+
+int sock_listen_unix(const char *path, mode_t mode, int *fd)
+{
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	int s, err;
+
+	if (path[0] == '\0' || strlen(path) >= sizeof(un.sun_path)) {
+		errno = ENAMETOOLONG;
+		return ERR_IO;
+	}
+	memcpy(un.sun_path, path, strlen(path) + 1);
+	s = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (s < 0)
+		return ERR_IO;
+	/* The file is born with the mode of the socket less the umask, so it is never too open. */
+	err = fchmod(s, mode) == 0 ? bind_unix(s, &un) : ERR_IO;
+	if (err == 0 && (chmod(path, mode) != 0 || listen(s, LISTEN_BACKLOG) != 0))
+		err = ERR_IO;
+	if (err != 0) {
+		close_keep_errno(s);
+		return err;
+	}
+	*fd = s;
+	return 0;
+}
+
+static int connect_error(int error)
+{
+	switch (error) {
+	case ECONNREFUSED:
+		return ERR_REFUSED;
+	case ETIMEDOUT:
+		return ERR_TIMEOUT;
+	default:
+		return is_shortage(error) || error == EADDRNOTAVAIL ? ERR_LIMIT : ERR_IO;
+	}
+}
+
+int sock_connect(const union sock_addr *a, int *fd)
+{
+	int s = socket(a->sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int err;
+
+	if (s < 0)
+		return is_shortage(errno) ? ERR_LIMIT : ERR_IO;
+	if (is_tcp(a) && !set_tcp_options(s)) {
+		close_keep_errno(s);
+		return ERR_IO;
+	}
+	/* Interrupted, a connect goes on by itself. */
+	if (connect(s, &a->sa, sock_addr_len(a)) != 0 && errno != EINPROGRESS &&
+		errno != EINTR) {
+		err = connect_error(errno);
+		close_keep_errno(s);
+		return err;
+	}
+	*fd = s;
+	return 0;
+}
+
+int sock_connect_result(int fd)
+{
+	int error = 0;
+	socklen_t n = sizeof(error);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) != 0)
+		error = errno;
+	errno = error;
+	return error == 0 ? 0 : connect_error(error);
+}
+
+void sock_abort_on_close(int fd)
+{
+	struct linger at_once = { .l_onoff = 1, .l_linger = 0 };
+
+	(void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+}
+
+int sock_accept(int listen_fd, int *fd, union sock_addr *peer)
+{
+	union sock_addr a;
+	socklen_t n = sizeof(a);
+	int s;
+
+	memset(&a, 0, sizeof(a));
+	do
+		s = accept4(listen_fd, &a.sa, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	while (s < 0 && errno == EINTR);
+	if (s < 0) {
+		if (errno == EAGAIN || errno == EWOULDBLOCK)
+			return ERR_AGAIN;
+		return is_shortage(errno) ? ERR_LIMIT : ERR_IO;
+	}
+	*fd = s;
+	*peer = a;
+	return 0;
+}
+
+unsigned long sock_raise_fd_limit(void)
+{
+	struct rlimit limit, raised;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+		return 0;
+	raised = limit;
+	raised.rlim_cur = limit.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &raised) == 0)
+		return (unsigned long)raised.rlim_cur;
+	return (unsigned long)limit.rlim_cur;
+}
+
+/* A v4-mapped v6 address becomes the v4 address that it is. */
+static void unmap(union sock_addr *a)
+{
+	struct in_addr v4;
+	uint16_t port;
+
+	if (a->sa.sa_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&a->in6.sin6_addr))
+		return;
+	memcpy(&v4, &a->in6.sin6_addr.s6_addr[12], sizeof(v4));
+	port = a->in6.sin6_port;
+	memset(a, 0, sizeof(*a));
+	a->in.sin_family = AF_INET;
+	a->in.sin_port = port;
+	a->in.sin_addr = v4;
+}
+
+static const unsigned char *addr_bytes(const union sock_addr *a)
+{
+	return a->sa.sa_family == AF_INET ? (const unsigned char *)&a->in.sin_addr
+					  : a->in6.sin6_addr.s6_addr;
+}
+
+int sock_cidr_parse(struct span text, struct sock_cidr *out)
+{
+	struct span host;
+	char host_text[INET6_ADDRSTRLEN];
+	struct sock_cidr c;
+	uint64_t bits;
+	unsigned width;
+
+	text = span_trim(text);
+	if (!span_next(&text, '/', &host) || host.n == 0 || host.n >= sizeof(host_text) ||
+		memchr(host.p, '\0', host.n) != NULL)
+		return ERR_PARSE;
+	memcpy(host_text, host.p, host.n);
+	host_text[host.n] = '\0';
+	if (sock_addr_parse(host_text, 0, &c.net) != 0)
+		return ERR_PARSE;
+	width = c.net.sa.sa_family == AF_INET ? 32 : 128;
+	if (text.p == host.p + host.n)
+		bits = width; /* no slash at all: one address */
+	else if (span_to_u64(text, &bits) != 0 || bits > width)
+		return ERR_PARSE;
+	if (width == 128 && bits >= 96 && IN6_IS_ADDR_V4MAPPED(&c.net.in6.sin6_addr)) {
+		unmap(&c.net);
+		bits -= 96;
+	}
+	c.bits = (unsigned)bits;
+	*out = c;
+	return 0;
+}
+
+bool sock_cidr_has(const struct sock_cidr *c, const union sock_addr *a)
+{
+	union sock_addr plain = *a;
+	const unsigned char *net, *host;
+	unsigned whole = c->bits / 8, rest = c->bits % 8;
+
+	unmap(&plain);
+	if (plain.sa.sa_family != c->net.sa.sa_family || !is_tcp(&plain))
+		return false;
+	net = addr_bytes(&c->net);
+	host = addr_bytes(&plain);
+	if (memcmp(net, host, whole) != 0)
+		return false;
+	return rest == 0 || ((net[whole] ^ host[whole]) >> (8 - rest)) == 0;
+}
