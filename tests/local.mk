@@ -27,10 +27,22 @@ endif
 
 # Unit tests, and what they share
 noinst_HEADERS += tests/unit/unit.h
+check_PROGRAMS += tests/unit/check_clock
+check_PROGRAMS += tests/unit/check_conf_lex
+check_PROGRAMS += tests/unit/check_fail
+check_PROGRAMS += tests/unit/check_hash
+check_PROGRAMS += tests/unit/check_log
+check_PROGRAMS += tests/unit/check_mem
+check_PROGRAMS += tests/unit/check_metric
+check_PROGRAMS += tests/unit/check_rng
+check_PROGRAMS += tests/unit/check_span
 
 # Unit tests of the engine
 
 # Fuzz targets
+check_PROGRAMS += tests/fuzz/fuzz_conf
+tests_fuzz_fuzz_conf_LDADD = $(FUZZ_LIBS)
+tests_fuzz_fuzz_conf_LDFLAGS = $(FUZZ_LINK)
 
 # Lint
 LINT = tests/lint/check-includes tests/lint/check-lists tests/lint/check-man \
