@@ -1,5 +1,6 @@
 /*
- * Scoped release for lifetimes that end when the function returns, and take_ptr() to hand one out.
+ * Scoped release for lifetimes that end when the function returns, and take_ptr() to hand
+ * one out.
  * Never for anything that an event will touch later (STYLE: explicit destructor there).
  */
 #ifndef BASE_CLEANUP_H

@@ -12,7 +12,7 @@ static _Thread_local bool is_frozen;
 
 static uint64_t read_us(clockid_t id)
 {
-	struct timespec ts = { 0 };
+	struct timespec ts = {0};
 	int rc = clock_gettime(id, &ts);
 
 	assert(rc == 0);

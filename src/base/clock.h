@@ -1,6 +1,8 @@
 /*
- * Monotonic milliseconds, cached per thread so that one turn of a loop reads the kernel's clock once.
- * Tests freeze it with clock_set(). Pure code (model/) never calls this: it takes now_ms as an argument.
+ * Monotonic milliseconds, cached per thread so that one turn of a loop reads the kernel's
+ * clock once.
+ * Tests freeze it with clock_set(). Pure code (model/) never calls this: it takes now_ms
+ * as an argument.
  */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
@@ -15,7 +17,10 @@ uint64_t clock_update(void);
 uint64_t clock_us(void);
 /* Wall clock, milliseconds since the epoch, for logs. */
 uint64_t clock_wall_ms(void);
-/* Freezes this thread's clock at now_ms (tests); clock_set(0) thaws it and updates the cache. */
+/*
+ * Freezes this thread's clock at now_ms (tests); clock_set(0) thaws it and updates the
+ * cache.
+ */
 void clock_set(uint64_t now_ms);
 
 #endif

@@ -1,7 +1,10 @@
 /*
- * INI text to items with exact line numbers, and the words that values are made of: durations, sizes, on/off.
- * Each line gives at most one item; a faulty line gives one ERROR item and the next line is read as if nothing had been.
- * Below a faulty section line keys are checked but not handed on, since nobody knows whose they are.
+ * INI text to items with exact line numbers, and the words that values are made of:
+ * durations, sizes, on/off.
+ * Each line gives at most one item; a faulty line gives one ERROR item and the next line
+ * is read as if nothing had been.
+ * Below a faulty section line keys are checked but not handed on, since nobody knows
+ * whose they are.
  * Pure: nothing is kept between calls. Called by conf.c and the engine's configuration.
  */
 #include "base/conf_lex.h"
@@ -17,7 +20,10 @@ struct lexer {
 	struct span rest;
 	unsigned line;
 	enum section_seen seen;
-	/* Unquoted values that differ from the text. All of them together are shorter than it. */
+	/*
+	 * Unquoted values that differ from the text. All of them together are shorter
+	 * than it.
+	 */
 	char *unquoted;
 	size_t unquoted_used, unquoted_room;
 	struct conf_item item;
@@ -31,7 +37,10 @@ static int report(struct lexer *lex, const char *message, const char *hint)
 	return ERR_PARSE;
 }
 
-/* Bytes of the well-formed UTF-8 sequence at p (RFC 3629: no overlong forms, no surrogates), 0 if there is none. */
+/*
+ * Bytes of the well-formed UTF-8 sequence at p (RFC 3629: no overlong forms, no
+ * surrogates), 0 if there is none.
+ */
 static size_t utf8_length(const unsigned char *p, size_t n)
 {
 	unsigned char low = 0x80, high = 0xbf;
@@ -93,15 +102,16 @@ static bool has_byte(struct span text, char c)
 static int check_bytes(struct lexer *lex, struct span line)
 {
 	if (line.n > LINE_MAX_BYTES)
-		return report(lex, "line longer than 1 MiB", "spread lists over several lines");
+		return report(
+			lex, "line longer than 1 MiB", "spread lists over several lines");
 	if (has_byte(line, '\0'))
 		return report(lex, "NUL byte in the line", "save the file as UTF-8 text");
 	if (has_byte(line, '\r'))
 		return report(lex, "carriage return inside the line",
-			      "end lines with LF or CR LF");
+			"end lines with LF or CR LF");
 	if (has_control(line))
 		return report(lex, "control character in the line",
-			      "remove it; only tabs and printable text are read");
+			"remove it; only tabs and printable text are read");
 	if (!is_utf8(line))
 		return report(lex, "invalid UTF-8", "save the file as UTF-8");
 	return 0;
@@ -117,15 +127,15 @@ static int lex_section(struct lexer *lex, struct span line)
 	lex->seen = SECTION_FAULTY;
 	if (close == NULL)
 		return report(lex, "section without its closing bracket",
-			      "write [router], [pool NAME] or [worker NAME]");
+			"write [router], [pool NAME] or [worker NAME]");
 	used = (size_t)(close + 1 - line.p);
 	if (span_trim(span_make(close + 1, line.n - used)).n > 0)
 		return report(lex, "text after the section's closing bracket",
-			      "comments stand on lines of their own");
+			"comments stand on lines of their own");
 	name = span_trim(span_make(line.p + 1, used - 2));
 	if (name.n == 0)
 		return report(lex, "section without a name",
-			      "write [router], [pool NAME] or [worker NAME]");
+			"write [router], [pool NAME] or [worker NAME]");
 	lex->seen = SECTION_GOOD;
 	lex->item.token = CONF_TOKEN_SECTION;
 	lex->item.section = name;
@@ -175,17 +185,17 @@ static int unquote(struct lexer *lex, struct span text, struct span *value)
 			at++;
 			if (at < text.n && text.p[at] != '"' && text.p[at] != '\\')
 				return report(lex, "unknown escape in the quoted value",
-					      "only \\\" and \\\\ are escapes");
+					"only \\\" and \\\\ are escapes");
 		}
 		at++;
 	}
 	if (at >= text.n)
 		return report(lex, "quoted value without its closing quote",
-			      "end the value with \" on the same line");
+			"end the value with \" on the same line");
 	if (at + 1 < text.n)
 		return report(lex, "text after the closing quote",
-			      "write \\\" for a quote inside; "
-			      "comments stand on lines of their own");
+			"write \\\" for a quote inside; "
+			"comments stand on lines of their own");
 	inside = span_make(text.p + 1, at - 1);
 	if (has_escape)
 		return unescape(lex, inside, value);
@@ -212,16 +222,17 @@ static int lex_key(struct lexer *lex, struct span line)
 
 	if (equals == NULL)
 		return report(lex, "neither a section nor key = value",
-			      "write key = value; comments begin with # or ;");
+			"write key = value; comments begin with # or ;");
 	key = span_trim(span_make(line.p, (size_t)(equals - line.p)));
 	value = span_trim(span_make(equals + 1, line.n - (size_t)(equals + 1 - line.p)));
 	if (key.n == 0)
 		return report(lex, "no key before the =", "write key = value");
 	if (!is_key_name(key))
 		return report(lex, "bad character in the key",
-			      "keys are made of a-z, 0-9 and _");
+			"keys are made of a-z, 0-9 and _");
 	if (lex->seen == SECTION_NONE)
-		return report(lex, "key before any section", "begin with a section: [router]");
+		return report(
+			lex, "key before any section", "begin with a section: [router]");
 	if (value.n > 0 && value.p[0] == '"') {
 		rc = unquote(lex, value, &value);
 		if (rc != 0)
@@ -275,7 +286,7 @@ static int lex_all(struct lexer *lex, conf_item_fn *on_item, void *arg)
 		bool has_item;
 		int rc;
 
-		lex->item = (struct conf_item){ .line = lex->line };
+		lex->item = (struct conf_item){.line = lex->line};
 		rc = lex_line(lex, line, &has_item);
 		if (rc == 0 && has_item)
 			rc = on_item(arg, &lex->item);
@@ -287,8 +298,8 @@ static int lex_all(struct lexer *lex, conf_item_fn *on_item, void *arg)
 
 int conf_lex(struct span text, conf_item_fn *on_item, void *arg)
 {
-	static const struct span bom = { "\xef\xbb\xbf", 3 };
-	struct lexer lex = { .rest = text, .unquoted_room = text.n };
+	static const struct span bom = {"\xef\xbb\xbf", 3};
+	struct lexer lex = {.rest = text, .unquoted_room = text.n};
 	int rc;
 
 	if (span_starts(text, bom))
@@ -312,7 +323,7 @@ static int give_hint(int err, const char *text, const char **hint)
 
 /* Splits "16m" into digits and unit; *factor stays 0 where the unit is unknown. */
 static int parse_with_unit(struct span value, const struct unit *units, size_t n_units,
-			   uint64_t *number, uint64_t *factor)
+	uint64_t *number, uint64_t *factor)
 {
 	struct span digits = value, word;
 
@@ -332,9 +343,9 @@ static int parse_with_unit(struct span value, const struct unit *units, size_t n
 int conf_duration_ms(struct span value, uint64_t *ms, const char **hint)
 {
 	static const struct unit units[] = {
-		{ "ms", 1 }, { "s", 1000 }, { "m", 60000 }, { "h", 3600000 }
-	};
-	static const char wanted[] = "a whole number with a unit: 250ms, 5s, 2m, 1h; or 0";
+		{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}};
+	static const char wanted[] =
+		"a whole number with a unit: 250ms, 5s, 2m, 1h; or 0";
 	uint64_t number, factor, product;
 	int rc = parse_with_unit(value, units, ARRAY_LEN(units), &number, &factor);
 
@@ -353,9 +364,9 @@ int conf_duration_ms(struct span value, uint64_t *ms, const char **hint)
 int conf_size(struct span value, uint64_t *bytes, const char **hint)
 {
 	static const struct unit units[] = {
-		{ "", 1 }, { "k", 1 << 10 }, { "m", 1 << 20 }, { "g", 1 << 30 }
-	};
-	static const char wanted[] = "a whole number of bytes, or with k, m or g: 65536, 64k, 16m, 1g";
+		{"", 1}, {"k", 1 << 10}, {"m", 1 << 20}, {"g", 1 << 30}};
+	static const char wanted[] =
+		"a whole number of bytes, or with k, m or g: 65536, 64k, 16m, 1g";
 	uint64_t number, factor, product;
 	int rc = parse_with_unit(value, units, ARRAY_LEN(units), &number, &factor);
 
@@ -370,8 +381,7 @@ int conf_size(struct span value, uint64_t *bytes, const char **hint)
 int conf_bool(struct span value, bool *out)
 {
 	static const char *const words[][2] = {
-		{ "off", "on" }, { "no", "yes" }, { "false", "true" }, { "0", "1" }
-	};
+		{"off", "on"}, {"no", "yes"}, {"false", "true"}, {"0", "1"}};
 
 	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
 		for (int is_on = 0; is_on < 2; is_on++) {

@@ -1,7 +1,10 @@
 /*
- * INI text to (section, key, value, line). Ours because no packaged lexer reports exact lines (see ARCHITECTURE.md).
- * Lexis: "[kind name part]" sections; "key = value"; '#' or ';' at a line's start is a comment; values run to the end of the line, trimmed, with
- * optional double quotes (\" and \\ inside); UTF-8 (a BOM at the start is skipped), LF or CRLF; no line limit below 64 KiB (we take 1 MiB).
+ * INI text to (section, key, value, line). Ours because no packaged lexer reports exact
+ * lines (see ARCHITECTURE.md).
+ * Lexis: "[kind name part]" sections; "key = value"; '#' or ';' at a line's start is a
+ * comment; values run to the end of the line, trimmed, with optional double quotes (\"
+ * and \\ inside); UTF-8 (a BOM at the start is skipped), LF or CRLF; no line limit below
+ * 64 KiB (we take 1 MiB).
  * Called by conf.c and the engine's configuration.
  */
 #ifndef BASE_CONF_LEX_H
@@ -14,8 +17,9 @@ enum conf_token { CONF_TOKEN_SECTION, CONF_TOKEN_KEY, CONF_TOKEN_ERROR };
 
 struct conf_item {
 	enum conf_token token;
-	unsigned line;	     /* from 1 */
-	struct span section; /* SECTION: the words between the brackets, trimmed ("pool default prefill") */
+	unsigned line; /* from 1 */
+	/* SECTION: the words between the brackets, trimmed ("pool default prefill") */
+	struct span section;
 	struct span key;     /* KEY */
 	struct span value;   /* KEY: unquoted */
 	const char *message; /* ERROR: static text saying what is wrong */
@@ -23,13 +27,18 @@ struct conf_item {
 };
 
 /*
- * Feeds the items of text, in order, to on_item; goes on after an ERROR item with the next line, so that all errors are
- * reported. Stops early when on_item returns non-zero and returns that. Spans live as long as the call.
+ * Feeds the items of text, in order, to on_item; goes on after an ERROR item with the
+ * next line, so that all errors are reported. Stops early when on_item returns non-zero
+ * and returns that; ERR_NOMEM when out of memory. Spans live as long as the call. Keys
+ * below a faulty section line are checked but not handed on: nobody knows whose they are.
  */
 typedef int conf_item_fn(void *arg, const struct conf_item *item);
 int conf_lex(struct span text, conf_item_fn *on_item, void *arg) MUST_CHECK;
 
-/* Durations: "5s", "250ms", "2m", "1h", "0"; sizes: "16m", "64k", "1g", bare bytes. ERR_PARSE (and *hint) / ERR_RANGE. */
+/*
+ * Durations: "5s", "250ms", "2m", "1h", "0"; sizes: "16m", "64k", "1g", bare bytes.
+ * ERR_PARSE or ERR_RANGE, with *hint (static text; hint may be NULL) saying what would do.
+ */
 int conf_duration_ms(struct span value, uint64_t *ms, const char **hint) MUST_CHECK;
 int conf_size(struct span value, uint64_t *bytes, const char **hint) MUST_CHECK;
 /* on/off, yes/no, true/false, 1/0 */

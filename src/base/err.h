@@ -1,5 +1,6 @@
 /*
- * Negative internal error codes and their texts: one table. Functions that can fail return 0 or one of these.
+ * Negative internal error codes and their texts: one table. Functions that can fail
+ * return 0 or one of these.
  * What a *client* is told is another table: fail_table.h.
  */
 #ifndef BASE_ERR_H
@@ -7,6 +8,7 @@
 
 #include "base/base.h"
 
+/* clang-format off */
 #define ERR_TABLE(X)                                                 \
 	X(NOMEM, "out of memory")                                    \
 	X(PARSE, "malformed")                                        \
@@ -24,6 +26,7 @@
 	X(STATE, "not possible in this state")                       \
 	X(UNSUPPORTED, "not supported")                              \
 	X(PERM, "not permitted")
+/* clang-format on */
 
 enum err {
 	ERR_OK = 0,
@@ -31,7 +34,7 @@ enum err {
 #define X(name, text) ERR_##name,
 	ERR_TABLE(X)
 #undef X
-	ERR_END_
+		ERR_END_
 };
 
 /* A static text for 0 or a negative ERR_*; "unknown error" otherwise. */

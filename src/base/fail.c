@@ -1,6 +1,8 @@
 /*
- * The rows of fail_table.h as look-ups, the error body, and the reason phrases of HTTP statuses.
- * Texts in the table need no JSON escaping (check_fail.c holds them to that). Called by every layer above.
+ * The rows of fail_table.h as look-ups, the error body, and the reason phrases of HTTP
+ * statuses.
+ * Texts in the table need no JSON escaping (check_fail.c holds them to that). Called by
+ * every layer above.
  */
 #include "base/fail.h"
 
@@ -12,7 +14,7 @@ struct fail_row {
 };
 
 static const struct fail_row rows[FAIL_MAX] = {
-#define X(name, status, type, code, text) [FAIL_##name] = { status, type, code, text },
+#define X(name, status, type, code, text) [FAIL_##name] = {status, type, code, text},
 	FAIL_TABLE(X)
 #undef X
 };
@@ -51,12 +53,13 @@ size_t fail_body(enum fail why, char *out, size_t n)
 	if (n == 0)
 		return 0;
 	len = snprintf(out, n,
-		       "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,"
-		       "\"code\":\"%s\"}}",
-		       row->text, row->type, row->code);
+		"{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,"
+		"\"code\":\"%s\"}}",
+		row->text, row->type, row->code);
 	return len < 0 ? 0 : MIN((size_t)len, n - 1);
 }
 
+/* clang-format off */
 /* RFC 9110 section 15 and the registry's later additions. */
 static const struct {
 	int status;
@@ -118,6 +121,7 @@ static const struct {
 	{ 507, "Insufficient Storage" },
 	{ 511, "Network Authentication Required" },
 };
+/* clang-format on */
 
 const char *fail_reason_phrase(int status)
 {

@@ -1,5 +1,6 @@
 /*
- * Why a request ended, as an enum over fail_table.h, and the OpenAI-shaped error body for it.
+ * Why a request ended, as an enum over fail_table.h, and the OpenAI-shaped error body for
+ * it.
  * The lowest layer, so that sock, tls and http can name a failure.
  */
 #ifndef BASE_FAIL_H
@@ -12,18 +13,21 @@ enum fail {
 #define X(name, status, type, code, text) FAIL_##name,
 	FAIL_TABLE(X)
 #undef X
-	FAIL_MAX
+		FAIL_MAX
 };
 
 int fail_status(enum fail why);
 const char *fail_code(enum fail why);
 const char *fail_type(enum fail why);
 const char *fail_text(enum fail why);
-/* The standard reason phrase for a status ("Not Found"); "Unknown" where there is none. */
+/*
+ * The standard reason phrase for a status ("Not Found"); "Unknown" where there is none.
+ */
 const char *fail_reason_phrase(int status);
 
 /*
- * {"error":{"message":…,"type":…,"param":null,"code":…}} into out (NUL-terminated); returns the length. 1 KiB is always enough.
+ * {"error":{"message":…,"type":…,"param":null,"code":…}} into out (NUL-terminated);
+ * returns the length. 1 KiB is always enough.
  */
 size_t fail_body(enum fail why, char *out, size_t n);
 

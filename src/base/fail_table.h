@@ -1,13 +1,15 @@
 /*
  * Why a request ended: one row each. X(NAME, status, type, code, text)
- *   status  HTTP status that the client gets (0: none can be sent, the connection just ends)
- *   type    OpenAI error.type; code: error.code and the metric/log token
- *   text    what the client reads; fixed, never client bytes or worker addresses; no character that JSON escapes
- * Order is free; the enum is FAIL_<NAME>; FAIL_NONE is success. Statuses appear nowhere else in the program.
+ *   status  HTTP status that the client gets (0: none can be sent, the connection just
+ * ends) type    OpenAI error.type; code: error.code and the metric/log token text    what
+ * the client reads; fixed, never client bytes or worker addresses; no character that JSON
+ * escapes Order is free; the enum is FAIL_<NAME>; FAIL_NONE is success. Statuses appear
+ * nowhere else in the program.
  */
 #ifndef BASE_FAIL_TABLE_H
 #define BASE_FAIL_TABLE_H
 
+/* clang-format off */
 #define FAIL_TABLE(X)                                                                                                    \
 	X(NONE, 200, "", "ok", "")                                                                                       \
 	X(MALFORMED_REQUEST, 400, "invalid_request_error", "malformed_request", "The request is not valid HTTP/1.1.")    \
@@ -50,5 +52,6 @@
 	X(CLIENT_GONE, 0, "", "client_gone", "")                                                                         \
 	X(CLIENT_STALLED, 0, "", "client_stalled", "")                                                                   \
 	X(SHUTDOWN, 0, "", "shutdown", "")
+/* clang-format on */
 
 #endif

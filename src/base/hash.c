@@ -1,7 +1,9 @@
 /*
- * The only includer of xxhash.h: XXH3-64, whose values are fixed by its specification on every machine and byte order, and
- * pinned by golden values in check_hash.c. XXH3 is inlined here, so loops over blocks live here too.
- * Stateless; used by route_key (prompt blocks), ring and rendezvous policies, tenant, and the engine.
+ * The only includer of xxhash.h: XXH3-64, whose values are fixed by its specification on
+ * every machine and byte order, and pinned by golden values in check_hash.c. XXH3 is
+ * inlined here, so loops over blocks live here too.
+ * Stateless; used by route_key (prompt blocks), ring and rendezvous policies, tenant, and
+ * the engine.
  */
 #include "base/hash.h"
 
@@ -11,8 +13,10 @@
 #include <xxhash.h>
 #pragma GCC diagnostic pop
 
-static_assert(sizeof(XXH3_state_t) <= sizeof(struct hash_stream), "hash_stream is too small");
-static_assert(_Alignof(XXH3_state_t) <= _Alignof(struct hash_stream), "hash_stream's alignment");
+static_assert(
+	sizeof(XXH3_state_t) <= sizeof(struct hash_stream), "hash_stream is too small");
+static_assert(_Alignof(XXH3_state_t) <= _Alignof(struct hash_stream),
+	"hash_stream's alignment");
 
 /* The same value either way; the unseeded form needs no secret derived from the seed. */
 static inline uint64_t hash_block(const void *bytes, size_t n, uint64_t seed)
@@ -26,7 +30,7 @@ uint64_t hash64(const void *bytes, size_t n, uint64_t seed)
 }
 
 void hash_chain(const void *bytes, size_t n_blocks, size_t block_bytes, uint64_t seed,
-		uint64_t *out)
+	uint64_t *out)
 {
 	const unsigned char *block = bytes;
 

@@ -1,24 +1,29 @@
 /*
- * The only includer of xxhash.h: 64-bit hashes whose values are part of the public contract (kvsteer-prefix(7)), so they must not
- * change between releases, machines or byte orders.
+ * The only includer of xxhash.h: 64-bit hashes whose values are part of the public
+ * contract (kvsteer-prefix(7)), so they must not change between releases, machines or
+ * byte orders.
  */
 #ifndef BASE_HASH_H
 #define BASE_HASH_H
 
 #include "base/base.h"
 
-/* XXH3-64 of the bytes with a seed (XXH3_64bits_withSeed). The prefix chain is h_i = hash64(block_i, n, h_(i-1)). */
+/*
+ * XXH3-64 of the bytes with a seed (XXH3_64bits_withSeed). The prefix chain is h_i =
+ * hash64(block_i, n, h_(i-1)).
+ */
 uint64_t hash64(const void *bytes, size_t n, uint64_t seed);
 
 /*
- * The chain over n_blocks blocks of block_bytes bytes that lie side by side: out[i] = hash64(block i, block_bytes, i > 0 ?
- * out[i - 1] : seed). out has room for n_blocks.
+ * The chain over n_blocks blocks of block_bytes bytes that lie side by side: out[i] =
+ * hash64(block i, block_bytes, i > 0 ? out[i - 1] : seed). out has room for n_blocks.
  */
 void hash_chain(const void *bytes, size_t n_blocks, size_t block_bytes, uint64_t seed,
-		uint64_t *out);
+	uint64_t *out);
 
 /*
- * mix64: a keyed bijection of h (splitmix64's finaliser, Steele et al. 2014, over h ^ secret). Index keys are hash_mix64(h_i, S).
+ * mix64: a keyed bijection of h (splitmix64's finaliser, Steele et al. 2014, over h ^
+ * secret). Index keys are hash_mix64(h_i, S).
  */
 static inline uint64_t hash_mix64(uint64_t h, uint64_t secret)
 {
@@ -30,7 +35,10 @@ static inline uint64_t hash_mix64(uint64_t h, uint64_t secret)
 	return z ^ (z >> 31);
 }
 
-/* Streaming XXH3-64 for long things (media digests). Opaque, embedded by value, needs 64-byte alignment. */
+/*
+ * Streaming XXH3-64 for long things (media digests). Opaque, embedded by value, needs
+ * 64-byte alignment.
+ */
 struct hash_stream {
 	_Alignas(64) unsigned char opaque[640];
 };

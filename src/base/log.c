@@ -1,7 +1,10 @@
 /*
- * Log lines: level, time or syslog prefix, what the line is about, the message; escaped, and written with one write(2).
- * A line never exceeds LINE_BYTES, always ends in LF and holds nothing else outside 0x20-0x7e. Keeps the caller's errno.
- * Settings are atomics, so that any thread may log while the control thread changes the level.
+ * Log lines: level, time or syslog prefix, what the line is about, the message; escaped,
+ * and written with one write(2).
+ * A line never exceeds LINE_BYTES, always ends in LF and holds nothing else outside
+ * 0x20-0x7e. Keeps the caller's errno.
+ * Settings are atomics, so that any thread may log while the control thread changes the
+ * level.
  */
 #include "base/log.h"
 #include "base/clock.h"
@@ -21,14 +24,18 @@ static _Atomic int log_fd = STDERR_FILENO;
 static _Atomic bool has_syslog_prefix;
 static log_prefix_fn *_Atomic subject_prefix;
 
+/* clang-format off */
 static const struct {
 	const char *name;
 	int syslog; /* priority, syslog(3) */
 } levels[] = {
-	[LOG_LEVEL_ERROR] = { "error", 3 },   [LOG_LEVEL_WARN] = { "warn", 4 },
-	[LOG_LEVEL_NOTICE] = { "notice", 5 }, [LOG_LEVEL_INFO] = { "info", 6 },
+	[LOG_LEVEL_ERROR] = { "error", 3 },
+	[LOG_LEVEL_WARN] = { "warn", 4 },
+	[LOG_LEVEL_NOTICE] = { "notice", 5 },
+	[LOG_LEVEL_INFO] = { "info", 6 },
 	[LOG_LEVEL_DEBUG] = { "debug", 7 },
 };
+/* clang-format on */
 
 void log_set_level(enum log_level level)
 {
@@ -62,8 +69,11 @@ void log_set_prefix(log_prefix_fn *fn)
 	atomic_store_explicit(&subject_prefix, fn, memory_order_release);
 }
 
-/* Copies what fits whole, escaping bytes outside 0x20-0x7e and those of `also`; no NUL. */
-static size_t escape_into(struct span in, const char *also, char *out, size_t n, bool *is_cut)
+/*
+ * Copies what fits whole, escaping bytes outside 0x20-0x7e and those of `also`; no NUL.
+ */
+static size_t escape_into(
+	struct span in, const char *also, char *out, size_t n, bool *is_cut)
 {
 	static const char hex[] = "0123456789abcdef";
 	size_t used = 0;
@@ -113,10 +123,10 @@ static size_t print_head(enum log_level level, char *out, size_t n)
 	wall_ms = clock_wall_ms();
 	seconds = (time_t)(wall_ms / 1000);
 	if (gmtime_r(&seconds, &tm) == NULL)
-		tm = (struct tm){ .tm_year = 70, .tm_mday = 1 };
-	used = snprintf(out, n, "%04d-%02d-%02dT%02d:%02d:%02d.%03uZ %-6s ", tm.tm_year + 1900,
-			tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
-			(unsigned)(wall_ms % 1000), levels[level].name);
+		tm = (struct tm){.tm_year = 70, .tm_mday = 1};
+	used = snprintf(out, n, "%04d-%02d-%02dT%02d:%02d:%02d.%03uZ %-6s ",
+		tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min,
+		tm.tm_sec, (unsigned)(wall_ms % 1000), levels[level].name);
 	return MIN((size_t)used, n - 1);
 }
 
@@ -166,7 +176,7 @@ void log_write(enum log_level level, const void *subject, const char *fmt, ...)
 	if (n < 0)
 		n = 0;
 	used += escape_into(span_make(message, MIN((size_t)n, sizeof(message) - 1)), "",
-			    line + used, room - used, &is_cut);
+		line + used, room - used, &is_cut);
 	if (is_cut || (size_t)n >= sizeof(message)) {
 		memcpy(line + used, cut_mark, sizeof(cut_mark) - 1);
 		used += sizeof(cut_mark) - 1;
@@ -176,12 +186,13 @@ void log_write(enum log_level level, const void *subject, const char *fmt, ...)
 	errno = caller_errno;
 }
 
-bool log_limit_ok(struct log_limit *state, uint64_t now_ms, unsigned period_ms, unsigned *missed)
+bool log_limit_ok(
+	struct log_limit *state, uint64_t now_ms, unsigned period_ms, unsigned *missed)
 {
 	uint64_t next = atomic_load_explicit(&state->next_ms, memory_order_relaxed);
 
-	if (now_ms < next || !atomic_compare_exchange_strong(&state->next_ms, &next,
-							      now_ms + period_ms)) {
+	if (now_ms < next || !atomic_compare_exchange_strong(
+				     &state->next_ms, &next, now_ms + period_ms)) {
 		atomic_fetch_add_explicit(&state->missed, 1, memory_order_relaxed);
 		return false;
 	}

@@ -1,6 +1,8 @@
 /*
- * One line per event to stderr (or a file), with syslog priority prefixes ("<6>") when the manager's journal reads it.
- * Thread safe: a line is one write(2). Bytes outside 0x20-0x7e are escaped as \xNN. Never keys, never prompts.
+ * One line per event to stderr (or a file), with syslog priority prefixes ("<6>") when
+ * the manager's journal reads it.
+ * Thread safe: a line is one write(2). Bytes outside 0x20-0x7e are escaped as \xNN. Never
+ * keys, never prompts.
  */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
@@ -10,7 +12,13 @@
 
 #include <stdatomic.h>
 
-enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_NOTICE, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
+enum log_level {
+	LOG_LEVEL_ERROR,
+	LOG_LEVEL_WARN,
+	LOG_LEVEL_NOTICE,
+	LOG_LEVEL_INFO,
+	LOG_LEVEL_DEBUG
+};
 
 extern _Atomic int log_level_now; /* read relaxed; written by log_set_level() only */
 
@@ -25,27 +33,32 @@ int log_level_parse(struct span name, enum log_level *out) MUST_CHECK;
 const char *log_level_name(enum log_level level);
 
 /*
- * Where lines go: fd (default 2), which stays the caller's to close. `prefix` asks for "<N>" syslog prefixes in place of the time stamp and level word
- * (right under systemd: JOURNAL_STREAM is set).
+ * Where lines go: fd (default 2), which stays the caller's to close. `prefix` asks for
+ * "<N>" syslog prefixes in place of the time stamp and level word (right under systemd:
+ * JOURNAL_STREAM is set).
  */
 void log_open(int fd, bool syslog_prefix);
 
 /*
- * Called to print what a line is about ("c=12 r=12/3 w=w1 step=forward") from the subject given to log_at(); writes at
- * most n bytes, returns the length. log_write() adds the ": ". Not called where the subject is NULL.
+ * Called to print what a line is about ("c=12 r=12/3 w=w1 step=forward") from the subject
+ * given to log_at(); writes at most n bytes, returns the length. A colon and a blank are
+ * put behind it. Not called where the subject is NULL.
  */
 typedef size_t log_prefix_fn(const void *subject, char *out, size_t n);
 void log_set_prefix(log_prefix_fn *fn);
 
 /*
- * One line, at most 2 KiB (longer ones end in "..."), whatever the level now is: log_at() asks first. Keeps errno; %m works.
- * Bytes outside 0x20-0x7e of the message are escaped; what clients sent goes through log_escape() first, for the quotes.
+ * One line, at most 2 KiB (longer ones end in "..."), whatever the level now is: log_at()
+ * asks first. Keeps errno; %m works.
+ * Bytes outside 0x20-0x7e of the message are escaped; what clients sent goes through
+ * log_escape() first, for the quotes.
  */
-void log_write(enum log_level level, const void *subject, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void log_write(enum log_level level, const void *subject, const char *fmt, ...)
+	PRINTF_LIKE(3, 4);
 
-#define log_at(level, subject, ...)                               \
-	do {                                                      \
-		if (log_is_on(level))                             \
+#define log_at(level, subject, ...)                                 \
+	do {                                                        \
+		if (log_is_on(level))                               \
 			log_write((level), (subject), __VA_ARGS__); \
 	} while (0)
 #define log_error(...) log_at(LOG_LEVEL_ERROR, NULL, __VA_ARGS__)
@@ -55,17 +68,21 @@ void log_write(enum log_level level, const void *subject, const char *fmt, ...) 
 #define log_debug(...) log_at(LOG_LEVEL_DEBUG, NULL, __VA_ARGS__)
 
 /*
- * At most one line each period_ms for what `state` stands for (a static in the caller); true when the caller may log, and *missed
- * says how many were held back since. For EMFILE and other floods. Thread safe.
+ * At most one line each period_ms for what `state` stands for (a static in the caller);
+ * true when the caller may log, and *missed says how many were held back since. For
+ * EMFILE and other floods. Thread safe.
  */
 struct log_limit {
 	_Atomic uint64_t next_ms;
 	_Atomic unsigned missed;
 };
-bool log_limit_ok(struct log_limit *state, uint64_t now_ms, unsigned period_ms, unsigned *missed);
+bool log_limit_ok(
+	struct log_limit *state, uint64_t now_ms, unsigned period_ms, unsigned *missed);
 
-/* Escapes what a log line may not hold raw (outside 0x20-0x7e, '"' and '\\') as \xNN into out; always NUL-terminates,
- * never cuts an escape in two; returns the length. */
+/*
+ * Escapes what a log line may not hold raw (outside 0x20-0x7e, '"' and '\\') as \xNN into
+ * out; always NUL-terminates, never cuts an escape in two; returns the length.
+ */
 size_t log_escape(struct span in, char *out, size_t n);
 
 #endif

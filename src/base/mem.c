@@ -1,5 +1,6 @@
 /*
- * Allocate-or-die for startup, checked growth for the request path, and wiping of secrets.
+ * Allocate-or-die for startup, checked growth for the request path, and wiping of
+ * secrets.
  * The x* functions never return NULL: they end the process instead. mem_grow never does.
  */
 #include "base/mem.h"

@@ -15,8 +15,8 @@ char *xstrndup(const char *s, size_t n);
 char *xasprintf(const char *fmt, ...) PRINTF_LIKE(1, 2);
 
 /*
- * Makes room for `want` elements in the array *items of *cap elements, doubling. 0 or ERR_NOMEM
- * (then *items and *cap are as they were). For request-path arrays.
+ * Makes room for `want` elements in the array *items of *cap elements, doubling. 0 or
+ * ERR_NOMEM (then *items and *cap are as they were). For request-path arrays.
  */
 int mem_grow(void *items, size_t *cap, size_t want, size_t elem_size) MUST_CHECK;
 

@@ -1,7 +1,9 @@
 /*
- * Counters, gauges, histograms and requests_total: one set a thread, on its own cache lines, and their Prometheus text.
- * A set is written by its thread only (relaxed load and store, no lock prefix) and read by any; sets are never freed, so totals
- * never go back. Threads that never registered share one set and add atomically. The list of sets has a mutex.
+ * Counters, gauges, histograms and requests_total: one set a thread, on its own cache
+ * lines, and their Prometheus text.
+ * A set is written by its thread only (relaxed load and store, no lock prefix) and read
+ * by any; sets are never freed, so totals never go back. Threads that never registered
+ * share one set and add atomically. The list of sets has a mutex.
  * Called by everything that counts; printed by the metrics listener and the admin side.
  */
 #include "base/metric.h"
@@ -29,7 +31,8 @@ struct request_cell {
 };
 
 struct histogram {
-	_Atomic uint64_t buckets[BOUNDS_MAX + 1]; /* each its own values only; the last is +Inf */
+	/* Each its own values only; the last is +Inf. */
+	_Atomic uint64_t buckets[BOUNDS_MAX + 1];
 	_Atomic uint64_t sum;
 };
 
@@ -42,7 +45,7 @@ struct metric_set {
 	struct metric_set *next;
 } CACHE_ALIGNED;
 
-static struct metric_set shared_set = { .is_shared = true };
+static struct metric_set shared_set = {.is_shared = true};
 static struct metric_set *sets = &shared_set; /* under sets_lock */
 static pthread_mutex_t sets_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local struct metric_set *own_set;
@@ -50,6 +53,7 @@ static _Thread_local struct metric_set *own_set;
 static const char *const *_Atomic route_names;
 static _Atomic unsigned route_count;
 
+/* clang-format off */
 static const struct {
 	const char *name, *help;
 	unsigned digits; /* decimal places between what is observed and what is printed */
@@ -57,24 +61,30 @@ static const struct {
 	uint32_t bounds[BOUNDS_MAX];
 } histograms[METRIC_HISTOGRAM_MAX] = {
 	[METRIC_REQUEST_SECONDS] = {
-		"kvsteer_request_seconds", "Time from a request's first byte to its end", 6, 14,
-		{ 5000, 10000, 25000, 50000, 100000, 250000, 500000, 1000000, 2500000, 5000000,
-		  15000000, 60000000, 180000000, 600000000 } },
+		"kvsteer_request_seconds",
+		"Time from a request's first byte to its end", 6, 14,
+		{ 5000, 10000, 25000, 50000, 100000, 250000, 500000, 1000000, 2500000,
+		  5000000, 15000000, 60000000, 180000000, 600000000 } },
 	[METRIC_TTFT_SECONDS] = {
-		"kvsteer_ttft_seconds", "Time until a worker's first body byte", 6, 15,
-		{ 1000, 2500, 5000, 10000, 25000, 50000, 100000, 250000, 500000, 1000000,
-		  2500000, 5000000, 10000000, 30000000, 60000000 } },
+		"kvsteer_ttft_seconds",
+		"Time until a worker's first body byte", 6, 15,
+		{ 1000, 2500, 5000, 10000, 25000, 50000, 100000, 250000, 500000,
+		  1000000, 2500000, 5000000, 10000000, 30000000, 60000000 } },
 	[METRIC_QUEUE_SECONDS] = {
-		"kvsteer_queue_seconds", "Time that requests waited for a worker", 6, 15,
-		{ 1000, 2500, 5000, 10000, 25000, 50000, 100000, 250000, 500000, 1000000,
-		  2500000, 5000000, 10000000, 30000000, 60000000 } },
+		"kvsteer_queue_seconds",
+		"Time that requests waited for a worker", 6, 15,
+		{ 1000, 2500, 5000, 10000, 25000, 50000, 100000, 250000, 500000,
+		  1000000, 2500000, 5000000, 10000000, 30000000, 60000000 } },
 	[METRIC_ROUTE_SECONDS] = {
-		"kvsteer_route_seconds", "Time to choose a worker", 6, 14,
+		"kvsteer_route_seconds",
+		"Time to choose a worker", 6, 14,
 		{ 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 100000 } },
 	[METRIC_PREFIX_MATCH_RATIO] = {
-		"kvsteer_prefix_match_ratio", "Part of a prompt's blocks that the chosen worker held",
-		3, 11, { 0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000 } },
+		"kvsteer_prefix_match_ratio",
+		"Part of a prompt's blocks that the chosen worker held", 3, 11,
+		{ 0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000 } },
 };
+/* clang-format on */
 
 static struct metric_set *set_here(void)
 {
@@ -103,7 +113,8 @@ void metric_thread_start(void)
 		return;
 	/* xcalloc promises 16 bytes only: the slack is for a cache line's alignment */
 	room = (uintptr_t)xcalloc(1, sizeof(*set) + CACHE_LINE);
-	set = (struct metric_set *)((room + CACHE_LINE - 1) & ~(uintptr_t)(CACHE_LINE - 1));
+	set = (struct metric_set *)((room + CACHE_LINE - 1) &
+				    ~(uintptr_t)(CACHE_LINE - 1));
 	pthread_mutex_lock(&sets_lock);
 	set->next = sets;
 	sets = set;
@@ -121,8 +132,9 @@ void metric_add(enum metric_id id, int64_t n)
 	if (UNLIKELY(set->is_shared))
 		atomic_fetch_add_explicit(at, n, memory_order_relaxed);
 	else
-		atomic_store_explicit(at, atomic_load_explicit(at, memory_order_relaxed) + n,
-				      memory_order_relaxed);
+		atomic_store_explicit(at,
+			atomic_load_explicit(at, memory_order_relaxed) + n,
+			memory_order_relaxed);
 }
 
 int64_t metric_total(enum metric_id id)
@@ -177,7 +189,8 @@ static struct request_cell *request_cell_of(struct metric_set *set, uint32_t key
 			atomic_store_explicit(&cell->key, key, memory_order_relaxed);
 			return cell;
 		}
-		if (atomic_compare_exchange_strong(&cell->key, &found, key) || found == key)
+		if (atomic_compare_exchange_strong(&cell->key, &found, key) ||
+			found == key)
 			return cell;
 	}
 	return NULL;
@@ -199,8 +212,8 @@ uint64_t metric_request_total(unsigned route, int status, enum fail why)
 	pthread_mutex_lock(&sets_lock);
 	for (struct metric_set *set = sets; set != NULL; set = set->next)
 		for (size_t i = 0; i < REQUEST_CELLS; i++)
-			if (atomic_load_explicit(&set->requests[i].key, memory_order_relaxed) ==
-			    key)
+			if (atomic_load_explicit(
+				    &set->requests[i].key, memory_order_relaxed) == key)
 				total += peek(&set->requests[i].count);
 	pthread_mutex_unlock(&sets_lock);
 	return total;
@@ -210,8 +223,8 @@ void metric_set_routes(const char *const *names, unsigned count)
 {
 	atomic_store_explicit(&route_count, 0, memory_order_relaxed);
 	atomic_store_explicit(&route_names, names, memory_order_relaxed);
-	atomic_store_explicit(&route_count, MIN(count, METRIC_ROUTES_MAX + 0u),
-			      memory_order_release);
+	atomic_store_explicit(
+		&route_count, MIN(count, METRIC_ROUTES_MAX + 0u), memory_order_release);
 }
 
 static const char *route_name(unsigned route)
@@ -272,8 +285,8 @@ void metric_label(struct metric_text *out, struct span value)
 	out->p[out->n] = '\0';
 }
 
-void metric_family(struct metric_text *out, const char *name, const char *type,
-		   const char *help)
+void metric_family(
+	struct metric_text *out, const char *name, const char *type, const char *help)
 {
 	metric_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
@@ -284,26 +297,28 @@ static void print_values(struct metric_text *out)
 		const char *name, *help;
 		enum metric_kind kind;
 	} rows[] = {
-#define X(id, kind, name, help) { name, help, METRIC_##kind },
+#define X(id, kind, name, help) {name, help, METRIC_##kind},
 		METRIC_TABLE(X)
 #undef X
 	};
-	static const char *const kinds[] = { [METRIC_COUNTER] = "counter",
-					     [METRIC_GAUGE] = "gauge" };
+	static const char *const kinds[] = {
+		[METRIC_COUNTER] = "counter", [METRIC_GAUGE] = "gauge"};
 	char family[128], last[128] = "";
 
 	for (size_t i = 0; i < METRIC_MAX; i++) {
 		snprintf(family, sizeof(family), "%.*s", (int)strcspn(rows[i].name, "{"),
-			 rows[i].name);
+			rows[i].name);
 		if (strcmp(family, last) != 0)
 			metric_family(out, family, kinds[rows[i].kind], rows[i].help);
 		strcpy(last, family);
 		metric_printf(out, "%s %lld\n", rows[i].name,
-			      (long long)metric_total((enum metric_id)i));
+			(long long)metric_total((enum metric_id)i));
 	}
 }
 
-/* value / 10^digits, exactly and without trailing zeros: 2500 with 6 digits is "0.0025". */
+/*
+ * value / 10^digits, exactly and without trailing zeros: 2500 with 6 digits is "0.0025".
+ */
 static const char *print_decimal(uint64_t value, unsigned digits, char *out, size_t n)
 {
 	uint64_t unit = 1;
@@ -311,8 +326,8 @@ static const char *print_decimal(uint64_t value, unsigned digits, char *out, siz
 
 	for (unsigned i = 0; i < digits; i++)
 		unit *= 10;
-	len = snprintf(out, n, "%llu.%0*llu", (unsigned long long)(value / unit), (int)digits,
-		       (unsigned long long)(value % unit));
+	len = snprintf(out, n, "%llu.%0*llu", (unsigned long long)(value / unit),
+		(int)digits, (unsigned long long)(value % unit));
 	while (len > 0 && out[len - 1] == '0')
 		out[--len] = '\0';
 	if (len > 0 && out[len - 1] == '.')
@@ -333,7 +348,7 @@ static void sum_histogram(enum metric_histogram h, uint64_t *buckets, uint64_t *
 
 static void print_histogram(struct metric_text *out, enum metric_histogram h)
 {
-	uint64_t buckets[BOUNDS_MAX + 1] = { 0 }, sum = 0, count = 0;
+	uint64_t buckets[BOUNDS_MAX + 1] = {0}, sum = 0, count = 0;
 	const char *name = histograms[h].name;
 	unsigned digits = histograms[h].digits, n = histograms[h].count;
 	char number[48];
@@ -343,17 +358,22 @@ static void print_histogram(struct metric_text *out, enum metric_histogram h)
 	for (unsigned i = 0; i < n; i++) {
 		count += buckets[i];
 		metric_printf(out, "%s_bucket{le=\"%s\"} %llu\n", name,
-			      print_decimal(histograms[h].bounds[i], digits, number,
-					    sizeof(number)),
-			      (unsigned long long)count);
+			print_decimal(
+				histograms[h].bounds[i], digits, number, sizeof(number)),
+			(unsigned long long)count);
 	}
 	count += buckets[n];
-	metric_printf(out, "%s_bucket{le=\"+Inf\"} %llu\n", name, (unsigned long long)count);
-	metric_printf(out, "%s_sum %s\n", name, print_decimal(sum, digits, number, sizeof(number)));
+	metric_printf(
+		out, "%s_bucket{le=\"+Inf\"} %llu\n", name, (unsigned long long)count);
+	metric_printf(out, "%s_sum %s\n", name,
+		print_decimal(sum, digits, number, sizeof(number)));
 	metric_printf(out, "%s_count %llu\n", name, (unsigned long long)count);
 }
 
-/* A series as its labels, which several keys may share: failures with one code, rows with one route name. */
+/*
+ * A series as its labels, which several keys may share: failures with one code, rows with
+ * one route name.
+ */
 struct series {
 	const char *route, *reason;
 	int status;
@@ -368,11 +388,13 @@ struct series_list {
 static int collect_set(struct series_list *list, struct metric_set *set)
 {
 	for (size_t i = 0; i < REQUEST_CELLS; i++) {
-		uint32_t key = atomic_load_explicit(&set->requests[i].key, memory_order_relaxed);
+		uint32_t key =
+			atomic_load_explicit(&set->requests[i].key, memory_order_relaxed);
 
 		if (key == 0)
 			continue;
-		if (mem_grow(&list->items, &list->cap, list->n + 1, sizeof(*list->items)) != 0)
+		if (mem_grow(&list->items, &list->cap, list->n + 1,
+			    sizeof(*list->items)) != 0)
 			return -1;
 		key--;
 		list->items[list->n++] = (struct series){
@@ -414,12 +436,12 @@ static void print_request(struct metric_text *out, const struct series *s)
 	metric_printf(out, "kvsteer_requests_total{route=\"");
 	metric_label(out, span_str(s->route));
 	metric_printf(out, "\",code=\"%d\",reason=\"%s\"} %llu\n", s->status, s->reason,
-		      (unsigned long long)s->count);
+		(unsigned long long)s->count);
 }
 
 static void print_requests(struct metric_text *out)
 {
-	struct series_list list = { 0 };
+	struct series_list list = {0};
 	uint64_t unplaced = 0;
 
 	if (collect_requests(&list, &unplaced) != 0)
@@ -428,13 +450,14 @@ static void print_requests(struct metric_text *out)
 	if (list.n > 1)
 		qsort(list.items, list.n, sizeof(*list.items), compare_series);
 	for (size_t i = 0; i < list.n; i++) {
-		if (i + 1 < list.n && compare_series(&list.items[i], &list.items[i + 1]) == 0)
+		if (i + 1 < list.n &&
+			compare_series(&list.items[i], &list.items[i + 1]) == 0)
 			list.items[i + 1].count += list.items[i].count;
 		else
 			print_request(out, &list.items[i]);
 	}
 	if (unplaced > 0)
-		print_request(out, &(struct series){ "other", "other", 0, unplaced });
+		print_request(out, &(struct series){"other", "other", 0, unplaced});
 	free(list.items);
 }
 
@@ -444,12 +467,13 @@ void metric_print(struct metric_text *out)
 	print_values(out);
 	for (int h = 0; h < METRIC_HISTOGRAM_MAX; h++)
 		print_histogram(out, (enum metric_histogram)h);
-	metric_family(out, "kvsteer_build_info", "gauge", "Always 1; the label is the version");
+	metric_family(
+		out, "kvsteer_build_info", "gauge", "Always 1; the label is the version");
 	metric_printf(out, "kvsteer_build_info{version=\"%s\"} 1\n", KVSTEER_VERSION);
 }
 
 void metric_text_free(struct metric_text *out)
 {
 	free(out->p);
-	*out = (struct metric_text){ 0 };
+	*out = (struct metric_text){0};
 }

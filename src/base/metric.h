@@ -1,6 +1,8 @@
 /*
- * Counters, gauges and histograms, one set a thread on its own cache lines, summed when scraped. Prometheus text format 0.0.4.
- * A thread registers once (metric_thread_start) and writes its own set without locks (relaxed atomics); any thread may sum.
+ * Counters, gauges and histograms, one set a thread on its own cache lines, summed when
+ * scraped. Prometheus text format 0.0.4.
+ * A thread registers once (metric_thread_start) and writes its own set without locks
+ * (relaxed atomics); any thread may sum.
  * Each starts at zero and is printed even when zero.
  */
 #ifndef BASE_METRIC_H
@@ -17,10 +19,13 @@ enum metric_id {
 #define X(id, kind, name, help) METRIC_##id,
 	METRIC_TABLE(X)
 #undef X
-	METRIC_MAX
+		METRIC_MAX
 };
 
-/* Histograms: fixed bounds in metric.c. Times are observed in microseconds and printed in seconds; ratio in thousandths. */
+/*
+ * Histograms: fixed bounds in metric.c. Times are observed in microseconds and printed in
+ * seconds; ratio in thousandths.
+ */
 enum metric_histogram {
 	METRIC_REQUEST_SECONDS,
 	METRIC_TTFT_SECONDS,
@@ -30,7 +35,10 @@ enum metric_histogram {
 	METRIC_HISTOGRAM_MAX
 };
 
-/* Registers this thread's set (idempotent; the set outlives the thread, so totals never go back). Dies without memory. */
+/*
+ * Registers this thread's set (idempotent; the set outlives the thread, so totals never
+ * go back). Dies without memory.
+ */
 void metric_thread_start(void);
 
 void metric_add(enum metric_id id, int64_t n);
@@ -42,14 +50,20 @@ int64_t metric_total(enum metric_id id);
 
 void metric_observe(enum metric_histogram h, uint64_t value);
 
-/* requests_total{route,code,reason}: route is a row number of the path table below METRIC_ROUTES_MAX, code the status sent (0: none). */
+/*
+ * requests_total{route,code,reason}: route is a row number of the path table below
+ * METRIC_ROUTES_MAX, code the status sent (0: none).
+ */
 #define METRIC_ROUTES_MAX 64
 void metric_request(unsigned route, int status, enum fail why);
 uint64_t metric_request_total(unsigned route, int status, enum fail why);
 /* Names the rows for printing; called once at start with a static array. */
 void metric_set_routes(const char *const *names, unsigned count);
 
-/* A text buffer that metric_print and others append to; grows; `failed` once out of memory. */
+/*
+ * A text buffer that metric_print and others append to; grows; `failed` once out of
+ * memory.
+ */
 struct metric_text {
 	char *p;
 	size_t n, cap;
@@ -59,7 +73,8 @@ void metric_printf(struct metric_text *out, const char *fmt, ...) PRINTF_LIKE(2,
 /* Appends a label value, escaped for the text format (backslash, quote, newline). */
 void metric_label(struct metric_text *out, struct span value);
 /* Prints "# HELP"/"# TYPE" for a family. */
-void metric_family(struct metric_text *out, const char *name, const char *type, const char *help);
+void metric_family(
+	struct metric_text *out, const char *name, const char *type, const char *help);
 /* Everything this module holds. */
 void metric_print(struct metric_text *out);
 void metric_text_free(struct metric_text *out);

@@ -1,6 +1,8 @@
 /*
- * xoshiro256** 1.0 (D. Blackman and S. Vigna), seeded by splitmix64, and the kernel's bytes for secrets.
- * A generator's state is never all zero once rng_seed() has run. Not locked: each user has its own.
+ * xoshiro256** 1.0 (D. Blackman and S. Vigna), seeded by splitmix64, and the kernel's
+ * bytes for secrets.
+ * A generator's state is never all zero once rng_seed() has run. Not locked: each user
+ * has its own.
  */
 #include "base/rng.h"
 #include "base/hash.h"

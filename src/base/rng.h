@@ -1,5 +1,6 @@
 /*
- * A small fast generator (xoshiro256**, D. Blackman and S. Vigna, public domain algorithm) for ties, jitter and request ids.
+ * A small fast generator (xoshiro256**, D. Blackman and S. Vigna, public domain
+ * algorithm) for ties, jitter and request ids.
  * Not for secrets: rng_secret() asks the kernel. Each user owns its state; not locked.
  */
 #ifndef BASE_RNG_H

@@ -48,7 +48,8 @@ struct span span_trim(struct span a);
 struct span span_trim_all(struct span a);
 
 /*
- * Cuts the next piece off *rest up to sep (which is dropped). False when *rest is used up.
+ * Cuts the next piece off *rest up to sep (which is dropped). False when *rest is used
+ * up.
  * "a,,b" gives "a", "", "b"; "a," gives "a" only; "" gives nothing.
  */
 bool span_next(struct span *rest, char sep, struct span *piece);
@@ -56,7 +57,9 @@ bool span_next(struct span *rest, char sep, struct span *piece);
 /* Next word, words being parted by any number of SP or HTAB. False at the end. */
 bool span_next_word(struct span *rest, struct span *word);
 
-/* Plain decimal digits only, no sign, no blanks; ERR_PARSE or ERR_RANGE (> UINT64_MAX). */
+/*
+ * Plain decimal digits only, no sign, no blanks; ERR_PARSE or ERR_RANGE (> UINT64_MAX).
+ */
 int span_to_u64(struct span a, uint64_t *out) MUST_CHECK;
 /* Hex digits only, either case, no "0x"; ERR_PARSE, or ERR_RANGE for more than 16. */
 int span_hex_u64(struct span a, uint64_t *out) MUST_CHECK;

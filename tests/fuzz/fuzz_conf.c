@@ -1,6 +1,7 @@
 /*
- * Fuzz target: conf_lex, and the words of values, over any bytes. Beyond not crashing it holds the lexer to what its header
- * says: lines rise, each gives at most one item, spans lie within bounds, keys are clean, errors say what is wrong.
+ * Fuzz target: conf_lex, and the words of values, over any bytes. Beyond not crashing it
+ * holds the lexer to what its header says: lines rise, each gives at most one item, spans
+ * lie within bounds, keys are clean, errors say what is wrong.
  */
 #include "base/conf_lex.h"
 #include "base/err.h"
@@ -45,11 +46,13 @@ static void check_words(struct span value)
 	bool is_on;
 	int rc = conf_duration_ms(value, &number, &hint);
 
-	promise(rc == 0 || ((rc == ERR_PARSE || rc == ERR_RANGE) && number == 42 && hint != NULL));
+	promise(rc == 0 ||
+		((rc == ERR_PARSE || rc == ERR_RANGE) && number == 42 && hint != NULL));
 	number = 42;
 	hint = NULL;
 	rc = conf_size(value, &number, &hint);
-	promise(rc == 0 || ((rc == ERR_PARSE || rc == ERR_RANGE) && number == 42 && hint != NULL));
+	promise(rc == 0 ||
+		((rc == ERR_PARSE || rc == ERR_RANGE) && number == 42 && hint != NULL));
 	rc = conf_bool(value, &is_on);
 	promise(rc == 0 || rc == ERR_PARSE);
 }
@@ -81,7 +84,7 @@ static int check_item(void *arg, const struct conf_item *item)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
-	struct seen seen = { .lines = 1, .room = n };
+	struct seen seen = {.lines = 1, .room = n};
 	struct span text = span_make((const char *)bytes, n);
 
 	for (size_t i = 0; i < n; i++)

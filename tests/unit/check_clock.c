@@ -1,5 +1,6 @@
 /*
- * base/clock: the cache, freezing it, and that each thread has its own. Asserts order, never how long something took.
+ * base/clock: the cache, freezing it, and that each thread has its own. Asserts order,
+ * never how long something took.
  */
 #include "base/clock.h"
 #include "tests/unit/unit.h"
@@ -55,7 +56,7 @@ static void *read_elsewhere(void *arg)
 
 START_TEST(is_per_thread)
 {
-	uint64_t seen[2] = { 1, 0 };
+	uint64_t seen[2] = {1, 0};
 	pthread_t thread;
 
 	clock_set(7);

@@ -1,7 +1,8 @@
 /*
  * base/conf_lex: items, exact lines and messages, and the words of values.
- * A text's items are written out as one string, so that a test is a text and what it must give. Texts lie in heap memory of
- * their exact size, so that the sanitizer sees a read past the end.
+ * A text's items are written out as one string, so that a test is a text and what it must
+ * give. Texts lie in heap memory of their exact size, so that the sanitizer sees a read
+ * past the end.
  */
 #include "base/conf_lex.h"
 #include "base/err.h"
@@ -24,11 +25,11 @@ static int write_item(void *arg, const struct conf_item *item)
 	switch (item->token) {
 	case CONF_TOKEN_SECTION:
 		n = snprintf(line, sizeof(line), "%u [" SPAN_FMT "]\n", item->line,
-			     SPAN_ARG(item->section));
+			SPAN_ARG(item->section));
 		break;
 	case CONF_TOKEN_KEY:
-		n = snprintf(line, sizeof(line), "%u " SPAN_FMT "=<" SPAN_FMT ">\n", item->line,
-			     SPAN_ARG(item->key), SPAN_ARG(item->value));
+		n = snprintf(line, sizeof(line), "%u " SPAN_FMT "=<" SPAN_FMT ">\n",
+			item->line, SPAN_ARG(item->key), SPAN_ARG(item->value));
 		break;
 	case CONF_TOKEN_ERROR:
 		ck_assert_ptr_nonnull(item->hint);
@@ -46,7 +47,7 @@ static int write_item(void *arg, const struct conf_item *item)
 
 static void check_items(struct span text, const char *wanted)
 {
-	struct record record = { .text = calloc(1, 1) };
+	struct record record = {.text = calloc(1, 1)};
 	char *exact = malloc(text.n > 0 ? text.n : 1);
 
 	memcpy(exact, text.p, text.n);
@@ -58,9 +59,11 @@ static void check_items(struct span text, const char *wanted)
 
 #define gives(text, wanted) check_items(SPAN_LIT(text), wanted)
 
+/* clang-format off */
 START_TEST(reads_items)
 {
-	gives("[router]\nlisten = 127.0.0.1:30000\n\n[pool default prefill]\npolicy=random\n",
+	gives("[router]\nlisten = 127.0.0.1:30000\n\n"
+	      "[pool default prefill]\npolicy=random\n",
 	      "1 [router]\n2 listen=<127.0.0.1:30000>\n4 [pool default prefill]\n"
 	      "5 policy=<random>\n");
 	gives("", "");
@@ -76,8 +79,8 @@ END_TEST
 
 START_TEST(knows_comments)
 {
-	gives("# c\n; c\n[a]\n  # [x]\n\t; k = v\nk = v # no comment\n#", "3 [a]\n"
-									 "6 k=<v # no comment>\n");
+	gives("# c\n; c\n[a]\n  # [x]\n\t; k = v\nk = v # no comment\n#",
+	      "3 [a]\n6 k=<v # no comment>\n");
 	gives("[a]\nk = ; v\n", "1 [a]\n2 k=<; v>\n");
 }
 END_TEST
@@ -107,10 +110,12 @@ END_TEST
 
 START_TEST(refuses_bad_quotes)
 {
-	gives("[a]\nk = \"v\nl = w\n", "1 [a]\n2 ! quoted value without its closing quote\n"
+	gives("[a]\nk = \"v\nl = w\n",
+	      "1 [a]\n2 ! quoted value without its closing quote\n"
 				       "3 l=<w>\n");
 	gives("[a]\nk = \"\n", "1 [a]\n2 ! quoted value without its closing quote\n");
-	gives("[a]\nk = \"v\\\"\n", "1 [a]\n2 ! quoted value without its closing quote\n");
+	gives("[a]\nk = \"v\\\"\n",
+	      "1 [a]\n2 ! quoted value without its closing quote\n");
 	gives("[a]\nk = \"v\\", "1 [a]\n2 ! quoted value without its closing quote\n");
 	gives("[a]\nk = \"v\" w\n", "1 [a]\n2 ! text after the closing quote\n");
 	gives("[a]\nk = \"v\" # c\n", "1 [a]\n2 ! text after the closing quote\n");
@@ -121,7 +126,8 @@ END_TEST
 
 START_TEST(refuses_bad_sections)
 {
-	gives("[a\nk = v\n[b]\nl = w\n", "1 ! section without its closing bracket\n3 [b]\n"
+	gives("[a\nk = v\n[b]\nl = w\n",
+	      "1 ! section without its closing bracket\n3 [b]\n"
 					 "4 l=<w>\n");
 	gives("[\n", "1 ! section without its closing bracket\n");
 	gives("[a] b\n", "1 ! text after the section's closing bracket\n");
@@ -129,7 +135,8 @@ START_TEST(refuses_bad_sections)
 	gives("[a] # c\n", "1 ! text after the section's closing bracket\n");
 	gives("[]\n[ ]\n", "1 ! section without a name\n2 ! section without a name\n");
 	/* keys below a faulty section belong to nobody, but their faults are told */
-	gives("[ok]\n[a\nk = v\nK = v\n", "1 [ok]\n2 ! section without its closing bracket\n"
+	gives("[ok]\n[a\nk = v\nK = v\n",
+	      "1 [ok]\n2 ! section without its closing bracket\n"
 					  "4 ! bad character in the key\n");
 }
 END_TEST
@@ -143,7 +150,7 @@ START_TEST(refuses_bad_keys)
 	      "1 [a]\n2 ! bad character in the key\n3 ! bad character in the key\n"
 	      "4 ! bad character in the key\n5 ! bad character in the key\n");
 	gives("k = v\nl = w\n[a]\nk = v\n", "1 ! key before any section\n"
-					    "2 ! key before any section\n3 [a]\n4 k=<v>\n");
+	      "2 ! key before any section\n3 [a]\n4 k=<v>\n");
 }
 END_TEST
 
@@ -160,14 +167,15 @@ END_TEST
 
 START_TEST(checks_utf8)
 {
-	static const char *const good[] = { "\xc2\x80",	    "\xdf\xbf",		"\xe0\xa0\x80",
-					    "\xed\x9f\xbf", "\xee\x80\x80",	"\xef\xbf\xbf",
-					    "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf" };
+	static const char *const good[] = {
+		"\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80",
+		"\xef\xbf\xbf", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"
+	};
 	static const char *const bad[] = {
-		"\x80",		    "\xbf",		"\xc0\xaf",	    "\xc1\xbf",
-		"\xc2",		    "\xc2 ",		"\xe0\x9f\xbf",	    "\xed\xa0\x80",
-		"\xed\xbf\xbf",	    "\xe1\x80",		"\xe1\x80 ",	    "\xf0\x8f\xbf\xbf",
-		"\xf0\x90\x80",	    "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff",
+		"\x80", "\xbf", "\xc0\xaf", "\xc1\xbf", "\xc2", "\xc2 ", "\xe0\x9f\xbf",
+		"\xed\xa0\x80", "\xed\xbf\xbf", "\xe1\x80", "\xe1\x80 ",
+		"\xf0\x8f\xbf\xbf",
+		"\xf0\x90\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff",
 		"\xf1\x80\x80\xc0", "\xe1\x80\xc0"
 	};
 	char text[64], wanted[64];
@@ -183,6 +191,8 @@ START_TEST(checks_utf8)
 	}
 }
 END_TEST
+
+/* clang-format on */
 
 struct long_value {
 	size_t value_bytes;
@@ -206,13 +216,14 @@ static int note_length(void *arg, const struct conf_item *item)
 static struct long_value lex_long(size_t line_bytes)
 {
 	static const char head[] = "[a]\nk=";
-	struct long_value seen = { 0 };
+	struct long_value seen = {0};
 	char *text = malloc(4 + line_bytes + 5);
 
 	memcpy(text, head, 6);
 	memset(text + 6, 'v', line_bytes - 2);
 	memcpy(text + 4 + line_bytes, "\nl=w\n", 5);
-	ck_assert_int_eq(conf_lex(span_make(text, 4 + line_bytes + 5), note_length, &seen), 0);
+	ck_assert_int_eq(
+		conf_lex(span_make(text, 4 + line_bytes + 5), note_length, &seen), 0);
 	free(text);
 	return seen;
 }
@@ -231,9 +242,10 @@ END_TEST
 
 START_TEST(stops_when_told)
 {
-	struct record record = { .stop_after = 2 };
+	struct record record = {.stop_after = 2};
 
-	ck_assert_int_eq(conf_lex(SPAN_LIT("[a]\nk=\"\\\\\"\nl=w\n"), write_item, &record), 42);
+	ck_assert_int_eq(
+		conf_lex(SPAN_LIT("[a]\nk=\"\\\\\"\nl=w\n"), write_item, &record), 42);
 	ck_assert_str_eq(record.text, "1 [a]\n2 k=<\\>\n");
 	free(record.text);
 }
@@ -261,11 +273,11 @@ static int keep_value(void *arg, const struct conf_item *item)
 
 START_TEST(values_outlive_their_item)
 {
-	struct kept_values kept = { 0 };
+	struct kept_values kept = {0};
 
 	ck_assert_int_eq(conf_lex(SPAN_LIT("[a]\nk=\"a\\\"a\"\nk=\"b\"\nk=\"c\\\\c\"\n"),
-				  keep_value, &kept),
-			 0);
+				 keep_value, &kept),
+		0);
 	ck_assert_int_eq(kept.n, 3);
 }
 END_TEST
@@ -275,14 +287,13 @@ START_TEST(durations)
 	static const struct {
 		const char *text;
 		uint64_t ms;
-	} good[] = { { "0", 0 },	{ "250ms", 250 },   { "5s", 5000 },
-		     { "2m", 120000 },	{ "1h", 3600000 },  { "0s", 0 },
-		     { "007s", 7000 },	{ "18446744073709551615ms", UINT64_MAX } };
-	static const char *const bad[] = { "",	 "5",	 "s",	"5 s",	"1.5s", "-1s", "+1s",
-					   "5S", "5sec", "1d",	"1h1m", "0x1s", " 5s", "00",
-					   "99999999999999999999999" };
-	static const char *const large[] = { "18446744073709551616ms", "18446744073709552s",
-					     "5124095576031h", "99999999999999999999999h" };
+	} good[] = {{"0", 0}, {"250ms", 250}, {"5s", 5000}, {"2m", 120000},
+		{"1h", 3600000}, {"0s", 0}, {"007s", 7000},
+		{"18446744073709551615ms", UINT64_MAX}};
+	static const char *const bad[] = {"", "5", "s", "5 s", "1.5s", "-1s", "+1s", "5S",
+		"5sec", "1d", "1h1m", "0x1s", " 5s", "00", "99999999999999999999999"};
+	static const char *const large[] = {"18446744073709551616ms",
+		"18446744073709552s", "5124095576031h", "99999999999999999999999h"};
 	uint64_t ms;
 
 	for (size_t i = 0; i < ARRAY_LEN(good); i++) {
@@ -293,13 +304,15 @@ START_TEST(durations)
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		const char *hint = NULL;
 
-		ck_assert_int_eq(conf_duration_ms(span_str(bad[i]), &ms, &hint), ERR_PARSE);
+		ck_assert_int_eq(
+			conf_duration_ms(span_str(bad[i]), &ms, &hint), ERR_PARSE);
 		ck_assert_ptr_nonnull(strstr(hint, "250ms"));
 	}
 	for (size_t i = 0; i < ARRAY_LEN(large); i++) {
 		const char *hint = NULL;
 
-		ck_assert_int_eq(conf_duration_ms(span_str(large[i]), &ms, &hint), ERR_RANGE);
+		ck_assert_int_eq(
+			conf_duration_ms(span_str(large[i]), &ms, &hint), ERR_RANGE);
 		ck_assert_str_eq(hint, "a shorter time");
 	}
 	ck_assert_uint_eq(ms, 7);
@@ -311,16 +324,12 @@ START_TEST(sizes)
 	static const struct {
 		const char *text;
 		uint64_t bytes;
-	} good[] = { { "0", 0 },
-		     { "65536", 65536 },
-		     { "64k", 65536 },
-		     { "16m", 16777216 },
-		     { "1g", 1073741824 },
-		     { "17179869183g", 17179869183ULL << 30 },
-		     { "18446744073709551615", UINT64_MAX } };
-	static const char *const bad[] = { "",	   "k",	  "16 m", "16M", "16mb", "-1",
-					   "1.5g", "1e3", "1t",	  "m16", "99999999999999999999999t" };
-	static const char *const large[] = { "18446744073709551616", "17179869184g" };
+	} good[] = {{"0", 0}, {"65536", 65536}, {"64k", 65536}, {"16m", 16777216},
+		{"1g", 1073741824}, {"17179869183g", 17179869183ULL << 30},
+		{"18446744073709551615", UINT64_MAX}};
+	static const char *const bad[] = {"", "k", "16 m", "16M", "16mb", "-1", "1.5g",
+		"1e3", "1t", "m16", "99999999999999999999999t"};
+	static const char *const large[] = {"18446744073709551616", "17179869184g"};
 	uint64_t bytes;
 
 	for (size_t i = 0; i < ARRAY_LEN(good); i++) {
@@ -342,9 +351,9 @@ END_TEST
 
 START_TEST(bools)
 {
-	static const char *const yes[] = { "on", "yes", "true", "1" };
-	static const char *const no[] = { "off", "no", "false", "0" };
-	static const char *const bad[] = { "", "On", "y", "2", "on ", "enabled" };
+	static const char *const yes[] = {"on", "yes", "true", "1"};
+	static const char *const no[] = {"off", "no", "false", "0"};
+	static const char *const bad[] = {"", "On", "y", "2", "on ", "enabled"};
 	bool is_on;
 
 	for (size_t i = 0; i < ARRAY_LEN(yes); i++) {

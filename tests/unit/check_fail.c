@@ -1,5 +1,6 @@
 /*
- * base/fail and base/err: each row of the tables is complete and can be sent as it stands.
+ * base/fail and base/err: each row of the tables is complete and can be sent as it
+ * stands.
  */
 #include "base/err.h"
 #include "base/fail.h"
@@ -35,9 +36,11 @@ START_TEST(rows_are_sound)
 		const char *code = fail_code(why);
 
 		ck_assert_uint_gt(strlen(code), 0);
-		ck_assert_uint_eq(strspn(code, "abcdefghijklmnopqrstuvwxyz_"), strlen(code));
+		ck_assert_uint_eq(
+			strspn(code, "abcdefghijklmnopqrstuvwxyz_"), strlen(code));
 		ck_assert(!needs_escape(fail_type(why)) && !needs_escape(fail_text(why)));
-		ck_assert(status == 0 || status == 200 || (status >= 400 && status <= 599));
+		ck_assert(
+			status == 0 || status == 200 || (status >= 400 && status <= 599));
 		if (status >= 400) {
 			ck_assert_str_ne(fail_type(why), "");
 			ck_assert_str_ne(fail_text(why), "");

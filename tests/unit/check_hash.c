@@ -1,6 +1,8 @@
 /*
- * base/hash: values that must never change (public in kvsteer-prefix(7)), the chain, streaming, and mix64 as a bijection.
- * The golden values were made with Python's xxhash module over b[i] = (131 i + 7) mod 256.
+ * base/hash: values that must never change (public in kvsteer-prefix(7)), the chain,
+ * streaming, and mix64 as a bijection.
+ * The golden values were made with Python's xxhash module over b[i] = (131 i + 7) mod
+ * 256.
  */
 #include "base/hash.h"
 #include "tests/unit/unit.h"
@@ -110,12 +112,14 @@ static uint64_t hash_in_pieces(size_t n, size_t piece, uint64_t seed)
 
 START_TEST(stream_is_hash64)
 {
-	static const size_t pieces[] = { 1, 7, 64, 255, 256, 257, 4096 };
+	static const size_t pieces[] = {1, 7, 64, 255, 256, 257, 4096};
 
 	for (size_t i = 0; i < ARRAY_LEN(golden); i++) {
 		for (size_t p = 0; p < ARRAY_LEN(pieces); p++) {
-			ck_assert(hash_in_pieces(golden[i].n, pieces[p], 0) == golden[i].unseeded);
-			ck_assert(hash_in_pieces(golden[i].n, pieces[p], SEED) == golden[i].seeded);
+			ck_assert(hash_in_pieces(golden[i].n, pieces[p], 0) ==
+				  golden[i].unseeded);
+			ck_assert(hash_in_pieces(golden[i].n, pieces[p], SEED) ==
+				  golden[i].seeded);
 		}
 	}
 }

@@ -1,8 +1,9 @@
 /*
- * base/log: levels, escaping, length, subjects, limits. Lines go to a datagram socket, so that one read is one write(2).
+ * base/log: levels, escaping, length, subjects, limits. Lines go to a datagram socket, so
+ * that one read is one write(2).
  */
-#include "base/log.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "tests/unit/unit.h"
 
 #include <errno.h>
@@ -84,9 +85,10 @@ START_TEST(stamps_time)
 
 	log_open(near_end, false);
 	log_warn("careful");
-	ck_assert_int_eq(sscanf(next_line(), "%4u-%2u-%2uT%2u:%2u:%2u.%3uZ warn   careful%n",
-				&year, &month, &day, &hour, &minute, &second, &ms, &used),
-			 7);
+	ck_assert_int_eq(
+		sscanf(next_line(), "%4u-%2u-%2uT%2u:%2u:%2u.%3uZ warn   careful%n",
+			&year, &month, &day, &hour, &minute, &second, &ms, &used),
+		7);
 	ck_assert_int_eq(used, (int)strlen("2026-01-02T03:04:05.678Z warn   careful"));
 	ck_assert_uint_ge(year, 2020);
 	ck_assert(month >= 1 && month <= 12 && day >= 1 && day <= 31);
@@ -237,7 +239,7 @@ END_TEST
 
 START_TEST(limits)
 {
-	struct log_limit state = { 0 };
+	struct log_limit state = {0};
 	unsigned missed = 77;
 
 	ck_assert(log_limit_ok(&state, 1000, 500, &missed));
@@ -281,14 +283,15 @@ static void *write_lines(void *arg)
 /* Lines of several threads come whole, and only one of them gets through the limit. */
 START_TEST(threads_share_it)
 {
-	struct log_limit limit = { 0 };
+	struct log_limit limit = {0};
 	struct writer writers[THREADS];
 	pthread_t threads[THREADS];
 	unsigned allowed = 0, missed = 0, last = 0;
 
 	for (int i = 0; i < THREADS; i++) {
-		writers[i] = (struct writer){ .limit = &limit };
-		ck_assert_int_eq(pthread_create(&threads[i], NULL, write_lines, &writers[i]), 0);
+		writers[i] = (struct writer){.limit = &limit};
+		ck_assert_int_eq(
+			pthread_create(&threads[i], NULL, write_lines, &writers[i]), 0);
 	}
 	for (int i = 0; i < THREADS * LINES; i++) {
 		char line[256];

@@ -1,5 +1,6 @@
 /*
- * base/mem and base/cleanup: growth that is checked, allocation that dies, pointers handed out of their scope.
+ * base/mem and base/cleanup: growth that is checked, allocation that dies, pointers
+ * handed out of their scope.
  */
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -36,9 +37,11 @@ START_TEST(refuses_what_cannot_be)
 
 	items[3] = 99;
 	ck_assert_int_eq(mem_grow(&items, &cap, SIZE_MAX, sizeof(*items)), ERR_NOMEM);
-	ck_assert_int_eq(mem_grow(&items, &cap, SIZE_MAX / 8 + 2, sizeof(*items)), ERR_NOMEM);
-	ck_assert_int_eq(mem_grow(&items, &cap, (size_t)PTRDIFF_MAX / 8 + 1, sizeof(*items)),
-			 ERR_NOMEM);
+	ck_assert_int_eq(
+		mem_grow(&items, &cap, SIZE_MAX / 8 + 2, sizeof(*items)), ERR_NOMEM);
+	ck_assert_int_eq(
+		mem_grow(&items, &cap, (size_t)PTRDIFF_MAX / 8 + 1, sizeof(*items)),
+		ERR_NOMEM);
 	ck_assert_ptr_eq(items, before);
 	ck_assert_uint_eq(cap, 4);
 	ck_assert_uint_eq(items[3], 99);
@@ -50,9 +53,11 @@ END_TEST
 
 START_TEST(allocates)
 {
-	scoped_free char *text = xasprintf("%s-%d", "a", 7), *part = xstrndup("abcdef", 3);
+	scoped_free char *text = xasprintf("%s-%d", "a", 7),
+			 *part = xstrndup("abcdef", 3);
 	scoped_free char *whole = xstrndup("ab", 100), *copy = xstrdup("");
-	scoped_free char *none = xmalloc(0), *zeros = xcalloc(3, 1), *grown = xrealloc(NULL, 0);
+	scoped_free char *none = xmalloc(0), *zeros = xcalloc(3, 1),
+			 *grown = xrealloc(NULL, 0);
 
 	ck_assert_str_eq(text, "a-7");
 	ck_assert_str_eq(part, "abc");
@@ -149,7 +154,7 @@ END_TEST
 
 START_TEST(wipes)
 {
-	char secret[16] = "secret", zeros[16] = { 0 };
+	char secret[16] = "secret", zeros[16] = {0};
 
 	mem_wipe(secret, sizeof(secret));
 	ck_assert_int_eq(memcmp(secret, zeros, sizeof(secret)), 0);

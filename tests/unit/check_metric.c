@@ -1,6 +1,8 @@
 /*
- * base/metric: sums over threads, requests by label, histograms, and a text that Prometheus can read.
- * What is counted stays for the life of the process, so tests compare with what was there before.
+ * base/metric: sums over threads, requests by label, histograms, and a text that
+ * Prometheus can read.
+ * What is counted stays for the life of the process, so tests compare with what was there
+ * before.
  */
 #include "base/metric.h"
 #include "tests/unit/unit.h"
@@ -8,7 +10,8 @@
 #include <pthread.h>
 #include <string.h>
 
-static const char *const route_names[] = { "chat", "completions", NULL, "chat", "a\"b\\c\n" };
+static const char *const route_names[] = {
+	"chat", "completions", NULL, "chat", "a\"b\\c\n"};
 
 static void name_routes(void)
 {
@@ -25,7 +28,7 @@ static void run_in_thread(void *(*run)(void *), void *arg)
 
 static struct metric_text scrape(void)
 {
-	struct metric_text text = { 0 };
+	struct metric_text text = {0};
 
 	metric_print(&text);
 	ck_assert(!text.failed);
@@ -34,7 +37,10 @@ static struct metric_text scrape(void)
 	return text;
 }
 
-/* The value behind a series, -1 where the text has none; a series printed twice is a failure. */
+/*
+ * The value behind a series, -1 where the text has none; a series printed twice is a
+ * failure.
+ */
 static double value_of(const struct metric_text *text, const char *series)
 {
 	size_t n = strlen(series);
@@ -91,12 +97,16 @@ START_TEST(zeros_are_printed)
 	ck_assert(value_of(&text, "kvsteer_ttft_seconds_bucket{le=\"+Inf\"}") == 0);
 	ck_assert(value_of(&text, "kvsteer_ttft_seconds_sum") == 0);
 	ck_assert(value_of(&text, "kvsteer_ttft_seconds_count") == 0);
-	ck_assert(value_of(&text, "kvsteer_build_info{version=\"" KVSTEER_VERSION "\"}") == 1);
+	ck_assert(value_of(&text,
+			  "kvsteer_build_info{version=\"" KVSTEER_VERSION "\"}") == 1);
 	metric_text_free(&text);
 }
 END_TEST
 
-/* What a thread counted stays when it is gone; one thread may take back what another gave. */
+/*
+ * What a thread counted stays when it is gone; one thread may take back what another
+ * gave.
+ */
 START_TEST(sums_threads)
 {
 	int64_t taken = metric_total(METRIC_GUARDS_TAKEN);
@@ -141,13 +151,17 @@ START_TEST(counts_requests)
 	ck_assert_uint_eq(metric_request_total(1, 504, FAIL_NONE), 0);
 	ck_assert_uint_eq(metric_request_total(1, 200, FAIL_WORKER_TIMEOUT), 0);
 	ck_assert_uint_eq(metric_request_total(0, 504, FAIL_WORKER_TIMEOUT), 0);
-	ck_assert(scraped("kvsteer_requests_total{route=\"chat\",code=\"200\",reason=\"ok\"}") == 3);
+	ck_assert(scraped("kvsteer_requests_total{route=\"chat\",code=\"200\",reason="
+			  "\"ok\"}") == 3);
 	ck_assert(scraped("kvsteer_requests_total{route=\"completions\",code=\"504\","
 			  "reason=\"worker_timeout\"}") == 1);
 }
 END_TEST
 
-/* Series with the same labels are one: rows 0 and 3 have one name, two failures have one code. */
+/*
+ * Series with the same labels are one: rows 0 and 3 have one name, two failures have one
+ * code.
+ */
 START_TEST(merges_equal_labels)
 {
 	metric_request(0, 400, FAIL_BAD_HOST);
@@ -161,13 +175,14 @@ END_TEST
 
 START_TEST(odd_requests_are_other)
 {
-	metric_request(2, 0, FAIL_CLIENT_GONE);			/* a row without a name */
-	metric_request(63, 0, FAIL_CLIENT_GONE);		/* no such row */
+	metric_request(2, 0, FAIL_CLIENT_GONE);                 /* a row without a name */
+	metric_request(63, 0, FAIL_CLIENT_GONE);                /* no such row */
 	metric_request(METRIC_ROUTES_MAX, 0, FAIL_CLIENT_GONE); /* beyond the table */
 	metric_request(UINT32_MAX, 0, FAIL_CLIENT_GONE);
 	metric_request(2, -1, FAIL_CLIENT_GONE); /* no status */
 	metric_request(2, 70000, FAIL_CLIENT_GONE);
-	ck_assert_uint_eq(metric_request_total(METRIC_ROUTES_MAX, 0, FAIL_CLIENT_GONE), 2);
+	ck_assert_uint_eq(
+		metric_request_total(METRIC_ROUTES_MAX, 0, FAIL_CLIENT_GONE), 2);
 	ck_assert(scraped("kvsteer_requests_total{route=\"other\",code=\"0\","
 			  "reason=\"client_gone\"}") == 6);
 }
@@ -175,7 +190,7 @@ END_TEST
 
 START_TEST(labels_are_escaped)
 {
-	struct metric_text text = { 0 };
+	struct metric_text text = {0};
 
 	metric_label(&text, SPAN_LIT("a\\b\"c\nd"));
 	metric_label(&text, span_make(NULL, 0));
@@ -191,7 +206,7 @@ END_TEST
 
 START_TEST(long_text_is_whole)
 {
-	struct metric_text text = { 0 };
+	struct metric_text text = {0};
 	char word[3000];
 
 	memset(word, 'w', sizeof(word) - 1);
@@ -208,7 +223,7 @@ END_TEST
 
 START_TEST(keeps_quiet_once_failed)
 {
-	struct metric_text text = { .failed = true };
+	struct metric_text text = {.failed = true};
 
 	metric_printf(&text, "a");
 	metric_label(&text, SPAN_LIT("b"));
@@ -290,7 +305,10 @@ static bool belongs_to(const char *line, const char *family)
 	return strncmp(line, family, n) == 0 && strchr(" {_", line[n]) != NULL;
 }
 
-/* HELP, TYPE, then samples of that family only; no family twice; bounds of a histogram rise. */
+/*
+ * HELP, TYPE, then samples of that family only; no family twice; bounds of a histogram
+ * rise.
+ */
 START_TEST(text_is_well_formed)
 {
 	struct metric_text text = scrape();
@@ -305,7 +323,8 @@ START_TEST(text_is_well_formed)
 			ck_assert_msg(strstr(seen, name) == NULL, "%s twice", family);
 			strcat(seen, name);
 			line = strtok(NULL, "\n");
-			ck_assert_int_eq(sscanf(line, "# TYPE %127s %31s", name, type), 2);
+			ck_assert_int_eq(
+				sscanf(line, "# TYPE %127s %31s", name, type), 2);
 			ck_assert_str_eq(name, family);
 			ck_assert_ptr_nonnull(strstr("counter gauge histogram", type));
 			last_bound = -1;
@@ -348,7 +367,10 @@ static uint64_t broke_total(void)
 	return total;
 }
 
-/* Two registered and two unregistered threads write while this one scrapes: nothing is lost, no total goes back. */
+/*
+ * Two registered and two unregistered threads write while this one scrapes: nothing is
+ * lost, no total goes back.
+ */
 START_TEST(scrapes_while_threads_write)
 {
 	static const char *const series = "kvsteer_connections_accepted_total";
@@ -359,7 +381,8 @@ START_TEST(scrapes_while_threads_write)
 
 	for (int i = 0; i < WRITERS; i++) {
 		numbers[i] = i;
-		ck_assert_int_eq(pthread_create(&threads[i], NULL, write_all, &numbers[i]), 0);
+		ck_assert_int_eq(
+			pthread_create(&threads[i], NULL, write_all, &numbers[i]), 0);
 	}
 	for (int i = 0; i < 10; i++) {
 		double now = scraped(series);
@@ -390,13 +413,17 @@ static double all_requests(void)
 	struct metric_text text = scrape();
 	double sum = 0;
 
-	for (const char *at = text.p; (at = strstr(at, "\nkvsteer_requests_total{")) != NULL; at++)
+	for (const char *at = text.p;
+		(at = strstr(at, "\nkvsteer_requests_total{")) != NULL; at++)
 		sum += strtod(strstr(at, "\"} ") + 3, NULL);
 	metric_text_free(&text);
 	return sum;
 }
 
-/* 6,400 series do not fit into a thread's 4,096 cells: the rest is counted as other, and none is lost. */
+/*
+ * 6,400 series do not fit into a thread's 4,096 cells: the rest is counted as other, and
+ * none is lost.
+ */
 START_TEST(overflow_is_counted)
 {
 	static const char *const other =
@@ -408,7 +435,8 @@ START_TEST(overflow_is_counted)
 
 		run_in_thread(request_too_many, &is_registered);
 		ck_assert(all_requests() == before + METRIC_ROUTES_MAX * 100);
-		ck_assert(scraped(other) >= other_before + METRIC_ROUTES_MAX * 100 - 4096);
+		ck_assert(
+			scraped(other) >= other_before + METRIC_ROUTES_MAX * 100 - 4096);
 	}
 }
 END_TEST

@@ -1,5 +1,6 @@
 /*
- * base/rng: known outputs of xoshiro256** and splitmix64, bounds, evenness, and secrets that differ.
+ * base/rng: known outputs of xoshiro256** and splitmix64, bounds, evenness, and secrets
+ * that differ.
  */
 #include "base/rng.h"
 #include "tests/unit/unit.h"
@@ -9,10 +10,9 @@
 /* Reference outputs from the state {1, 2, 3, 4}. */
 START_TEST(is_xoshiro256starstar)
 {
-	static const uint64_t wanted[] = {
-		11520ULL, 0ULL, 1509978240ULL, 1215971899390074240ULL, 1216172134540287360ULL
-	};
-	struct rng r = { { 1, 2, 3, 4 } };
+	static const uint64_t wanted[] = {11520ULL, 0ULL, 1509978240ULL,
+		1215971899390074240ULL, 1216172134540287360ULL};
+	struct rng r = {{1, 2, 3, 4}};
 
 	for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
 		ck_assert(rng_next(&r) == wanted[i]);
@@ -22,10 +22,8 @@ END_TEST
 /* The first outputs of splitmix64 from 0. */
 START_TEST(is_seeded_by_splitmix64)
 {
-	static const uint64_t wanted[] = {
-		0xe220a8397b1dcdafULL, 0x6e789e6aa1b965f4ULL, 0x06c45d188009454fULL,
-		0xf88bb8a8724c81ecULL
-	};
+	static const uint64_t wanted[] = {0xe220a8397b1dcdafULL, 0x6e789e6aa1b965f4ULL,
+		0x06c45d188009454fULL, 0xf88bb8a8724c81ecULL};
 	struct rng r;
 
 	rng_seed(&r, 0);
@@ -54,7 +52,7 @@ END_TEST
 START_TEST(stays_below)
 {
 	struct rng r;
-	unsigned counts[7] = { 0 };
+	unsigned counts[7] = {0};
 
 	rng_seed(&r, 1);
 	for (int i = 0; i < 70000; i++)
@@ -103,14 +101,14 @@ START_TEST(unit_is_in_range)
 		sum += value;
 	}
 	ck_assert(sum > 4800 && sum < 5200);
-	r = (struct rng){ { 0, UINT64_MAX, 0, 0 } };
+	r = (struct rng){{0, UINT64_MAX, 0, 0}};
 	ck_assert(rng_unit(&r) < 1.0);
 }
 END_TEST
 
 START_TEST(secrets_differ)
 {
-	unsigned char a[64] = { 0 }, b[64] = { 0 }, zeros[64] = { 0 };
+	unsigned char a[64] = {0}, b[64] = {0}, zeros[64] = {0};
 	/* more than the 256 bytes that the kernel gives without a break */
 	unsigned char *large = calloc(1, 100000);
 

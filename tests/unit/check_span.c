@@ -1,5 +1,6 @@
 /*
- * base/span: comparing, trimming, splitting, numbers. Spans under test are not NUL-terminated where that could hide a fault.
+ * base/span: comparing, trimming, splitting, numbers. Spans under test are not
+ * NUL-terminated where that could hide a fault.
  */
 #include "base/err.h"
 #include "base/span.h"
@@ -7,7 +8,7 @@
 
 START_TEST(compares)
 {
-	struct span empty = { NULL, 0 };
+	struct span empty = {NULL, 0};
 
 	ck_assert(span_eq(SPAN_LIT("ab"), SPAN_LIT("ab")));
 	ck_assert(!span_eq(SPAN_LIT("ab"), SPAN_LIT("aB")));
@@ -17,7 +18,9 @@ START_TEST(compares)
 	ck_assert(span_case_eq(SPAN_LIT("Content-LENGTH"), SPAN_LIT("content-length")));
 	ck_assert(!span_case_eq(SPAN_LIT("a"), SPAN_LIT("ab")));
 	ck_assert(span_case_eq(empty, empty));
-	/* folding must not reach beyond letters: '@' and '`', '[' and '{' differ by 0x20 */
+	/*
+	 * folding must not reach beyond letters: '@' and '`', '[' and '{' differ by 0x20
+	 */
 	ck_assert(!span_case_eq(SPAN_LIT("@"), SPAN_LIT("`")));
 	ck_assert(!span_case_eq(SPAN_LIT("["), SPAN_LIT("{")));
 	ck_assert(!span_case_eq(SPAN_LIT("\xc4"), SPAN_LIT("\xe4")));
@@ -42,7 +45,10 @@ START_TEST(trims)
 	ck_assert(span_is(span_trim(SPAN_LIT(" \t ")), ""));
 	ck_assert(span_is(span_trim(span_make(NULL, 0)), ""));
 	ck_assert(span_is(span_trim_all(SPAN_LIT("\r\n\v\f\t a \r\n")), "a"));
-	ck_assert(span_is(span_trim_all(SPAN_LIT("\x0e" "a\x08")), "\x0e" "a\x08"));
+	ck_assert(span_is(span_trim_all(SPAN_LIT("\x0e"
+						 "a\x08")),
+		"\x0e"
+		"a\x08"));
 }
 END_TEST
 
@@ -84,10 +90,13 @@ START_TEST(reads_decimal)
 	ck_assert_int_eq(span_to_u64(SPAN_LIT("+1"), &value), ERR_PARSE);
 	ck_assert_int_eq(span_to_u64(SPAN_LIT(" 1"), &value), ERR_PARSE);
 	ck_assert_int_eq(span_to_u64(SPAN_LIT("1x"), &value), ERR_PARSE);
-	ck_assert_int_eq(span_to_u64(SPAN_LIT("18446744073709551616"), &value), ERR_RANGE);
-	ck_assert_int_eq(span_to_u64(SPAN_LIT("99999999999999999999999"), &value), ERR_RANGE);
+	ck_assert_int_eq(
+		span_to_u64(SPAN_LIT("18446744073709551616"), &value), ERR_RANGE);
+	ck_assert_int_eq(
+		span_to_u64(SPAN_LIT("99999999999999999999999"), &value), ERR_RANGE);
 	/* a letter after the overflow is still not a number */
-	ck_assert_int_eq(span_to_u64(SPAN_LIT("99999999999999999999999x"), &value), ERR_PARSE);
+	ck_assert_int_eq(
+		span_to_u64(SPAN_LIT("99999999999999999999999x"), &value), ERR_PARSE);
 	ck_assert_uint_eq(value, 7);
 	ck_assert_int_eq(span_to_u64(SPAN_LIT("18446744073709551615"), &value), 0);
 	ck_assert(value == UINT64_MAX);

@@ -1,8 +1,10 @@
 /*
- * The main of every Check program, and the folder of shared test material. UNIT_MAIN(span_suite()) runs the suite, prints
- * Check's summary line and exits 0 or 1.
- * Tests run in one process, so that sanitizers and debuggers see everything; with CK_FORK in the environment each runs in its own.
- * A test of a death (tcase_add_test_raise_signal) needs that: add it under unit_can_fork().
+ * The main of every Check program, and the folder of shared test material.
+ * UNIT_MAIN(span_suite()) runs the suite, prints Check's summary line and exits 0 or 1.
+ * Tests run in one process, so that sanitizers and debuggers see everything; with CK_FORK
+ * in the environment each runs in its own.
+ * A test of a death (tcase_add_test_raise_signal) needs that: add it under
+ * unit_can_fork().
  */
 #ifndef UNIT_UNIT_H
 #define UNIT_UNIT_H
@@ -22,8 +24,9 @@ static inline bool unit_can_fork(void)
 }
 
 /*
- * Puts the path of a file of the shared material (KVSTEER_SHARED, else ../shared beside the source tree) into out. False,
- * with a message that names what is skipped, where the file is absent.
+ * Puts the path of a file of the shared material (KVSTEER_SHARED, else ../shared beside
+ * the source tree) into out. False, with a message that names what is skipped, where the
+ * file is absent.
  */
 static inline bool unit_shared(const char *file, char *out, size_t n)
 {
@@ -33,7 +36,8 @@ static inline bool unit_shared(const char *file, char *out, size_t n)
 	if (folder != NULL)
 		len = snprintf(out, n, "%s/%s", folder, file);
 	else
-		len = snprintf(out, n, "%s/../shared/%s", source != NULL ? source : ".", file);
+		len = snprintf(
+			out, n, "%s/../shared/%s", source != NULL ? source : ".", file);
 	if (len > 0 && (size_t)len < n && access(out, R_OK) == 0)
 		return true;
 	printf("skipped: %s is absent (KVSTEER_SHARED names its folder)\n", file);
