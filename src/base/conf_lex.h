@@ -37,7 +37,7 @@ int conf_lex(struct span text, conf_item_fn *on_item, void *arg) MUST_CHECK;
 
 /*
  * Durations: "5s", "250ms", "2m", "1h", "0"; sizes: "16m", "64k", "1g", bare bytes.
- * ERR_PARSE or ERR_RANGE, with *hint (static text; hint may be NULL) saying what would do.
+ * ERR_PARSE or ERR_RANGE, and *hint (static text; hint may be NULL) says what would do.
  */
 int conf_duration_ms(struct span value, uint64_t *ms, const char **hint) MUST_CHECK;
 int conf_size(struct span value, uint64_t *bytes, const char **hint) MUST_CHECK;
