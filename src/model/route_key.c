@@ -1,0 +1,289 @@
+/*
+ * Route keys: what the two phases found, as one struct route_key; the client's own hashes; the secret that parts name spaces.
+ */
+#include "model/route_key.h"
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "model/route_prompt.h"
+#include "model/route_scan.h"
+
+#include <stdlib.h>
+
+/* What a key keeps from one request to the next: 2 KiB of hashes, 1 KiB of text. */
+#define KEPT_BLOCKS 256
+#define KEPT_TEXT 1024
+
+/* A span of route_key and the value it is decoded from. */
+struct text_field {
+	struct span *span;
+	struct json_value value;
+};
+
+#define TEXT_FIELDS (3 + SESSION_MAX)
+
+void route_key_init(struct route_key *k)
+{
+	*k = (struct route_key){ .unit = 'b' };
+}
+
+void route_key_reset(struct route_key *k)
+{
+	struct route_key next = { .unit = 'b' };
+
+	if (k->cap_blocks <= KEPT_BLOCKS) {
+		next.hashes = take_ptr(k->hashes);
+		next.cap_blocks = k->cap_blocks;
+	}
+	if (k->text_cap <= KEPT_TEXT) {
+		next.text = take_ptr(k->text);
+		next.text_cap = k->text_cap;
+	}
+	route_key_free(k);
+	*k = next;
+}
+
+void route_key_free(struct route_key *k)
+{
+	free(k->hashes);
+	free(k->text);
+	route_key_init(k);
+}
+
+static bool is_text(struct json_value v)
+{
+	return v.kind == JSON_IS_STRING;
+}
+
+/* The first text of a list (SGLang's lora_path), else the value itself. */
+static struct json_value first_text(const struct json_text *t, struct json_value v)
+{
+	struct json_cursor c = json_enter(v);
+	struct json_value item = { 0 };
+
+	if (v.kind != JSON_IS_ARRAY)
+		return v;
+	return json_next_item(t, &c, &item) ? item : (struct json_value){ 0 };
+}
+
+static struct json_value session_params_id(const struct json_text *t, struct json_value params)
+{
+	static const struct span name = { "session_id", sizeof("session_id") - 1 };
+	struct json_value id;
+
+	json_members(t, params, &name, 1, &id);
+	return id;
+}
+
+/* Session ids may be numbers, which count as spelled. */
+static bool is_session(struct json_value v)
+{
+	return is_text(v) || v.kind == JSON_IS_NUMBER;
+}
+
+static void list_texts(const struct route_scan *s, const struct json_text *t,
+	struct route_key *k, struct text_field list[TEXT_FIELDS])
+{
+	const struct json_value *fields = s->fields;
+
+	list[0] = (struct text_field){ &k->model, fields[FIELD_MODEL] };
+	list[1] = (struct text_field){ &k->lora, first_text(t, fields[FIELD_LORA_PATH]) };
+	list[2] = (struct text_field){ &k->cache_salt, fields[FIELD_CACHE_SALT] };
+	list[3] = (struct text_field){ &k->session[SESSION_PARAMS_ID],
+		session_params_id(t, fields[FIELD_SESSION_PARAMS]) };
+	list[4] = (struct text_field){ &k->session[SESSION_USER], fields[FIELD_USER] };
+	list[5] = (struct text_field){ &k->session[SESSION_ID], fields[FIELD_SESSION_ID] };
+	list[6] = (struct text_field){ &k->session[SESSION_USER_ID], fields[FIELD_USER_ID] };
+	for (unsigned i = 0; i < TEXT_FIELDS; i++) {
+		bool is_good = i < 3 ? is_text(list[i].value) : is_session(list[i].value);
+
+		if (!is_good)
+			list[i].value = (struct json_value){ 0 };
+	}
+}
+
+/* Decodes all of *raw to out, which has room for it and the slack. */
+static size_t decode_all(struct span raw, char *out)
+{
+	size_t used = 0;
+
+	/* Decoded is never longer than spelled, so the room is enough for each turn. */
+	while (raw.n > 0)
+		used += json_decode(&raw, out + used, raw.n + JSON_DECODE_SLACK + 1);
+	return used;
+}
+
+static int decode_texts(const struct json_text *t, struct route_key *k,
+	const struct text_field list[TEXT_FIELDS])
+{
+	size_t total = 0, used = 0;
+	int err;
+
+	for (unsigned i = 0; i < TEXT_FIELDS; i++)
+		total += list[i].value.end - list[i].value.start;
+	err = mem_grow(&k->text, &k->text_cap, total + JSON_DECODE_SLACK + 1, 1);
+	if (err < 0)
+		return err;
+	for (unsigned i = 0; i < TEXT_FIELDS; i++) {
+		char *out = k->text + used;
+
+		*list[i].span = span_make(NULL, 0);
+		if (list[i].value.kind == JSON_IS_NONE)
+			continue;
+		used += decode_all(json_raw(t, list[i].value), out);
+		*list[i].span = span_make(out, (size_t)(k->text + used - out));
+	}
+	return 0;
+}
+
+static void forget_body(struct route_key *k, const struct route_key_opts *opts)
+{
+	k->readable = k->stream = false;
+	k->model = k->lora = k->cache_salt = span_make(NULL, 0);
+	for (unsigned i = 0; i < SESSION_MAX; i++)
+		k->session[i] = span_make(NULL, 0);
+	if (k->hashes_sent)
+		return;
+	k->unit = 'b';
+	k->block = opts->block_bytes;
+	k->n_blocks = 0;
+	k->prompt_units = 0;
+}
+
+int route_key_build(struct route_scan *s, const char *base, size_t len,
+	const struct route_key_opts *opts, struct route_key *k)
+{
+	struct json_text text = { base, len, s->skips, s->n_skips };
+	struct text_field list[TEXT_FIELDS];
+	int err;
+
+	forget_body(k, opts);
+	k->endpoint = s->endpoint;
+	if (s->has_failed || !s->is_object || s->json.at != len || !json_scan_is_done(&s->json))
+		return 0;
+	list_texts(s, &text, k, list);
+	err = decode_texts(&text, k, list);
+	if (err == 0 && !k->hashes_sent)
+		err = route_prompt_hash(s, &text, opts, k);
+	if (err < 0) {
+		forget_body(k, opts);
+		return err;
+	}
+	k->stream = s->fields[FIELD_STREAM].kind == JSON_IS_TRUE;
+	k->readable = true;
+	return 0;
+}
+
+/* Cuts "128b;" off *rest. */
+static int read_unit(struct span *rest, char *unit, uint32_t *block)
+{
+	struct span word;
+	uint64_t value;
+
+	if (memchr(rest->p, ';', rest->n) == NULL || !span_next(rest, ';', &word) || word.n < 2)
+		return ERR_PARSE;
+	*unit = word.p[word.n - 1];
+	if ((*unit != 'b' && *unit != 't') ||
+		span_to_u64(span_make(word.p, word.n - 1), &value) < 0)
+		return ERR_PARSE;
+	if (value == 0 || value > UINT32_MAX)
+		return ERR_PARSE;
+	*block = (uint32_t)value;
+	return 0;
+}
+
+static bool next_hash(struct span *rest, uint64_t *hash)
+{
+	struct span word;
+
+	return span_next(rest, ',', &word) && span_hex_u64(span_trim(word), hash) == 0;
+}
+
+/* Counts the hashes, which must all be well formed. */
+static int count_hashes(struct span list, size_t *count)
+{
+	size_t n = 0;
+	uint64_t hash;
+
+	if (list.n > 0 && list.p[list.n - 1] == ',')
+		return ERR_PARSE;
+	for (; list.n > 0; n++) {
+		if (!next_hash(&list, &hash))
+			return ERR_PARSE;
+	}
+	*count = n;
+	return 0;
+}
+
+int route_key_from_header(struct span value, size_t max_blocks, struct route_key *k)
+{
+	struct span list = span_trim(value);
+	uint32_t block;
+	size_t n;
+	char unit;
+	int err;
+
+	if (list.n == 0)
+		return ERR_PARSE;
+	err = read_unit(&list, &unit, &block);
+	if (err < 0)
+		return err;
+	list = span_trim(list);
+	err = count_hashes(list, &n);
+	if (err < 0)
+		return err;
+	if (max_blocks > 0 && n > max_blocks)
+		return ERR_LIMIT;
+	err = mem_grow(&k->hashes, &k->cap_blocks, n, sizeof(*k->hashes));
+	if (err < 0)
+		return err;
+	for (size_t i = 0; i < n; i++) {
+		bool is_read = next_hash(&list, &k->hashes[i]);
+
+		assert(is_read);
+		(void)is_read;
+	}
+	k->hashes_sent = true;
+	k->unit = unit;
+	k->block = block;
+	k->n_blocks = n;
+	k->prompt_units = (uint64_t)n * block;
+	return 0;
+}
+
+static void add_u64(struct hash_stream *h, uint64_t value)
+{
+	unsigned char bytes[8];
+
+	for (unsigned i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (unsigned char)(value >> (8 * i));
+	hash_stream_add(h, bytes, sizeof(bytes));
+}
+
+static void add_field(struct hash_stream *h, struct span field)
+{
+	add_u64(h, field.n);
+	hash_stream_add(h, field.p, field.n);
+}
+
+uint64_t route_key_secret(const struct route_salt *salt)
+{
+	struct hash_stream h;
+	uint64_t inner;
+
+	hash_stream_init(&h, salt->boot_secret[0]);
+	add_field(&h, salt->model);
+	add_field(&h, salt->lora);
+	add_field(&h, salt->cache_salt);
+	add_field(&h, salt->tenant);
+	add_u64(&h, salt->generation);
+	add_u64(&h, (unsigned char)salt->unit);
+	add_u64(&h, salt->block);
+	inner = hash_stream_end(&h);
+	hash_stream_init(&h, salt->boot_secret[1]);
+	add_u64(&h, inner);
+	add_u64(&h, salt->boot_secret[0]);
+	return hash_stream_end(&h);
+}

@@ -1,0 +1,758 @@
+/*
+ * The prompt stream of each endpoint (route_prompt.h). Each put_ function appends one thing; the endpoint functions at the end say the order.
+ *
+ * Always true: the stream depends on what the JSON means, not on how it is spelled (blanks, escapes, order of members), except inside
+ * tools and unknown parts, where member order and numbers count as spelled. No function calls itself.
+ */
+#include "model/route_prompt.h"
+
+#include "model/route_hash.h"
+
+/* What follows 0xFF. These letters are part of the public format. */
+enum tag {
+	TAG_TOOL = 't',	     /* JSON of one tool */
+	TAG_FUNCTION = 'f',  /* JSON of one legacy function */
+	TAG_SYSTEM = 's',    /* system or instructions; its texts follow */
+	TAG_PREVIOUS = 'p',  /* the response that this one continues */
+	TAG_MESSAGE = 'm',   /* role; the message's parts follow */
+	TAG_NAME = 'n',
+	TAG_TEXT = 'x',
+	TAG_MEDIA = 'i',     /* 8 bytes of digest */
+	TAG_JSON = 'j',	     /* something unknown, as JSON */
+	TAG_CALL = 'c',	     /* id of a tool call */
+	TAG_CALL_NAME = 'd',
+	TAG_ARGUMENTS = 'a',
+	TAG_RESULT = 'r',    /* id of the call that a message or part answers */
+	TAG_REASONING = 'g',
+	TAG_QUERY = 'q',
+	TAG_DOCUMENT = 'k',
+	TAG_LIST = 'l',	     /* the first prompt of a list of strings */
+	TAG_STRING = '"'     /* either end of a string inside JSON */
+};
+
+struct prompt {
+	const struct json_text *text;
+	const struct json_value *fields;
+	const struct route_key_opts *opts;
+	struct route_hash hash;
+};
+
+#define NAME(s) { s, sizeof(s) - 1 }
+#define MEMBERS(p, object, names, found) \
+	json_members((p)->text, object, names, ARRAY_LEN(names), found)
+
+static bool is_name(const struct prompt *p, struct json_value v, const char *name)
+{
+	char buffer[JSON_NAME_ROOM];
+
+	return span_is(json_name(p->text, v, buffer), name);
+}
+
+static bool is_absent(struct json_value v)
+{
+	return v.kind <= JSON_IS_NULL;
+}
+
+static void put_string(struct prompt *p, struct json_value v)
+{
+	if (v.kind == JSON_IS_STRING)
+		route_hash_string(&p->hash, json_raw(p->text, v), v.escaped);
+}
+
+/* A border and a text; nothing where v is no string. */
+static void put_text(struct prompt *p, enum tag tag, struct json_value v)
+{
+	if (v.kind != JSON_IS_STRING)
+		return;
+	route_hash_tag(&p->hash, tag);
+	put_string(p, v);
+}
+
+/* A border that stands even where its text is missing. */
+static void put_border(struct prompt *p, enum tag tag, struct json_value v)
+{
+	route_hash_tag(&p->hash, tag);
+	put_string(p, v);
+}
+
+static void put_media(struct prompt *p, struct json_value string)
+{
+	route_hash_tag(&p->hash, TAG_MEDIA);
+	route_hash_digest(&p->hash, json_raw(p->text, string), string.escaped);
+}
+
+static bool is_data_url(const struct prompt *p, struct json_value string)
+{
+	static const struct span scheme = NAME("data:");
+	struct span raw = json_raw(p->text, string);
+	char start[2 * JSON_DECODE_SLACK];
+	size_t n;
+
+	if (!string.escaped)
+		return span_starts(raw, scheme);
+	n = json_decode(&raw, start, sizeof(start));
+	return span_starts(span_make(start, n), scheme);
+}
+
+/* JSON without blanks. The quotes are borders, so that no text can forge them; a data URL is a digest. */
+static void put_json(struct prompt *p, struct json_value v)
+{
+	struct json_cursor c = json_pieces(v);
+	struct json_value piece;
+
+	while (json_next_piece(p->text, &c, &piece)) {
+		struct span raw = json_raw(p->text, piece);
+
+		if (piece.kind != JSON_IS_STRING) {
+			route_hash_bytes(&p->hash, raw.p, raw.n);
+		} else if (is_data_url(p, piece)) {
+			put_media(p, piece);
+		} else {
+			put_border(p, TAG_STRING, piece);
+			route_hash_tag(&p->hash, TAG_STRING);
+		}
+	}
+}
+
+/* The same, without the object's own members of these names. */
+static void put_json_without(struct prompt *p, struct json_value v, const char *const *names)
+{
+	struct json_cursor c = json_enter(v);
+	struct json_value key, value;
+	bool is_first = true;
+
+	if (v.kind != JSON_IS_OBJECT) {
+		put_json(p, v);
+		return;
+	}
+	route_hash_bytes(&p->hash, "{", 1);
+	while (json_next_member(p->text, &c, &key, &value)) {
+		const char *const *name = names;
+
+		while (*name != NULL && !is_name(p, key, *name))
+			name++;
+		if (*name != NULL)
+			continue;
+		if (!is_first)
+			route_hash_bytes(&p->hash, ",", 1);
+		is_first = false;
+		put_json(p, key);
+		route_hash_bytes(&p->hash, ":", 1);
+		put_json(p, value);
+	}
+	route_hash_bytes(&p->hash, "}", 1);
+}
+
+static const char *const cache_marks[] = { "cache_control", NULL };
+
+static void put_unknown(struct prompt *p, struct json_value v)
+{
+	route_hash_tag(&p->hash, TAG_JSON);
+	put_json_without(p, v, cache_marks);
+}
+
+static void put_tools(struct prompt *p, enum tag tag, struct json_value tools)
+{
+	struct json_cursor c = json_enter(tools);
+	struct json_value tool;
+
+	if (!is_absent(tools) && tools.kind != JSON_IS_ARRAY) {
+		route_hash_tag(&p->hash, tag);
+		put_json(p, tools);
+		return;
+	}
+	while (json_next_item(p->text, &c, &tool)) {
+		route_hash_tag(&p->hash, tag);
+		put_json_without(p, tool, cache_marks);
+	}
+}
+
+/* Arguments and inputs of calls: text, or an object. */
+static void put_arguments(struct prompt *p, struct json_value v)
+{
+	if (is_absent(v))
+		return;
+	route_hash_tag(&p->hash, TAG_ARGUMENTS);
+	if (v.kind == JSON_IS_STRING)
+		put_string(p, v);
+	else
+		put_json(p, v);
+}
+
+static void put_reasoning(struct prompt *p, struct json_value v)
+{
+	static const struct span names[] = { NAME("text") };
+	struct json_cursor c = json_enter(v);
+	struct json_value item, text;
+
+	put_text(p, TAG_REASONING, v);
+	if (v.kind != JSON_IS_ARRAY)
+		return;
+	while (json_next_item(p->text, &c, &item)) {
+		MEMBERS(p, item, names, &text);
+		put_text(p, TAG_REASONING, text);
+	}
+}
+
+enum part_kind { PART_UNKNOWN, PART_TEXT, PART_REASONING, PART_MEDIA, PART_CALL, PART_RESULT };
+
+enum part_member {
+	PART_TYPE,
+	PART_ID,
+	PART_NAME,
+	PART_INPUT,
+	PART_TOOL_USE_ID,
+	PART_CONTENT,
+	PART_TEXT_FIELD,
+	PART_REFUSAL,
+	PART_THINKING,
+	PART_DATA,
+	PART_MEMBERS
+};
+
+static const struct span part_members[PART_MEMBERS] = { NAME("type"), NAME("id"), NAME("name"),
+	NAME("input"), NAME("tool_use_id"), NAME("content"), NAME("text"), NAME("refusal"),
+	NAME("thinking"), NAME("data") };
+
+/* clang-format off */
+static const struct part_rule {
+	const char *type;
+	enum part_kind kind;
+	enum part_member text; /* TEXT, REASONING: where the text is */
+} part_rules[] = {
+	{ "text",              PART_TEXT,      PART_TEXT_FIELD },
+	{ "input_text",        PART_TEXT,      PART_TEXT_FIELD },
+	{ "output_text",       PART_TEXT,      PART_TEXT_FIELD },
+	{ "refusal",           PART_TEXT,      PART_REFUSAL },
+	{ "thinking",          PART_REASONING, PART_THINKING },
+	{ "redacted_thinking", PART_REASONING, PART_DATA },
+	{ "reasoning_text",    PART_REASONING, PART_TEXT_FIELD },
+	{ "summary_text",      PART_REASONING, PART_TEXT_FIELD },
+	{ "tool_use",          PART_CALL,      0 },
+	{ "tool_result",       PART_RESULT,    0 },
+	{ "image_url",         PART_MEDIA,     0 },
+	{ "input_image",       PART_MEDIA,     0 },
+	{ "image",             PART_MEDIA,     0 },
+	{ "input_audio",       PART_MEDIA,     0 },
+	{ "audio_url",         PART_MEDIA,     0 },
+	{ "audio",             PART_MEDIA,     0 },
+	{ "video_url",         PART_MEDIA,     0 },
+	{ "input_video",       PART_MEDIA,     0 },
+	{ "video",             PART_MEDIA,     0 },
+	{ "file",              PART_MEDIA,     0 },
+	{ "input_file",        PART_MEDIA,     0 },
+	{ "document",          PART_MEDIA,     0 },
+};
+/* clang-format on */
+
+static struct part_rule find_rule(const struct prompt *p, const struct json_value *part)
+{
+	char buffer[JSON_NAME_ROOM];
+	struct span type = json_name(p->text, part[PART_TYPE], buffer);
+
+	for (unsigned i = 0; i < ARRAY_LEN(part_rules); i++) {
+		if (span_is(type, part_rules[i].type))
+			return part_rules[i];
+	}
+	if (!is_absent(part[PART_TYPE]))
+		return (struct part_rule){ "", PART_UNKNOWN, 0 };
+	/* Without a type, as some engines allow. */
+	if (part[PART_TEXT_FIELD].kind == JSON_IS_STRING)
+		return part_rules[0];
+	return (struct part_rule){ "", PART_MEDIA, 0 };
+}
+
+/*
+ * The string that names or holds the media of a part: {"image_url": X}, {"image_url": {"url": X}}, {"source": {"data": X}} ...
+ * The first of these names that is there counts. Kind NONE where nothing is found.
+ */
+static struct json_value find_media(const struct prompt *p, struct json_value part)
+{
+	static const struct span names[] = { NAME("image_url"), NAME("video_url"),
+		NAME("audio_url"), NAME("input_audio"), NAME("audio"), NAME("image"),
+		NAME("video"), NAME("file"), NAME("source"), NAME("url"), NAME("data"),
+		NAME("file_data"), NAME("file_url"), NAME("file_id") };
+	struct json_value found[ARRAY_LEN(names)];
+
+	for (unsigned level = 0; level < 3 && part.kind == JSON_IS_OBJECT; level++) {
+		unsigned i = 0;
+
+		MEMBERS(p, part, names, found);
+		while (i < ARRAY_LEN(names) && is_absent(found[i]))
+			i++;
+		if (i == ARRAY_LEN(names))
+			break;
+		part = found[i];
+	}
+	return part.kind == JSON_IS_STRING ? part : (struct json_value){ 0 };
+}
+
+/* Everything that needs no look inside again. False for tool results, whose content is a list of parts. */
+static bool put_plain_part(struct prompt *p, struct json_value v, struct part_rule rule,
+	const struct json_value *part)
+{
+	struct json_value media;
+
+	if (rule.kind == PART_RESULT)
+		return false;
+	if (rule.kind == PART_TEXT && part[rule.text].kind == JSON_IS_STRING) {
+		put_text(p, TAG_TEXT, part[rule.text]);
+		return true;
+	}
+	if (rule.kind == PART_REASONING && part[rule.text].kind == JSON_IS_STRING) {
+		put_text(p, TAG_REASONING, part[rule.text]);
+		return true;
+	}
+	if (rule.kind == PART_CALL) {
+		put_border(p, TAG_CALL, part[PART_ID]);
+		put_text(p, TAG_CALL_NAME, part[PART_NAME]);
+		put_arguments(p, part[PART_INPUT]);
+		return true;
+	}
+	media = rule.kind == PART_MEDIA ? find_media(p, v) : (struct json_value){ 0 };
+	if (is_absent(media))
+		put_unknown(p, v);
+	else
+		put_media(p, media);
+	return true;
+}
+
+/* A part of a tool result: there a tool result is unknown. */
+static void put_inner_part(struct prompt *p, struct json_value v)
+{
+	struct json_value part[PART_MEMBERS];
+
+	if (v.kind == JSON_IS_STRING) {
+		put_text(p, TAG_TEXT, v);
+		return;
+	}
+	MEMBERS(p, v, part_members, part);
+	if (v.kind != JSON_IS_OBJECT || !put_plain_part(p, v, find_rule(p, part), part))
+		put_unknown(p, v);
+}
+
+static void put_inner_content(struct prompt *p, struct json_value v)
+{
+	struct json_cursor c = json_enter(v);
+	struct json_value item;
+
+	if (is_absent(v))
+		return;
+	if (v.kind != JSON_IS_ARRAY) {
+		put_inner_part(p, v);
+		return;
+	}
+	while (json_next_item(p->text, &c, &item))
+		put_inner_part(p, item);
+}
+
+static void put_part(struct prompt *p, struct json_value v)
+{
+	struct json_value part[PART_MEMBERS];
+
+	if (v.kind != JSON_IS_OBJECT) {
+		put_inner_part(p, v);
+		return;
+	}
+	MEMBERS(p, v, part_members, part);
+	if (put_plain_part(p, v, find_rule(p, part), part))
+		return;
+	put_border(p, TAG_RESULT, part[PART_TOOL_USE_ID]);
+	put_inner_content(p, part[PART_CONTENT]);
+}
+
+/* A message's content: text, or parts; null counts as absent, one text part as plain text. */
+static void put_content(struct prompt *p, struct json_value v)
+{
+	struct json_cursor c = json_enter(v);
+	struct json_value item;
+
+	if (is_absent(v))
+		return;
+	if (v.kind != JSON_IS_ARRAY) {
+		put_part(p, v);
+		return;
+	}
+	while (json_next_item(p->text, &c, &item))
+		put_part(p, item);
+}
+
+/* {"name", "arguments"}, or of a custom tool {"name", "input"}. */
+static void put_function(struct prompt *p, struct json_value v)
+{
+	static const struct span names[] = { NAME("name"), NAME("arguments"), NAME("input") };
+	struct json_value found[ARRAY_LEN(names)];
+
+	MEMBERS(p, v, names, found);
+	put_text(p, TAG_CALL_NAME, found[0]);
+	put_arguments(p, is_absent(found[1]) ? found[2] : found[1]);
+}
+
+static void put_tool_calls(struct prompt *p, struct json_value calls)
+{
+	static const struct span names[] = { NAME("id"), NAME("function"), NAME("custom") };
+	struct json_value found[ARRAY_LEN(names)], call;
+	struct json_cursor c = json_enter(calls);
+
+	if (calls.kind != JSON_IS_ARRAY)
+		return;
+	while (json_next_item(p->text, &c, &call)) {
+		MEMBERS(p, call, names, found);
+		put_border(p, TAG_CALL, found[0]);
+		put_function(p, is_absent(found[1]) ? found[2] : found[1]);
+	}
+}
+
+static void put_message(struct prompt *p, struct json_value message)
+{
+	static const struct span names[] = { NAME("role"), NAME("name"), NAME("content"),
+		NAME("tool_calls"), NAME("function_call"), NAME("tool_call_id"),
+		NAME("reasoning_content"), NAME("reasoning") };
+	struct json_value found[ARRAY_LEN(names)];
+
+	if (message.kind != JSON_IS_OBJECT) {
+		put_unknown(p, message);
+		return;
+	}
+	MEMBERS(p, message, names, found);
+	put_border(p, TAG_MESSAGE, found[0]);
+	put_text(p, TAG_NAME, found[1]);
+	put_content(p, found[2]);
+	put_tool_calls(p, found[3]);
+	if (found[4].kind == JSON_IS_OBJECT) {
+		route_hash_tag(&p->hash, TAG_CALL);
+		put_function(p, found[4]);
+	}
+	put_text(p, TAG_RESULT, found[5]);
+	put_reasoning(p, found[6]);
+	put_reasoning(p, found[7]);
+}
+
+static void put_messages(struct prompt *p, struct json_value messages)
+{
+	struct json_cursor c = json_enter(messages);
+	struct json_value message;
+
+	if (messages.kind != JSON_IS_ARRAY)
+		return;
+	while (json_next_item(p->text, &c, &message))
+		put_message(p, message);
+}
+
+static void put_system(struct prompt *p, struct json_value system)
+{
+	if (is_absent(system))
+		return;
+	route_hash_tag(&p->hash, TAG_SYSTEM);
+	put_content(p, system);
+}
+
+enum item_member {
+	ITEM_TYPE,
+	ITEM_ROLE,
+	ITEM_CALL_ID,
+	ITEM_NAME,
+	ITEM_ARGUMENTS,
+	ITEM_INPUT,
+	ITEM_OUTPUT,
+	ITEM_SUMMARY,
+	ITEM_CONTENT,
+	ITEM_MEMBERS
+};
+
+static const struct span item_members[ITEM_MEMBERS] = { NAME("type"), NAME("role"),
+	NAME("call_id"), NAME("name"), NAME("arguments"), NAME("input"), NAME("output"),
+	NAME("summary"), NAME("content") };
+
+static void put_item_unknown(struct prompt *p, struct json_value v, bool is_reference)
+{
+	static const char *const volatile_members[] = { "id", "status", "cache_control", NULL };
+
+	route_hash_tag(&p->hash, TAG_JSON);
+	put_json_without(p, v, is_reference ? cache_marks : volatile_members);
+}
+
+/* One item of a responses input. */
+static void put_item(struct prompt *p, struct json_value v)
+{
+	struct json_value item[ITEM_MEMBERS];
+	char buffer[JSON_NAME_ROOM];
+	struct span type;
+
+	MEMBERS(p, v, item_members, item);
+	type = json_name(p->text, item[ITEM_TYPE], buffer);
+	if (span_is(type, "message") || (is_absent(item[ITEM_TYPE]) && !is_absent(item[ITEM_ROLE]))) {
+		put_message(p, v);
+	} else if (span_is(type, "function_call") || span_is(type, "custom_tool_call")) {
+		put_border(p, TAG_CALL, item[ITEM_CALL_ID]);
+		put_text(p, TAG_CALL_NAME, item[ITEM_NAME]);
+		put_arguments(p, is_absent(item[ITEM_ARGUMENTS]) ? item[ITEM_INPUT] :
+								   item[ITEM_ARGUMENTS]);
+	} else if (span_is(type, "function_call_output") ||
+		span_is(type, "custom_tool_call_output")) {
+		put_border(p, TAG_RESULT, item[ITEM_CALL_ID]);
+		put_inner_content(p, item[ITEM_OUTPUT]);
+	} else if (span_is(type, "reasoning")) {
+		put_reasoning(p, item[ITEM_SUMMARY]);
+		put_reasoning(p, item[ITEM_CONTENT]);
+	} else {
+		put_item_unknown(p, v, span_is(type, "item_reference"));
+	}
+}
+
+static void put_input(struct prompt *p, struct json_value input)
+{
+	struct json_cursor c = json_enter(input);
+	struct json_value item;
+
+	if (input.kind == JSON_IS_STRING) {
+		route_hash_tag(&p->hash, TAG_MESSAGE);
+		route_hash_bytes(&p->hash, "user", 4);
+		put_text(p, TAG_TEXT, input);
+		return;
+	}
+	if (input.kind != JSON_IS_ARRAY)
+		return;
+	while (json_next_item(p->text, &c, &item))
+		put_item(p, item);
+}
+
+/* A number as a token id; false where it is none (negative, fraction, too big). */
+static bool read_id(const struct json_text *t, struct json_value v, uint32_t *id)
+{
+	struct span raw = json_raw(t, v);
+	uint64_t value = 0;
+
+	if (v.kind != JSON_IS_NUMBER || raw.n > 10)
+		return false;
+	for (size_t i = 0; i < raw.n; i++) {
+		if (raw.p[i] < '0' || raw.p[i] > '9')
+			return false;
+		value = value * 10 + (uint64_t)(raw.p[i] - '0');
+	}
+	*id = (uint32_t)value;
+	return value <= UINT32_MAX;
+}
+
+/* The usual "123, 45," eight bytes at a time; stops before anything else. */
+static void put_short_ids(struct prompt *p, struct json_cursor *c)
+{
+	while (c->end - c->at >= 9) {
+		const char *at = p->text->base + c->at;
+		uint64_t digits;
+		unsigned n = json_count_digits(at, &digits);
+
+		if (n == 0 || n == 8 || at[n] != ',')
+			return;
+		route_hash_id(&p->hash, json_digits_value(digits, n));
+		c->at += n + 1;
+		if (at[n + 1] == ' ')
+			c->at++;
+	}
+}
+
+/* A list of token ids. One item that is none, and nothing counts. */
+static void put_ids(struct prompt *p, struct json_value ids)
+{
+	struct json_cursor c = json_enter(ids);
+	struct json_value item;
+	uint32_t id;
+
+	route_hash_be_ids(&p->hash, p->opts);
+	for (;;) {
+		put_short_ids(p, &c);
+		if (!json_next_item(p->text, &c, &item))
+			return;
+		if (!read_id(p->text, item, &id)) {
+			route_hash_forget(&p->hash);
+			return;
+		}
+		route_hash_id(&p->hash, id);
+	}
+}
+
+/* Whether all items are of the first one's kind, which must be there. Lists of numbers are judged by put_ids(). */
+static bool first_of_list(const struct prompt *p, struct json_value list, struct json_value *first)
+{
+	struct json_cursor c = json_enter(list);
+	struct json_value item;
+
+	if (list.kind != JSON_IS_ARRAY || !json_next_item(p->text, &c, first))
+		return false;
+	while (first->kind != JSON_IS_NUMBER && json_next_item(p->text, &c, &item)) {
+		if (item.kind != first->kind)
+			return false;
+	}
+	return true;
+}
+
+/* "text", ["text", ...], [ids], [[ids], ...]: of lists the first. */
+static void put_prompt(struct prompt *p, struct json_value v)
+{
+	struct json_value first;
+
+	if (v.kind == JSON_IS_STRING) {
+		put_string(p, v);
+		return;
+	}
+	if (!first_of_list(p, v, &first))
+		return;
+	if (first.kind == JSON_IS_STRING)
+		put_text(p, TAG_LIST, first);
+	else if (first.kind == JSON_IS_NUMBER)
+		put_ids(p, v);
+	else if (first.kind == JSON_IS_ARRAY)
+		put_ids(p, first);
+}
+
+/* A document or text to be scored: a string, or an object with a text, or whatever. */
+static void put_document(struct prompt *p, enum tag tag, struct json_value v)
+{
+	static const struct span names[] = { NAME("text") };
+	struct json_value text;
+
+	if (is_absent(v))
+		return;
+	MEMBERS(p, v, names, &text);
+	if (text.kind == JSON_IS_STRING)
+		v = text;
+	route_hash_tag(&p->hash, tag);
+	if (v.kind == JSON_IS_STRING)
+		put_string(p, v);
+	else
+		put_json(p, v);
+}
+
+static void put_first_document(struct prompt *p, enum tag tag, struct json_value v)
+{
+	struct json_value first;
+
+	if (v.kind != JSON_IS_ARRAY)
+		put_document(p, tag, v);
+	else if (first_of_list(p, v, &first))
+		put_document(p, tag, first);
+}
+
+static void put_chat(struct prompt *p)
+{
+	put_tools(p, TAG_TOOL, p->fields[FIELD_TOOLS]);
+	put_tools(p, TAG_FUNCTION, p->fields[FIELD_FUNCTIONS]);
+	put_messages(p, p->fields[FIELD_MESSAGES]);
+}
+
+static void put_completions(struct prompt *p)
+{
+	put_prompt(p, p->fields[FIELD_PROMPT]);
+}
+
+static void put_responses(struct prompt *p)
+{
+	put_tools(p, TAG_TOOL, p->fields[FIELD_TOOLS]);
+	put_system(p, p->fields[FIELD_INSTRUCTIONS]);
+	put_text(p, TAG_PREVIOUS, p->fields[FIELD_PREVIOUS]);
+	put_input(p, p->fields[FIELD_INPUT]);
+}
+
+static void put_anthropic(struct prompt *p)
+{
+	put_tools(p, TAG_TOOL, p->fields[FIELD_TOOLS]);
+	put_system(p, p->fields[FIELD_SYSTEM]);
+	put_messages(p, p->fields[FIELD_MESSAGES]);
+}
+
+static void put_embeddings(struct prompt *p)
+{
+	if (is_absent(p->fields[FIELD_INPUT]))
+		put_chat(p);
+	else
+		put_prompt(p, p->fields[FIELD_INPUT]);
+}
+
+static void put_rerank(struct prompt *p)
+{
+	struct json_value documents = p->fields[FIELD_DOCUMENTS], document;
+	struct json_cursor c = json_enter(documents);
+
+	put_document(p, TAG_QUERY, p->fields[FIELD_QUERY]);
+	if (documents.kind != JSON_IS_ARRAY)
+		return;
+	while (json_next_item(p->text, &c, &document))
+		put_document(p, TAG_DOCUMENT, document);
+}
+
+static void put_score(struct prompt *p)
+{
+	put_first_document(p, TAG_QUERY, p->fields[FIELD_TEXT_1]);
+	put_first_document(p, TAG_DOCUMENT, p->fields[FIELD_TEXT_2]);
+}
+
+/* SGLang: images come beside the text, which holds their places. */
+static void put_images(struct prompt *p, struct json_value v)
+{
+	struct json_cursor c = json_enter(v);
+	struct json_value item;
+
+	if (v.kind == JSON_IS_STRING)
+		put_media(p, v);
+	if (v.kind != JSON_IS_ARRAY)
+		return;
+	while (json_next_item(p->text, &c, &item)) {
+		if (item.kind == JSON_IS_STRING)
+			put_media(p, item);
+	}
+}
+
+static void put_generate(struct prompt *p)
+{
+	struct json_value text = p->fields[FIELD_TEXT];
+
+	if (is_absent(text))
+		text = p->fields[FIELD_PROMPT];
+	if (is_absent(text)) {
+		put_prompt(p, p->fields[FIELD_INPUT_IDS]);
+		return;
+	}
+	if (text.kind == JSON_IS_STRING)
+		put_images(p, p->fields[FIELD_IMAGE_DATA]);
+	put_prompt(p, text);
+}
+
+static void put_inference_generate(struct prompt *p)
+{
+	put_prompt(p, p->fields[FIELD_TOKEN_IDS]);
+}
+
+static void put_tokenize(struct prompt *p)
+{
+	if (is_absent(p->fields[FIELD_MESSAGES]))
+		put_prompt(p, p->fields[FIELD_PROMPT]);
+	else
+		put_chat(p);
+}
+
+static void (*const endpoints[ENDPOINT_MAX])(struct prompt *p) = {
+	[ENDPOINT_CHAT] = put_chat,
+	[ENDPOINT_COMPLETIONS] = put_completions,
+	[ENDPOINT_RESPONSES] = put_responses,
+	[ENDPOINT_MESSAGES] = put_anthropic,
+	[ENDPOINT_EMBEDDINGS] = put_embeddings,
+	[ENDPOINT_RERANK] = put_rerank,
+	[ENDPOINT_SCORE] = put_score,
+	[ENDPOINT_GENERATE] = put_generate,
+	[ENDPOINT_INFERENCE_GENERATE] = put_inference_generate,
+	[ENDPOINT_TOKENIZE] = put_tokenize,
+};
+
+int route_prompt_hash(const struct route_scan *scan, const struct json_text *text,
+	const struct route_key_opts *opts, struct route_key *key)
+{
+	struct prompt p;
+
+	p.text = text;
+	p.fields = scan->fields;
+	p.opts = opts;
+	route_hash_begin(&p.hash, opts, key);
+	if (endpoints[scan->endpoint] != NULL)
+		endpoints[scan->endpoint](&p);
+	return route_hash_end(&p.hash);
+}
