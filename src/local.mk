@@ -37,16 +37,17 @@ libkvsteer_a_SOURCES += src/io/wheel.c src/io/wheel.h
 libkvsteer_a_SOURCES += src/http/llhttp_mode.h
 libkvsteer_a_SOURCES += src/http/http_chunk.h
 libkvsteer_a_SOURCES += src/http/http_head.h
-libkvsteer_a_SOURCES += src/http/http_parse.h
-libkvsteer_a_SOURCES += src/http/http_scan.h
+libkvsteer_a_SOURCES += src/http/http_parse.c src/http/http_parse.h
+libkvsteer_a_SOURCES += src/http/http_scan.c src/http/http_scan.h
 libkvsteer_a_SOURCES += src/http/http_server.c src/http/http_server.h
 libkvsteer_a_SOURCES += src/http/http_call.c src/http/http_conn.h
 libkvsteer_a_SOURCES += src/http/http_write.h
+libkvsteer_a_SOURCES += src/http/http_rules.c src/http/http_rules.h
 
 # Layer 3, the model
-libkvsteer_a_SOURCES += src/model/route_key.h
+libkvsteer_a_SOURCES += src/model/route_key.c src/model/route_key.h
 libkvsteer_a_SOURCES += src/model/prefix_index.h
-libkvsteer_a_SOURCES += src/model/conf.h
+libkvsteer_a_SOURCES += src/model/conf.c src/model/conf.h
 libkvsteer_a_SOURCES += src/model/conf_keys.h
 libkvsteer_a_SOURCES += src/model/conf_table.c src/model/conf_table.h
 libkvsteer_a_SOURCES += src/model/conf_type.c
@@ -59,11 +60,27 @@ libkvsteer_a_SOURCES += src/model/policy_cache_aware.c
 libkvsteer_a_SOURCES += src/model/policy_least_load.c
 libkvsteer_a_SOURCES += src/model/policy_random.c
 libkvsteer_a_SOURCES += src/model/policy_round_robin.c
-libkvsteer_a_SOURCES += src/model/pool.h
+libkvsteer_a_SOURCES += src/model/pool.c src/model/pool.h
 libkvsteer_a_SOURCES += src/model/registry.c src/model/registry.h
 libkvsteer_a_SOURCES += src/model/worker.c src/model/worker.h
+libkvsteer_a_SOURCES += src/model/conf_check.c src/model/conf_check.h
+libkvsteer_a_SOURCES += src/model/conf_error.c
+libkvsteer_a_SOURCES += src/model/conf_file.c
+libkvsteer_a_SOURCES += src/model/conf_flags.h
+libkvsteer_a_SOURCES += src/model/conf_print.c
+libkvsteer_a_SOURCES += src/model/conf_source.h
+libkvsteer_a_SOURCES += src/model/path_table.c src/model/path_table.h
+libkvsteer_a_SOURCES += src/model/prefix_arena.c src/model/prefix_arena.h
+libkvsteer_a_SOURCES += src/model/prefix_keys.c src/model/prefix_keys.h
+libkvsteer_a_SOURCES += src/model/prefix_lru.c
+libkvsteer_a_SOURCES += src/model/prefix_tree.c src/model/prefix_tree.h
+libkvsteer_a_SOURCES += src/model/route_hash.c src/model/route_hash.h
+libkvsteer_a_SOURCES += src/model/route_prompt.c src/model/route_prompt.h
+libkvsteer_a_SOURCES += src/model/route_scan.c src/model/route_scan.h
+libkvsteer_a_SOURCES += src/model/site.c src/model/site.h
 
 # Layer 4, the data path
+libkvsteer_a_SOURCES += src/proxy/io_thread.c src/proxy/io_thread.h
 
 # Layer 5, control
 

@@ -27,6 +27,7 @@ endif
 
 # Unit tests, and what they share
 noinst_HEADERS += tests/unit/unit.h
+noinst_HEADERS += tests/unit/unit_loop.h
 check_PROGRAMS += tests/unit/check_clock
 check_PROGRAMS += tests/unit/check_conf_lex
 check_PROGRAMS += tests/unit/check_fail
@@ -36,6 +37,8 @@ check_PROGRAMS += tests/unit/check_mem
 check_PROGRAMS += tests/unit/check_metric
 check_PROGRAMS += tests/unit/check_rng
 check_PROGRAMS += tests/unit/check_span
+check_PROGRAMS += tests/unit/check_conf_url
+check_PROGRAMS += tests/unit/check_wheel
 
 # Unit tests of the engine
 
