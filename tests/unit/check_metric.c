@@ -343,12 +343,15 @@ START_TEST(text_is_well_formed)
 }
 END_TEST
 
-enum { WRITERS = 4, ROUNDS = 3000 };
+enum { WRITERS = 4, ROUNDS = 20000 };
+
+static pthread_barrier_t all_ready;
 
 static void *write_all(void *arg)
 {
 	if (*(const int *)arg % 2 == 0)
 		metric_thread_start();
+	pthread_barrier_wait(&all_ready); /* so that they do write at the same time */
 	for (int i = 0; i < ROUNDS; i++) {
 		metric_inc(METRIC_CONN_ACCEPTED);
 		metric_observe(METRIC_TTFT_SECONDS, (uint64_t)i);
@@ -379,6 +382,7 @@ START_TEST(scrapes_while_threads_write)
 	pthread_t threads[WRITERS];
 	int numbers[WRITERS];
 
+	ck_assert_int_eq(pthread_barrier_init(&all_ready, NULL, WRITERS), 0);
 	for (int i = 0; i < WRITERS; i++) {
 		numbers[i] = i;
 		ck_assert_int_eq(
@@ -392,6 +396,7 @@ START_TEST(scrapes_while_threads_write)
 	}
 	for (int i = 0; i < WRITERS; i++)
 		pthread_join(threads[i], NULL);
+	pthread_barrier_destroy(&all_ready);
 	ck_assert(scraped(series) == before + WRITERS * ROUNDS);
 	ck_assert(scraped("kvsteer_ttft_seconds_count") == ttft + WRITERS * ROUNDS);
 	ck_assert_uint_eq(broke_total(), WRITERS * ROUNDS);
