@@ -1,7 +1,7 @@
 /*
  * The scanner of json_scan.h: a state for each place in the grammar where the text may be cut, one small step for each state.
  *
- * A step reads as far as it can and returns a token, or JSON_MORE for "no token yet, go on". Long strings are skipped with SIMD and
+ * A step reads as far as it can and returns a token, or SCAN_MORE for "no token yet, go on". Long strings are skipped with SIMD and
  * lists of integers eight bytes at a time; everything else is read byte by byte. Every step reads base[s->at, to) only.
  */
 #include "model/json_scan.h"
@@ -154,7 +154,7 @@ bool json_scan_is_done(const struct json_scan *s)
 static enum json_event bad(struct json_scan *s)
 {
 	s->state = ST_BAD;
-	return JSON_BAD;
+	return SCAN_BAD;
 }
 
 static bool in_object(const struct json_scan *s)
@@ -175,7 +175,7 @@ static enum json_event end_scalar(struct json_scan *s, enum json_event event,
 {
 	s->state = ST_AFTER;
 	if (s->depth > s->opts.all_depth)
-		return JSON_MORE;
+		return SCAN_MORE;
 	return report(s, event, s->at, token);
 }
 
@@ -183,17 +183,17 @@ static enum json_event open_container(struct json_scan *s, bool object,
 	struct json_token *token)
 {
 	unsigned depth = s->depth;
-	enum json_event event = JSON_MORE;
+	enum json_event event = SCAN_MORE;
 
 	s->token = s->at++;
 	if (depth == JSON_STRICT_DEPTH) {
 		s->loose = 1;
 		s->state = ST_LOOSE;
-		return JSON_MORE;
+		return SCAN_MORE;
 	}
 	s->escaped = false;
 	if (depth <= s->opts.all_depth || depth <= s->opts.open_depth)
-		event = report(s, object ? JSON_OPEN_OBJECT : JSON_OPEN_ARRAY, s->at, token);
+		event = report(s, object ? SCAN_OPEN_OBJECT : SCAN_OPEN_ARRAY, s->at, token);
 	s->depth = ++depth;
 	s->is_object[depth / 8] &= (uint8_t)~(1u << depth % 8);
 	s->is_object[depth / 8] |= (uint8_t)(object << depth % 8);
@@ -210,8 +210,8 @@ static enum json_event close_container(struct json_scan *s, char c, struct json_
 	s->escaped = false;
 	s->state = ST_AFTER;
 	if (s->depth > s->opts.all_depth && s->depth > s->opts.open_depth)
-		return JSON_MORE;
-	return report(s, JSON_CLOSE, s->at, token);
+		return SCAN_MORE;
+	return report(s, SCAN_CLOSE, s->at, token);
 }
 
 /*
@@ -242,7 +242,7 @@ static enum json_event begin_literal(struct json_scan *s, const char *rest)
 	s->escaped = false;
 	s->literal = rest;
 	s->state = ST_LITERAL;
-	return JSON_MORE;
+	return SCAN_MORE;
 }
 
 static enum json_event begin_number(struct json_scan *s, char c)
@@ -250,7 +250,7 @@ static enum json_event begin_number(struct json_scan *s, char c)
 	s->token = s->at++;
 	s->escaped = false;
 	s->state = c == '-' ? ST_MINUS : c == '0' ? ST_ZERO : ST_INT;
-	return JSON_MORE;
+	return SCAN_MORE;
 }
 
 static enum json_event begin_string(struct json_scan *s, bool is_key)
@@ -259,7 +259,7 @@ static enum json_event begin_string(struct json_scan *s, bool is_key)
 	s->is_key = is_key;
 	s->escaped = false;
 	s->state = ST_STRING;
-	return JSON_MORE;
+	return SCAN_MORE;
 }
 
 static enum json_event step_value(struct json_scan *s, char c, const char *base, size_t to,
@@ -288,7 +288,7 @@ static enum json_event step_value(struct json_scan *s, char c, const char *base,
 		skip_integers(s, base, to);
 		/* A comma was read: what follows may be of any kind. */
 		if (s->at == to || !is_digit(base[s->at]))
-			return JSON_MORE;
+			return SCAN_MORE;
 		c = base[s->at];
 	}
 	return begin_number(s, c);
@@ -309,7 +309,7 @@ static enum json_event step_colon(struct json_scan *s, char c)
 		return bad(s);
 	s->at++;
 	s->state = ST_VALUE;
-	return JSON_MORE;
+	return SCAN_MORE;
 }
 
 static enum json_event step_after(struct json_scan *s, char c, struct json_token *token)
@@ -320,7 +320,7 @@ static enum json_event step_after(struct json_scan *s, char c, struct json_token
 		return bad(s);
 	s->at++;
 	s->state = in_object(s) ? ST_KEY : ST_VALUE;
-	return JSON_MORE;
+	return SCAN_MORE;
 }
 
 static enum json_event end_string(struct json_scan *s, size_t quote, struct json_token *token)
@@ -329,8 +329,8 @@ static enum json_event end_string(struct json_scan *s, size_t quote, struct json
 
 	s->state = s->is_key ? ST_COLON : ST_AFTER;
 	if (s->depth > s->opts.all_depth && (s->is_key || end - s->token < s->opts.long_string))
-		return JSON_MORE;
-	return report(s, s->is_key ? JSON_KEY : JSON_STRING, end, token);
+		return SCAN_MORE;
+	return report(s, s->is_key ? SCAN_KEY : SCAN_STRING, end, token);
 }
 
 /* The length of the whole and valid escape at p, else 0. */
@@ -357,7 +357,7 @@ static enum json_event step_string(struct json_scan *s, const char *base, size_t
 			p = json_find_special(p, end);
 		s->at = (size_t)(p - base);
 		if (p == end)
-			return JSON_MORE;
+			return SCAN_MORE;
 		if (*p == '"')
 			return end_string(s, s->at, token);
 		if (*p != '\\')
@@ -370,7 +370,7 @@ static enum json_event step_string(struct json_scan *s, const char *base, size_t
 	}
 	s->at++;
 	s->state = ST_ESCAPE;
-	return JSON_MORE;
+	return SCAN_MORE;
 }
 
 /* Byte by byte: an escape that is cut, or wrong. */
@@ -388,7 +388,7 @@ static enum json_event step_escape(struct json_scan *s, char c)
 	} else {
 		return bad(s);
 	}
-	return JSON_MORE;
+	return SCAN_MORE;
 }
 
 static enum json_event step_literal(struct json_scan *s, const char *base, size_t to,
@@ -399,14 +399,14 @@ static enum json_event step_literal(struct json_scan *s, const char *base, size_
 			return bad(s);
 	}
 	if (*s->literal != '\0')
-		return JSON_MORE;
+		return SCAN_MORE;
 	switch (base[s->token]) {
 	case 't':
-		return end_scalar(s, JSON_TRUE, token);
+		return end_scalar(s, SCAN_TRUE, token);
 	case 'f':
-		return end_scalar(s, JSON_FALSE, token);
+		return end_scalar(s, SCAN_FALSE, token);
 	default:
-		return end_scalar(s, JSON_NULL, token);
+		return end_scalar(s, SCAN_NULL, token);
 	}
 }
 
@@ -444,11 +444,11 @@ static enum json_event step_number(struct json_scan *s, const char *base, size_t
 	for (; s->at < to; s->at++) {
 		s->state = next_number_state(s->state, base[s->at]);
 		if (s->state == ST_NUMBER_END)
-			return end_scalar(s, JSON_NUMBER, token);
+			return end_scalar(s, SCAN_NUMBER, token);
 		if (s->state == ST_BAD)
-			return JSON_BAD;
+			return SCAN_BAD;
 	}
-	return JSON_MORE;
+	return SCAN_MORE;
 }
 
 /* Below the strict depth: brackets are counted and strings skipped. */
@@ -459,16 +459,16 @@ static enum json_event step_loose(struct json_scan *s, const char *base, size_t 
 
 		if (c == '"') {
 			s->state = ST_LOOSE_STRING;
-			return JSON_MORE;
+			return SCAN_MORE;
 		}
 		if (c == '[' || c == '{')
 			s->loose++;
 		if ((c == ']' || c == '}') && --s->loose == 0) {
 			s->state = ST_AFTER;
-			return JSON_MORE;
+			return SCAN_MORE;
 		}
 	}
-	return JSON_MORE;
+	return SCAN_MORE;
 }
 
 static enum json_event step_loose_string(struct json_scan *s, const char *base, size_t to)
@@ -477,10 +477,10 @@ static enum json_event step_loose_string(struct json_scan *s, const char *base, 
 
 	s->at = (size_t)(p - base);
 	if (s->at == to)
-		return JSON_MORE;
+		return SCAN_MORE;
 	s->at++;
 	s->state = *p == '"' ? ST_LOOSE : *p == '\\' ? ST_LOOSE_ESCAPE : ST_LOOSE_STRING;
-	return JSON_MORE;
+	return SCAN_MORE;
 }
 
 static bool skips_blanks(uint8_t state)
@@ -495,7 +495,7 @@ static enum json_event step(struct json_scan *s, const char *base, size_t to,
 
 	if (skips_blanks(s->state) && is_blank(c)) {
 		s->at++;
-		return JSON_MORE;
+		return SCAN_MORE;
 	}
 	switch ((enum state)s->state) {
 	case ST_VALUE:
@@ -525,9 +525,9 @@ static enum json_event step(struct json_scan *s, const char *base, size_t to,
 	case ST_LOOSE_ESCAPE:
 		s->at++;
 		s->state = ST_LOOSE_STRING;
-		return JSON_MORE;
+		return SCAN_MORE;
 	case ST_BAD:
-		return JSON_BAD;
+		return SCAN_BAD;
 	default:
 		return step_number(s, base, to, token);
 	}
@@ -541,8 +541,8 @@ enum json_event json_scan_next(struct json_scan *s, const char *base, size_t to,
 	while (s->at < to) {
 		enum json_event event = step(s, base, to, token);
 
-		if (event != JSON_MORE)
+		if (event != SCAN_MORE)
 			return event;
 	}
-	return s->state == ST_BAD ? JSON_BAD : JSON_MORE;
+	return s->state == ST_BAD ? SCAN_BAD : SCAN_MORE;
 }

@@ -6,7 +6,7 @@
  *  - nothing outside base[0, to) is read, whatever the bytes are;
  *  - the grammar is RFC 8259 with two leniencies: bytes above 0x7F in strings are taken as they are, and lone surrogate escapes pass (as
  *    in Python). Down to JSON_STRICT_DEPTH brackets are matched by kind; below that they are only counted, and nothing is reported;
- *  - offsets fit 32 bits: a text of 4 GiB or more is JSON_BAD.
+ *  - offsets fit 32 bits: a text of 4 GiB or more is SCAN_BAD.
  * The text lies in one buffer that may move between calls. Called by route_key.c; json_walk.c reads again what this has accepted.
  */
 #ifndef MODEL_JSON_SCAN_H
@@ -18,17 +18,17 @@
 #define JSON_STRICT_DEPTH 2048
 
 enum json_event {
-	JSON_MORE, /* everything up to `to` was read */
-	JSON_BAD,  /* no JSON text begins like this; stays so */
-	JSON_KEY,
-	JSON_STRING,
-	JSON_NUMBER,
-	JSON_TRUE,
-	JSON_FALSE,
-	JSON_NULL,
-	JSON_OPEN_OBJECT,
-	JSON_OPEN_ARRAY,
-	JSON_CLOSE
+	SCAN_MORE, /* everything up to `to` was read */
+	SCAN_BAD,  /* no JSON text begins like this; stays so */
+	SCAN_KEY,
+	SCAN_STRING,
+	SCAN_NUMBER,
+	SCAN_TRUE,
+	SCAN_FALSE,
+	SCAN_NULL,
+	SCAN_OPEN_OBJECT,
+	SCAN_OPEN_ARRAY,
+	SCAN_CLOSE
 };
 
 /*
@@ -63,7 +63,7 @@ struct json_scan {
 };
 
 void json_scan_init(struct json_scan *s, struct json_scan_opts opts);
-/* The next token of base[0, to). After JSON_MORE, call again with more bytes (to never shrinks). */
+/* The next token of base[0, to). After SCAN_MORE, call again with more bytes (to never shrinks). */
 enum json_event json_scan_next(struct json_scan *s, const char *base, size_t to, struct json_token *token);
 /* A whole text was read: one value, then only blanks. At the end of input a number at depth 0 counts as finished. */
 bool json_scan_is_done(const struct json_scan *s);

@@ -105,17 +105,17 @@ static void close_skip(struct route_scan *s, const struct json_token *token)
 static enum json_kind kind_of(enum json_event event)
 {
 	switch (event) {
-	case JSON_STRING:
+	case SCAN_STRING:
 		return JSON_IS_STRING;
-	case JSON_NUMBER:
+	case SCAN_NUMBER:
 		return JSON_IS_NUMBER;
-	case JSON_TRUE:
+	case SCAN_TRUE:
 		return JSON_IS_TRUE;
-	case JSON_FALSE:
+	case SCAN_FALSE:
 		return JSON_IS_FALSE;
-	case JSON_OPEN_OBJECT:
+	case SCAN_OPEN_OBJECT:
 		return JSON_IS_OBJECT;
-	case JSON_OPEN_ARRAY:
+	case SCAN_OPEN_ARRAY:
 		return JSON_IS_ARRAY;
 	default:
 		return JSON_IS_NULL;
@@ -140,7 +140,7 @@ static int take_value(struct route_scan *s, enum json_event event,
 {
 	if (s->field == FIELD_NONE)
 		return 0;
-	if (event == JSON_CLOSE) {
+	if (event == SCAN_CLOSE) {
 		if (token->depth == 1)
 			s->fields[s->field].end = (uint32_t)token->end;
 		close_skip(s, token);
@@ -148,11 +148,11 @@ static int take_value(struct route_scan *s, enum json_event event,
 	}
 	if (token->depth == 1)
 		begin_field(s, event, token);
-	if (event == JSON_OPEN_OBJECT || event == JSON_OPEN_ARRAY) {
+	if (event == SCAN_OPEN_OBJECT || event == SCAN_OPEN_ARRAY) {
 		s->open_skip[token->depth] = (uint32_t)s->n_skips;
 		return add_skip(s, token->start, token->end, false);
 	}
-	if (event == JSON_STRING && token->end - token->start >= JSON_SKIP_BYTES)
+	if (event == SCAN_STRING && token->end - token->start >= JSON_SKIP_BYTES)
 		return add_skip(s, token->start, token->end, token->escaped);
 	return 0;
 }
@@ -161,14 +161,14 @@ static int take_token(struct route_scan *s, const char *base, enum json_event ev
 	const struct json_token *token)
 {
 	if (token->depth == 0) {
-		if (event == JSON_OPEN_OBJECT)
+		if (event == SCAN_OPEN_OBJECT)
 			s->is_object = true;
-		else if (event != JSON_CLOSE)
+		else if (event != SCAN_CLOSE)
 			s->has_failed = true;
 		s->field = FIELD_NONE;
 		return 0;
 	}
-	if (event == JSON_KEY) {
+	if (event == SCAN_KEY) {
 		s->field = find_field(base, token);
 		return 0;
 	}
@@ -184,9 +184,9 @@ int route_scan_feed(struct route_scan *s, const char *base, size_t from, size_t 
 	(void)from;
 	while (!s->has_failed) {
 		event = json_scan_next(&s->json, base, to, &token);
-		if (event == JSON_MORE)
+		if (event == SCAN_MORE)
 			return 0;
-		if (event == JSON_BAD) {
+		if (event == SCAN_BAD) {
 			s->has_failed = true;
 		} else {
 			int err = take_token(s, base, event, &token);
