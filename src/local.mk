@@ -35,13 +35,13 @@ libkvsteer_a_SOURCES += src/io/wheel.c src/io/wheel.h
 
 # Layer 2, HTTP/1.1 as bytes
 libkvsteer_a_SOURCES += src/http/llhttp_mode.h
-libkvsteer_a_SOURCES += src/http/http_chunk.h
+libkvsteer_a_SOURCES += src/http/http_chunk.c src/http/http_chunk.h
 libkvsteer_a_SOURCES += src/http/http_head.h
 libkvsteer_a_SOURCES += src/http/http_parse.c src/http/http_parse.h
 libkvsteer_a_SOURCES += src/http/http_scan.c src/http/http_scan.h
 libkvsteer_a_SOURCES += src/http/http_server.c src/http/http_server.h
 libkvsteer_a_SOURCES += src/http/http_call.c src/http/http_conn.h
-libkvsteer_a_SOURCES += src/http/http_write.h
+libkvsteer_a_SOURCES += src/http/http_write.c src/http/http_write.h
 libkvsteer_a_SOURCES += src/http/http_rules.c src/http/http_rules.h
 
 # Layer 3, the model

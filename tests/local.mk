@@ -29,7 +29,9 @@ endif
 noinst_HEADERS += tests/unit/unit.h
 noinst_HEADERS += tests/unit/unit_loop.h
 check_PROGRAMS += tests/unit/check_clock
+check_PROGRAMS += tests/unit/check_conf
 check_PROGRAMS += tests/unit/check_conf_lex
+check_PROGRAMS += tests/unit/check_conf_url
 check_PROGRAMS += tests/unit/check_fail
 check_PROGRAMS += tests/unit/check_hash
 check_PROGRAMS += tests/unit/check_log
@@ -39,6 +41,8 @@ check_PROGRAMS += tests/unit/check_rng
 check_PROGRAMS += tests/unit/check_span
 check_PROGRAMS += tests/unit/check_conf_url
 check_PROGRAMS += tests/unit/check_wheel
+noinst_HEADERS += tests/unit/http_feed.h
+check_PROGRAMS += tests/unit/check_http_parse
 
 # Unit tests of the engine
 

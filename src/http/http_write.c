@@ -1,0 +1,248 @@
+/*
+ * Owns what a head looks like when it leaves: heads are made anew from parsed fields, so neither
+ * framing nor hop-by-hop bytes of one side ever reach the other.
+ *
+ * All writing goes through one cursor that remembers whether everything fitted. Field values are
+ * passed byte by byte as they came, repeated fields stay apart and in order; only X-Forwarded-For
+ * and Via are joined into one line, because ours is appended.
+ *
+ * Called by the forward and relay steps of the proxy, and by the small server for its own answers.
+ */
+#include "http/http_write.h"
+
+#include "base/fail.h"
+
+#include <string.h>
+
+struct cursor {
+	char *p, *end;
+	bool is_full;
+};
+
+static void put(struct cursor *c, struct span s)
+{
+	if (UNLIKELY((size_t)(c->end - c->p) < s.n)) {
+		c->is_full = true;
+		return;
+	}
+	if (s.n > 0)
+		memcpy(c->p, s.p, s.n);
+	c->p += s.n;
+}
+
+#define PUT_LIT(c, text) put(c, SPAN_LIT(text))
+
+size_t http_write_u64(uint64_t n, char *out)
+{
+	char digits[20];
+	size_t len = 0;
+
+	do {
+		digits[sizeof(digits) - ++len] = (char)('0' + n % 10);
+		n /= 10;
+	} while (n > 0);
+	memcpy(out, digits + sizeof(digits) - len, len);
+	return len;
+}
+
+static void put_u64(struct cursor *c, uint64_t n)
+{
+	char digits[20];
+
+	put(c, span_make(digits, http_write_u64(n, digits)));
+}
+
+static void put_line(struct cursor *c, struct span name, struct span value)
+{
+	put(c, name);
+	PUT_LIT(c, ": ");
+	put(c, value);
+	PUT_LIT(c, "\r\n");
+}
+
+static void put_length(struct cursor *c, uint64_t length)
+{
+	PUT_LIT(c, "Content-Length: ");
+	put_u64(c, length);
+	PUT_LIT(c, "\r\n");
+}
+
+static void put_framing(struct cursor *c, enum http_framing framing, uint64_t length)
+{
+	if (framing == HTTP_BODY_LENGTH)
+		put_length(c, length);
+	if (framing == HTTP_BODY_CHUNKED)
+		PUT_LIT(c, "Transfer-Encoding: chunked\r\n");
+}
+
+static size_t finish(struct cursor *c, const char *begin)
+{
+	PUT_LIT(c, "\r\n");
+	return c->is_full ? 0 : (size_t)(c->p - begin);
+}
+
+/* One line of all fields with this id and then last, parted by ", "; no line when all is empty. */
+static void put_joined(struct cursor *c, const char *base, const struct http_head *h,
+		       enum http_field_id id, struct span name, struct span last)
+{
+	struct span parting = SPAN_LIT(": ");
+	bool is_begun = false;
+
+	for (unsigned i = 0; i <= h->n_fields; i++) {
+		const struct http_field *f = &h->fields[i];
+		struct span value = last;
+
+		if (i < h->n_fields) {
+			if (f->id != id || f->is_hop)
+				continue;
+			value = http_field_value(base, f);
+		}
+		if (value.n == 0)
+			continue;
+		if (!is_begun)
+			put(c, name);
+		put(c, parting);
+		put(c, value);
+		parting = SPAN_LIT(", ");
+		is_begun = true;
+	}
+	if (is_begun)
+		PUT_LIT(c, "\r\n");
+}
+
+/* Fields of a request that are never copied; what is written in their place comes afterwards. */
+static bool is_replaced(const struct http_request_out *o, const struct http_field *f)
+{
+	switch (f->id) {
+	case FIELD_HOST:
+	case FIELD_CONTENT_LENGTH:
+	case FIELD_TRANSFER_ENCODING:
+	case FIELD_EXPECT:
+	case FIELD_VIA:
+	case FIELD_X_FORWARDED_FOR:
+	case FIELD_X_FORWARDED_PROTO:
+	case FIELD_X_REQUEST_ID:
+	case FIELD_X_KVSTEER:
+	case FIELD_X_KVSTEER_PREFIX:
+	case FIELD_X_KVSTEER_WORKER:
+	case FIELD_X_KVSTEER_EXPLAIN:
+		return true;
+	case FIELD_AUTHORIZATION:
+	case FIELD_X_API_KEY:
+		return o->authorization.n > 0;
+	default:
+		return f->is_hop;
+	}
+}
+
+static void put_request_line(struct cursor *c, const struct http_request_out *o)
+{
+	struct span target = http_head_target(o->base, o->head);
+	bool is_asterisk = span_eq(target, SPAN_LIT("*"));
+
+	put(c, span_str(http_method_name(o->head->method)));
+	PUT_LIT(c, " ");
+	if (!is_asterisk)
+		put(c, o->url_base);
+	if (o->head->path_len == 0)
+		PUT_LIT(c, "/");
+	put(c, target);
+	PUT_LIT(c, " HTTP/1.1\r\n");
+}
+
+size_t http_write_request(const struct http_request_out *o, char *out, size_t cap)
+{
+	struct cursor c = { out, out + cap, false };
+	const struct http_head *h = o->head;
+
+	put_request_line(&c, o);
+	put(&c, o->host_line);
+	for (unsigned i = 0; i < h->n_fields; i++) {
+		const struct http_field *f = &h->fields[i];
+
+		if (!f->is_hop && !is_replaced(o, f))
+			put_line(&c, http_field_name(o->base, f), http_field_value(o->base, f));
+	}
+	if (o->authorization.n > 0)
+		put_line(&c, SPAN_LIT("Authorization"), o->authorization);
+	put_joined(&c, o->base, h, FIELD_X_FORWARDED_FOR, SPAN_LIT("X-Forwarded-For"), o->client_ip);
+	put_line(&c, SPAN_LIT("X-Forwarded-Proto"),
+		 o->client_tls ? SPAN_LIT("https") : SPAN_LIT("http"));
+	put_joined(&c, o->base, h, FIELD_VIA, SPAN_LIT("Via"), SPAN_LIT("1.1 kvsteer"));
+	if (o->request_id.n > 0)
+		put_line(&c, SPAN_LIT("X-Request-Id"), o->request_id);
+	put_framing(&c, o->framing, o->content_length);
+	put(&c, o->extra);
+	return finish(&c, out);
+}
+
+static void put_status_line(struct cursor *c, int status)
+{
+	PUT_LIT(c, "HTTP/1.1 ");
+	put_u64(c, (uint64_t)status);
+	PUT_LIT(c, " ");
+	put(c, span_str(fail_reason_phrase(status)));
+	PUT_LIT(c, "\r\n");
+}
+
+static void put_persistence(struct cursor *c, const struct http_response_out *o)
+{
+	if (o->close || o->framing == HTTP_BODY_UNTIL_CLOSE) {
+		PUT_LIT(c, "Connection: close\r\n");
+		return;
+	}
+	/* A Keep-Alive field is hop-by-hop: the Connection field must name it. */
+	if (o->keep_alive_10 || o->keepalive_secs > 0)
+		PUT_LIT(c, "Connection: keep-alive\r\n");
+	if (o->keepalive_secs > 0) {
+		PUT_LIT(c, "Keep-Alive: timeout=");
+		put_u64(c, o->keepalive_secs);
+		PUT_LIT(c, "\r\n");
+	}
+}
+
+static bool is_reframed(const struct http_field *f)
+{
+	return f->is_hop || f->id == FIELD_CONTENT_LENGTH || f->id == FIELD_TRANSFER_ENCODING;
+}
+
+size_t http_write_response(const struct http_response_out *o, char *out, size_t cap)
+{
+	struct cursor c = { out, out + cap, false };
+	const struct http_head *h = o->head;
+	bool has_id = false;
+
+	put_status_line(&c, h->status);
+	for (unsigned i = 0; i < h->n_fields; i++) {
+		const struct http_field *f = &h->fields[i];
+
+		if (is_reframed(f))
+			continue;
+		has_id |= f->id == FIELD_X_REQUEST_ID;
+		put_line(&c, http_field_name(o->base, f), http_field_value(o->base, f));
+	}
+	if (o->request_id.n > 0 && !has_id)
+		put_line(&c, SPAN_LIT("X-Request-Id"), o->request_id);
+	if (o->framing == HTTP_BODY_NONE && h->has_length)
+		put_length(&c, h->content_length);
+	put_framing(&c, o->framing, o->content_length);
+	put_persistence(&c, o);
+	put(&c, o->extra);
+	return finish(&c, out);
+}
+
+size_t http_write_own(int status, struct span content_type, uint64_t content_length, bool close,
+		      struct span extra, char *out, size_t cap)
+{
+	struct cursor c = { out, out + cap, false };
+
+	put_status_line(&c, status);
+	if (content_type.n > 0)
+		put_line(&c, SPAN_LIT("Content-Type"), content_type);
+	if (status >= 200 && status != 204)
+		put_length(&c, content_length);
+	if (close)
+		PUT_LIT(&c, "Connection: close\r\n");
+	put(&c, extra);
+	return finish(&c, out);
+}
