@@ -1,0 +1,221 @@
+/*
+ * The checks that look at more than one value, each with its place and a hint.
+ * A key whose feature does not exist yet is refused, never ignored: nobody may believe that a listener is encrypted or closed when it is not.
+ * Called by conf.c.
+ */
+#include "model/conf_check.h"
+#include "base/cleanup.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Keys of [router] that parse but have nothing behind them yet. */
+static const struct {
+	const char *key;
+	const char *message;
+} unbuilt[] = {
+	{ "tls_cert", "TLS is not built in yet" },
+	{ "tls_key", "TLS is not built in yet" },
+	{ "client_ca", "TLS is not built in yet" },
+	{ "api_keys", "client keys are not built in yet" },
+};
+
+static const struct conf_line *router_line(const struct conf_source *source, const char *key)
+{
+	for (size_t i = 0; i < source->n_sections; i++)
+		if (source->sections[i].kind == SECTION_ROUTER)
+			return conf_section_find(&source->sections[i], key);
+	return NULL;
+}
+
+static bool is_flag_given(const struct conf_flags *flags, const struct conf_key *key)
+{
+	for (size_t i = 0; flags != NULL && i < flags->n_settings; i++)
+		if (flags->settings[i].key == key)
+			return true;
+	return false;
+}
+
+/* At the line that says it; at the flag when there is no such line. */
+static void report_router(const struct conf_source *source, const struct conf_flags *flags,
+	const struct conf_key *key, const char *value, const char *hint, const char *message,
+	struct conf_errors *errors)
+{
+	const struct conf_line *line = router_line(source, key->name);
+	scoped_free char *flag = xasprintf("--%s", key->name);
+
+	if (!is_flag_given(flags, key) && line != NULL) {
+		conf_errors_add(errors, line->file, line->line, key->name, value, hint, "%s",
+			message);
+		return;
+	}
+	for (char *c = flag; *c != '\0'; c++)
+		if (*c == '_')
+			*c = '-';
+	conf_errors_add(errors, NULL, 0, flag, value, hint, "%s", message);
+}
+
+static void check_router(const struct conf *c, const struct conf_source *source,
+	const struct conf_flags *flags, struct conf_errors *errors)
+{
+	const struct conf_key *listen = conf_key_find(SECTION_ROUTER, SPAN_LIT("listen"));
+	const struct conf_list *list = &c->router.listen;
+
+	if (list->n == 0)
+		report_router(source, flags, listen, "none", "such as listen = 127.0.0.1:30000",
+			"there is nothing to listen on", errors);
+	for (size_t i = 0; i < list->n; i++)
+		for (size_t j = i + 1; j < list->n; j++)
+			if (strcmp(list->items[i], list->items[j]) == 0 &&
+				!span_ends(span_str(list->items[i]), SPAN_LIT(":0")))
+				report_router(source, flags, listen, list->items[j],
+					"leave one of them", "the address is given twice",
+					errors);
+	for (size_t i = 0; i < ARRAY_LEN(unbuilt); i++) {
+		const struct conf_key *key =
+			conf_key_find(SECTION_ROUTER, span_str(unbuilt[i].key));
+		scoped_free char *value = conf_value_text(key, &c->router);
+
+		if (strcmp(value, "none") != 0)
+			report_router(source, flags, key, value, "leave it out",
+				unbuilt[i].message, errors);
+	}
+}
+
+static const char *worker_file(const struct conf_section *s, const char *key, unsigned *line)
+{
+	const struct conf_line *found = conf_section_find(s, key);
+
+	*line = found != NULL ? found->line : s->line;
+	return found != NULL ? found->file : s->file;
+}
+
+bool conf_check_worker(const struct worker_conf *w, const struct conf_section *s,
+	struct conf_errors *errors)
+{
+	unsigned line;
+	const char *file = worker_file(s, "url", &line);
+
+	if (!w->url.tls)
+		return true;
+	conf_errors_add(errors, file, line, "url", w->url.text,
+		"use http:// on a network that you trust", "TLS is not built in yet");
+	return false;
+}
+
+bool conf_check_twins(const struct conf *c, const struct worker_conf *w, const char *file,
+	unsigned line, const char *key, struct conf_errors *errors)
+{
+	for (size_t i = 0; i < c->n_workers; i++) {
+		const struct worker_conf *other = &c->workers[i];
+
+		if (strcmp(other->name, w->name) == 0) {
+			conf_errors_add(errors, file, line, key, w->url.text,
+				"give each worker its own name", "duplicate worker name %s",
+				w->name);
+			return false;
+		}
+		if (other->role == w->role && strcmp(other->url.text, w->url.text) == 0) {
+			conf_errors_add(errors, file, line, key, w->url.text,
+				"leave one of them", "worker %s has this URL and role already",
+				other->name);
+			return false;
+		}
+	}
+	return true;
+}
+
+bool conf_check_pair(const struct conf_section *s, const struct conf_pair *pair,
+	struct conf_errors *errors)
+{
+	struct span name = span_str(pair->key);
+	const struct conf_key *key = conf_key_find(SECTION_WORKER, name);
+	struct conf_fault fault;
+	char hint[128];
+	bool is_shown;
+
+	if (key == NULL) {
+		conf_errors_add(errors, NULL, 0, pair->key, NULL,
+			conf_key_hint(SECTION_WORKER, name, hint, sizeof(hint)),
+			"unknown key of a worker");
+		return false;
+	}
+	is_shown = !key->is_secret &&
+		!(key->type == CONF_TYPE_URL && strchr(pair->value, '@') != NULL);
+	if (conf_section_find(s, pair->key) != NULL && !conf_key_is_list(key)) {
+		conf_errors_add(errors, NULL, 0, pair->key, is_shown ? pair->value : NULL,
+			"leave one of them", "duplicate key");
+		return false;
+	}
+	if (conf_value_check(key, span_str(pair->value), &fault) == 0)
+		return true;
+	conf_errors_add(errors, NULL, 0, pair->key, is_shown ? pair->value : NULL,
+		fault.hint[0] != '\0' ? fault.hint : NULL, "%s", fault.message);
+	return false;
+}
+
+static const struct conf_section *pool_section(const struct conf_source *source, const char *name)
+{
+	for (size_t i = 0; i < source->n_sections; i++) {
+		const struct conf_section *s = &source->sections[i];
+
+		if ((s->kind == SECTION_POOL || s->kind == SECTION_POOL_ROLE) &&
+			strcmp(s->name, name) == 0)
+			return s;
+	}
+	return NULL;
+}
+
+static void warn_of_pool(const struct conf_source *source, const struct pool_conf *pool,
+	const char *key, const char *hint, const char *message, struct conf_errors *errors)
+{
+	const struct conf_section *s = pool_section(source, pool->name);
+
+	conf_warnings_add(errors, s != NULL ? s->file : NULL, s != NULL ? s->line : 0, key, NULL,
+		hint, "pool %s %s", pool->name, message);
+}
+
+/* Prefill without decode, or the reverse, serves nobody; not an error, since the admin API may add the rest. */
+static void check_roles(const struct conf *c, const struct conf_source *source,
+	const struct pool_conf *pool, struct conf_errors *errors)
+{
+	unsigned count[ROLE_MAX] = { 0 };
+
+	for (size_t i = 0; i < c->n_workers; i++)
+		if (strcmp(c->workers[i].pool, pool->name) == 0)
+			count[c->workers[i].role]++;
+	if (count[ROLE_PREFILL] > 0 && count[ROLE_DECODE] == 0)
+		warn_of_pool(source, pool, NULL, "add a worker with role = decode",
+			"has prefill workers but none for decode", errors);
+	if (count[ROLE_DECODE] > 0 && count[ROLE_PREFILL] == 0)
+		warn_of_pool(source, pool, NULL, "add a worker with role = prefill",
+			"has decode workers but none for prefill", errors);
+	if (count[ROLE_PREFILL] > 0 && count[ROLE_DECODE] > 0 &&
+		pool->roles[ROLE_PREFILL].kv_connector == NULL)
+		warn_of_pool(source, pool, "kv_connector", "kv_connector = nixl, or as the engines say",
+			"has prefill and decode workers but no kv_connector", errors);
+}
+
+void conf_check_whole(const struct conf *c, const struct conf_source *source,
+	const struct conf_flags *flags, struct conf_errors *errors)
+{
+	const struct pool_conf *takes_all = NULL;
+
+	check_router(c, source, flags, errors);
+	for (size_t i = 0; i < c->n_pools; i++) {
+		const struct pool_conf *pool = &c->pools[i];
+
+		if (takes_all != NULL)
+			warn_of_pool(source, pool, "models", "give the pools before it models, "
+				"or put it before them", "is never reached: one before it "
+				"takes every model", errors);
+		else if (pool->models.n == 0)
+			takes_all = pool;
+		check_roles(c, source, pool, errors);
+	}
+	if (c->n_workers == 0 && errors->n_errors == 0)
+		conf_warnings_add(errors, NULL, 0, NULL, NULL,
+			"add a [worker NAME] section, --worker-urls, or one by the admin API",
+			"no worker is configured");
+}

@@ -1,0 +1,24 @@
+/*
+ * The checks that look at more than one value: what a worker, a pair of workers, the whole configuration must fulfil.
+ * Called by conf.c only.
+ */
+#ifndef MODEL_CONF_CHECK_H
+#define MODEL_CONF_CHECK_H
+
+#include "model/conf.h"
+#include "model/conf_flags.h"
+#include "model/conf_source.h"
+
+/* One worker by itself; s says where its lines are. True when it may be used. */
+bool conf_check_worker(const struct worker_conf *w, const struct conf_section *s,
+	struct conf_errors *errors);
+/* No other worker of c has its name, or its URL in the same role. The place is that of its URL. */
+bool conf_check_twins(const struct conf *c, const struct worker_conf *w, const char *file,
+	unsigned line, const char *key, struct conf_errors *errors);
+/* A key and value from the admin API, beside those taken already. */
+bool conf_check_pair(const struct conf_section *s, const struct conf_pair *pair,
+	struct conf_errors *errors);
+void conf_check_whole(const struct conf *c, const struct conf_source *source,
+	const struct conf_flags *flags, struct conf_errors *errors);
+
+#endif

@@ -1,0 +1,322 @@
+/*
+ * Configuration files into sections and lines: which keys may stand where, values that can be read, nothing said twice.
+ * Goes on after a fault, so that one run reports them all. A section may be continued in another file; a second one in the
+ * same file, or a single-valued key given twice, is an error that names both places.
+ * Called by conf.c.
+ */
+#include "base/cleanup.h"
+#include "base/conf_lex.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "model/conf_source.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FILE_MAX_BYTES = 16 << 20 };
+
+/* What one file's items meet. */
+struct reader {
+	struct conf_source *source;
+	struct conf_errors *errors;
+	const char *file;
+	size_t section; /* index of the open one; SIZE_MAX: a faulty one, keys are passed over */
+};
+
+static void report(struct reader *r, unsigned line, const struct conf_key *key, struct span value,
+	const char *message, const char *hint)
+{
+	scoped_free char *text = xstrndup(value.n > 0 ? value.p : "", value.n);
+	bool is_shown = !key->is_secret;
+
+	/* A URL with a password in it is as good as a secret. */
+	if (key->type == CONF_TYPE_URL && strchr(text, '@') != NULL)
+		is_shown = false;
+	conf_errors_add(r->errors, r->file, line, key->name, is_shown ? text : NULL,
+		hint[0] != '\0' ? hint : NULL, "%s", message);
+}
+
+static bool is_role_word(struct span word, enum role *role)
+{
+	for (int i = ROLE_PREFILL; i < ROLE_MAX; i++) {
+		if (span_is(word, role_name((enum role)i))) {
+			*role = (enum role)i;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Splits "pool NAME prefill"; 0, or ERR_PARSE and *fault. */
+static int read_section_words(struct span text, struct conf_section *out,
+	struct conf_fault *fault)
+{
+	static const char forms[] =
+		"[router], [pool NAME], [pool NAME prefill|decode] or [worker NAME]";
+	struct span words[4] = { { NULL, 0 } };
+	size_t n = 0;
+
+	while (n < 4 && span_next_word(&text, &words[n]))
+		n++;
+	if (n == 1 && span_is(words[0], "router")) {
+		out->kind = SECTION_ROUTER;
+		words[1] = SPAN_LIT("");
+	} else if (n == 2 && span_is(words[0], "worker")) {
+		out->kind = SECTION_WORKER;
+	} else if (n == 2 && span_is(words[0], "pool")) {
+		out->kind = SECTION_POOL;
+	} else if (n == 3 && span_is(words[0], "pool") && is_role_word(words[2], &out->role)) {
+		out->kind = SECTION_POOL_ROLE;
+	} else {
+		conf_fault_set(fault, "no such section", "%s", forms);
+		return ERR_PARSE;
+	}
+	if (out->kind != SECTION_ROUTER && conf_name_check(words[1], fault) != 0)
+		return ERR_PARSE;
+	out->name = xstrndup(words[1].p, words[1].n);
+	return 0;
+}
+
+static struct conf_section *find_section(struct conf_source *source,
+	const struct conf_section *like)
+{
+	for (size_t i = 0; i < source->n_sections; i++) {
+		struct conf_section *s = &source->sections[i];
+
+		if (s->kind == like->kind && s->role == like->role &&
+			strcmp(s->name, like->name) == 0)
+			return s;
+	}
+	return NULL;
+}
+
+static void open_section(struct reader *r, const struct conf_item *item)
+{
+	struct conf_section made = { .file = r->file, .line = item->line };
+	struct conf_source *source = r->source;
+	struct conf_section *old;
+	struct conf_fault fault;
+
+	r->section = SIZE_MAX;
+	if (read_section_words(item->section, &made, &fault) != 0) {
+		conf_errors_add(r->errors, r->file, item->line, NULL, NULL, fault.hint,
+			"[" SPAN_FMT "]: %s", SPAN_ARG(item->section), fault.message);
+		return;
+	}
+	old = find_section(source, &made);
+	if (old == NULL) {
+		source->sections = xrealloc(source->sections,
+			(source->n_sections + 1) * sizeof(*source->sections));
+		source->sections[source->n_sections] = made;
+		r->section = source->n_sections++;
+		return;
+	}
+	if (old->file == r->file)
+		conf_errors_add(r->errors, r->file, item->line, NULL, NULL,
+			"put all its keys below the first one", "[" SPAN_FMT
+			"]: duplicate section, the first is in line %u",
+			SPAN_ARG(item->section), old->line);
+	else
+		r->section = (size_t)(old - source->sections);
+	/* From here on a second section in this file is a duplicate of this one. */
+	if (old->file != r->file) {
+		old->file = r->file;
+		old->line = item->line;
+	}
+	free(made.name);
+}
+
+const struct conf_line *conf_section_find(const struct conf_section *section, const char *key)
+{
+	for (size_t i = 0; i < section->n_lines; i++)
+		if (strcmp(section->lines[i].key->name, key) == 0)
+			return &section->lines[i];
+	return NULL;
+}
+
+static bool is_duplicate(struct reader *r, const struct conf_section *section,
+	const struct conf_item *item, const struct conf_key *key)
+{
+	const struct conf_line *first = conf_section_find(section, key->name);
+	scoped_free char *message = NULL;
+
+	if (first == NULL || conf_key_is_list(key))
+		return false;
+	if (first->file == r->file)
+		message = xasprintf("duplicate key, the first is in line %u", first->line);
+	else
+		message = xasprintf("duplicate key in one section, the first is in %s:%u",
+			first->file, first->line);
+	report(r, item->line, key, item->value, message, "leave one of them");
+	return true;
+}
+
+static void take_key(struct reader *r, const struct conf_item *item)
+{
+	struct conf_section *section = &r->source->sections[r->section];
+	const struct conf_key *key = conf_key_find(section->kind, item->key);
+	struct conf_line line = { .key = key, .file = r->file, .line = item->line };
+	struct conf_fault fault;
+	char hint[128];
+
+	if (key == NULL) {
+		/* Not quoted: it may be a secret under a mistyped key. */
+		scoped_free char *name = xstrndup(item->key.p, item->key.n);
+
+		conf_errors_add(r->errors, r->file, item->line, name, NULL,
+			conf_key_hint(section->kind, item->key, hint, sizeof(hint)),
+			"unknown key in %s", conf_section_form(section->kind));
+		return;
+	}
+	line.is_good = !is_duplicate(r, section, item, key);
+	line.is_first = conf_section_find(section, key->name) == NULL;
+	if (conf_value_check(key, item->value, &fault) != 0) {
+		line.is_good = false;
+		report(r, item->line, key, item->value, fault.message, fault.hint);
+	}
+	line.value = xstrndup(item->value.n > 0 ? item->value.p : "", item->value.n);
+	section->lines = xrealloc(section->lines, (section->n_lines + 1) * sizeof(line));
+	section->lines[section->n_lines++] = line;
+}
+
+static int take_item(void *arg, const struct conf_item *item)
+{
+	struct reader *r = arg;
+
+	switch (item->token) {
+	case CONF_TOKEN_ERROR:
+		conf_errors_add(r->errors, r->file, item->line, NULL, NULL, item->hint, "%s",
+			item->message);
+		break;
+	case CONF_TOKEN_SECTION:
+		open_section(r, item);
+		break;
+	case CONF_TOKEN_KEY:
+		if (r->section != SIZE_MAX)
+			take_key(r, item);
+		break;
+	}
+	return 0;
+}
+
+/* 0, ERR_LIMIT (too large) or ERR_IO with errno. */
+static int slurp(const char *path, char **text, size_t *n)
+{
+	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	scoped_free char *bytes = NULL;
+	size_t used = 0, room = 0;
+	ssize_t got = 1;
+
+	if (fd < 0)
+		return ERR_IO;
+	while (got > 0) {
+		if (used == room) {
+			room = room == 0 ? 65536 : room * 2;
+			bytes = xrealloc(bytes, room);
+		}
+		got = read(fd, bytes + used, room - used);
+		if (got < 0 && errno != EINTR)
+			return ERR_IO;
+		if (got < 0)
+			got = 1;
+		else
+			used += (size_t)got;
+		if (used > FILE_MAX_BYTES)
+			return ERR_LIMIT;
+	}
+	*text = take_ptr(bytes);
+	*n = used;
+	return 0;
+}
+
+static const char *keep_file_name(struct conf_source *source, const char *path)
+{
+	source->files = xrealloc(source->files, (source->n_files + 1) * sizeof(char *));
+	source->files[source->n_files] = xstrdup(path);
+	return source->files[source->n_files++];
+}
+
+static void read_file(struct conf_source *source, const char *path, struct conf_errors *errors)
+{
+	struct reader r = { .source = source, .errors = errors, .section = SIZE_MAX };
+	scoped_free char *text = NULL;
+	size_t n;
+	int rc;
+
+	r.file = keep_file_name(source, path);
+	rc = slurp(path, &text, &n);
+	if (rc == 0) {
+		rc = conf_lex(span_make(text, n), take_item, &r);
+		if (rc != 0)
+			conf_errors_add(errors, path, 0, NULL, NULL, NULL, "%s", err_text(rc));
+		mem_wipe(text, n);
+	} else if (rc == ERR_LIMIT) {
+		conf_errors_add(errors, path, 0, NULL, NULL, "up to 16m", "the file is too large");
+	} else {
+		conf_errors_add(errors, path, 0, NULL, NULL,
+			errno == ENOENT ? "name another with -c FILE" : NULL,
+			"cannot be read: %s", strerror(errno));
+	}
+}
+
+static int is_conf_name(const struct dirent *entry)
+{
+	struct span name = span_str(entry->d_name);
+
+	return name.p[0] != '.' && span_ends(name, SPAN_LIT(".conf"));
+}
+
+static int by_bytes(const struct dirent **a, const struct dirent **b)
+{
+	return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+void conf_source_read(struct conf_source *source, const char *path, struct conf_errors *errors)
+{
+	const char *slash = strrchr(path, '/');
+	int dir_n = slash != NULL ? (int)(slash - path) + 1 : 0;
+	scoped_free char *folder = xasprintf("%.*sconf.d", dir_n, path);
+	struct dirent **entries = NULL;
+	int n;
+
+	read_file(source, path, errors);
+	n = scandir(folder, &entries, is_conf_name, by_bytes);
+	if (n < 0 && errno != ENOENT && errno != ENOTDIR)
+		conf_errors_add(errors, folder, 0, NULL, NULL, NULL, "cannot be read: %s",
+			strerror(errno));
+	for (int i = 0; i < n; i++) {
+		scoped_free char *file = xasprintf("%s/%s", folder, entries[i]->d_name);
+
+		read_file(source, file, errors);
+		free(entries[i]);
+	}
+	free(entries);
+}
+
+void conf_source_free(struct conf_source *source)
+{
+	for (size_t i = 0; i < source->n_sections; i++) {
+		struct conf_section *section = &source->sections[i];
+
+		for (size_t j = 0; j < section->n_lines; j++) {
+			struct conf_line *line = &section->lines[j];
+
+			if (line->key->is_secret)
+				mem_wipe(line->value, strlen(line->value));
+			free(line->value);
+		}
+		free(section->lines);
+		free(section->name);
+	}
+	for (size_t i = 0; i < source->n_files; i++)
+		free(source->files[i]);
+	free(source->files);
+	free(source->sections);
+	*source = (struct conf_source){ 0 };
+}

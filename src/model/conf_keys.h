@@ -1,0 +1,213 @@
+/*
+ * The key tables of kvsteer.conf(5): one row per key and place where its value lives.
+ * Everything that knows keys walks these rows: parser, defaults, ranges, -T, conf_diff, the flags and
+ * tests/lint/check-docs (which reads this file as text: a row begins with "K(", its key, field, type
+ * and default on one line). Rows stand in the order of the manual.
+ * Included by conf_table.c alone.
+ *
+ * K(key, field, type, default, min, max, reload, exposure, doc)
+ *   field     member of the table's struct
+ *   type      row of conf_type.c
+ *   default   as it would stand in the file; NULL: not set
+ *   min, max  of numbers (times in ms, sizes in bytes, text in characters); 0, 0 where there is no range
+ *   reload    live: SIGHUP applies it; restart: needs a new process
+ *   exposure  open, or secret: never quoted in an error, a print or a diff
+ */
+#ifndef MODEL_CONF_KEYS_H
+#define MODEL_CONF_KEYS_H
+
+/* clang-format off */
+
+#define CONF_DAY_MS 86400000.0
+#define CONF_YEAR_MS (365 * CONF_DAY_MS)
+#define CONF_MANY 1000000000.0
+#define CONF_TERA (1024.0 * 1024 * 1024 * 1024)
+
+/* [router]: struct router_opts */
+#define CONF_ROUTER_KEYS(K) \
+	K(threads, threads, COUNT, "0", 0, 1024, restart, open, \
+	  "I/O threads; 0: one for each core") \
+	K(metrics_listen, metrics_listen, ADDRESS, "127.0.0.1:29000", 0, 0, restart, open, \
+	  "where /metrics is served; none: nowhere") \
+	K(admin_socket, admin_socket, PATH, "/run/kvsteer/admin.sock", 0, 0, restart, open, \
+	  "unix socket of the admin API; none: no admin API") \
+	K(admin_socket_mode, admin_socket_mode, MODE, "0660", 0, 0777, restart, open, \
+	  "permissions of the admin socket, octal") \
+	K(admin_key, admin_key, TOKEN, NULL, 0, 4096, live, secret, \
+	  "bearer key that opens the admin paths on the client side") \
+	K(log_level, log_level, LOG_LEVEL, "info", 0, 0, live, open, \
+	  "error, warn, notice, info or debug") \
+	K(log_format, log_format, LOG_FORMAT, "text", 0, 0, live, open, \
+	  "form of the access lines: text or json") \
+	K(access_log, access_log, SWITCH, "on", 0, 0, live, open, \
+	  "one line for each request") \
+	K(drain_timeout, drain_timeout_ms, TIME, "300s", 0, CONF_YEAR_MS, live, open, \
+	  "how long a stop waits for requests in flight; 0: for ever") \
+	K(body_memory, body_memory, SIZE, "1g", 65536, CONF_TERA, live, open, \
+	  "request bodies held by the whole process; more is answered 503") \
+	K(max_connections, max_connections, COUNT, "0", 0, CONF_MANY, restart, open, \
+	  "client connections at a time; 0: from the descriptor limit") \
+	K(hash_secret, hash_secret, TEXT, NULL, 0, 4096, restart, secret, \
+	  "secret of the index keys, for routers that share state; unset: new at each start") \
+	K(listen, listen, ADDRESSES, "127.0.0.1:30000", 0, 0, live, open, \
+	  "addresses that clients connect to: host:port, [v6]:port or :port") \
+	K(tls_cert, tls_cert, PATH, NULL, 0, 0, live, open, \
+	  "certificate chain (PEM) for every listen address") \
+	K(tls_key, tls_key, PATH, NULL, 0, 0, live, open, \
+	  "private key (PEM) of tls_cert") \
+	K(client_ca, client_ca, PATH, NULL, 0, 0, live, open, \
+	  "clients must show a certificate of these authorities (PEM)") \
+	K(api_keys, api_keys, PATH, NULL, 0, 0, live, open, \
+	  "file of client keys (SHA-256), tenants and limits") \
+	K(pass_paths, pass_paths, PATHS, NULL, 0, 0, live, open, \
+	  "further exact paths that are forwarded; * forwards every path") \
+	K(max_body_size, max_body_size, SIZE, "512m", 0, CONF_TERA, live, open, \
+	  "largest request body; more is answered 413") \
+	K(head_timeout, head_timeout_ms, TIME, "10s", 1, CONF_DAY_MS, live, open, \
+	  "a request head must be complete within this time") \
+	K(body_timeout, body_timeout_ms, TIME, "30s", 1, CONF_DAY_MS, live, open, \
+	  "longest silence inside a request body") \
+	K(keepalive_timeout, keepalive_timeout_ms, TIME, "75s", 0, CONF_DAY_MS, live, open, \
+	  "how long an idle client connection is kept") \
+	K(write_timeout, write_timeout_ms, TIME, "60s", 1, CONF_DAY_MS, live, open, \
+	  "a client that takes no byte for this long is dropped") \
+	K(tls_handshake_timeout, tls_handshake_timeout_ms, TIME, "10s", 1, CONF_DAY_MS, live, open, \
+	  "a TLS handshake must be complete within this time") \
+	K(half_close, half_close, HALF_CLOSE, "auto", 0, 0, live, open, \
+	  "a client's FIN before its answer: abort, allow, or auto by the request's version") \
+	K(queue_size, queue_size, COUNT, "100", 0, 1000000, live, open, \
+	  "requests that may wait for a worker; more are answered 429") \
+	K(queue_timeout, queue_timeout_ms, TIME, "60s", 0, CONF_DAY_MS, live, open, \
+	  "longest wait in the queue; then 408") \
+	K(max_concurrent_requests, max_concurrent_requests, COUNT, "32768", 1, 1000000, live, open, \
+	  "requests in flight in the whole process") \
+	K(expose_worker, expose_worker, SWITCH, "off", 0, 0, live, open, \
+	  "answers carry X-Kvsteer-Worker and X-Kvsteer-Cached") \
+	K(allow_pin, allow_pin, SWITCH, "off", 0, 0, live, open, \
+	  "clients may choose a worker by X-Kvsteer-Worker") \
+	K(routing_key_headers, routing_key_headers, HEADERS, "X-Smg-Routing-Key X-Session-Id X-User-Id X-Tenant-Id X-Correlation-Id X-Request-Id X-Trace-Id", 0, 0, live, open, \
+	  "headers that may hold a routing key, the first one found wins") \
+	K(trusted_proxies, trusted_proxies, CIDRS, NULL, 0, 0, live, open, \
+	  "networks whose X-Forwarded-For is believed")
+
+/* [pool NAME] only: struct pool_conf */
+#define CONF_POOL_KEYS(K) \
+	K(models, models, GLOBS, NULL, 0, 0, live, open, \
+	  "models that the pool serves, with * and ?; none: all")
+
+/* [pool NAME] and [pool NAME prefill|decode]: struct role_opts */
+#define CONF_ROLE_KEYS(K) \
+	K(policy, policy.policy, POLICY, "cache_aware", 0, 0, live, open, \
+	  "how a worker is chosen") \
+	K(signal, policy.signal, SIGNAL, "longest_prefix", 0, 0, live, open, \
+	  "cache_aware: what counts as cached") \
+	K(cost, policy.cost, COST, "overload_check", 0, 0, live, open, \
+	  "cache_aware: how load is weighed against the cache") \
+	K(cache_threshold, policy.cache_threshold, REAL, "0.3", 0, 1, live, open, \
+	  "a holder must have more than this fraction of the prompt") \
+	K(balance_abs_threshold, policy.balance_abs_threshold, COUNT, "32", 0, CONF_MANY, live, open, \
+	  "overload_check: more than this many requests above the least loaded, and") \
+	K(balance_rel_threshold, policy.balance_rel_threshold, REAL, "1.5", 1, 1000, live, open, \
+	  "overload_check: more than this many times its load is overloaded") \
+	K(beta, policy.beta, REAL, "1", 0, 1000, live, open, \
+	  "relative_load: weight of the load") \
+	K(alpha, policy.alpha, REAL, "0.5", 0, 1, live, open, \
+	  "free_capacity: weight of the cache, the rest is free slots") \
+	K(decode_weight, policy.decode_weight, REAL, "1", 0, 1000, live, open, \
+	  "prefill_cost: blocks that an active stream counts for") \
+	K(max_load_skew, policy.max_load_skew, REAL, "1.5", 1, 1000, live, open, \
+	  "prefix_affinity: a worker takes up to this many times the mean load") \
+	K(affinity_fallback, policy.affinity_fallback, POLICY, "least_requests", 0, 0, live, open, \
+	  "prefix_affinity: policy of a request without a routing key") \
+	K(affinity_hash_tokens, policy.affinity_hash_tokens, COUNT, "4096", 0, CONF_MANY, live, open, \
+	  "prefix_affinity: tokens hashed where there is no routing key; 0: none") \
+	K(prefix_block, prefix_block, SIZE32, "128", 16, 65536, restart, open, \
+	  "bytes of prompt in a block of the index") \
+	K(index_memory, index_memory, SIZE, "256m", 65536, CONF_TERA, live, open, \
+	  "memory of the prefix index") \
+	K(prefix_ttl, prefix_ttl_ms, TIME, "300s", 0, CONF_YEAR_MS, live, open, \
+	  "a prefix not used for this long is forgotten; 0: never") \
+	K(load_source, load_source, LOAD_SOURCE, "own", 0, 0, live, open, \
+	  "whose load is read: own is the router's requests in flight") \
+	K(kv_connector, kv_connector, CONNECTOR, NULL, 0, 0, live, open, \
+	  "how prefill hands KV to decode: nixl, mooncake, p2p_nccl or sglang") \
+	K(pd_min_prefill, pd_min_prefill, COUNT, "256", 0, CONF_MANY, live, open, \
+	  "uncached tokens below which the prefill leg is skipped")
+
+/* [pool NAME], [pool NAME prefill|decode] and [worker NAME]: struct worker_opts */
+#define CONF_OPTS_KEYS(K) \
+	K(health_path, health_path, TARGET, "/health", 0, 0, live, open, \
+	  "path that the health probe asks for") \
+	K(health_interval, health_interval_ms, TIME, "5s", 10, CONF_DAY_MS, live, open, \
+	  "time between two probes") \
+	K(health_timeout, health_timeout_ms, TIME, "2s", 1, CONF_DAY_MS, live, open, \
+	  "a probe must be answered within this time") \
+	K(health_failures, health_failures, COUNT, "3", 1, 1000000, live, open, \
+	  "failed probes in a row that make a worker unhealthy") \
+	K(health_successes, health_successes, COUNT, "2", 1, 1000000, live, open, \
+	  "good probes in a row that make it healthy again") \
+	K(stall_timeout, stall_timeout_ms, TIME, "60s", 0, CONF_DAY_MS, live, open, \
+	  "requests in flight and no progress for this long: stalled; 0: never") \
+	K(degraded_ratio, degraded_ratio, REAL, "0.2", 0, 1, live, open, \
+	  "below this fraction of its peers' median rate a worker is degraded; 0: never") \
+	K(degraded_window, degraded_window_ms, TIME, "30s", 1000, CONF_DAY_MS, live, open, \
+	  "how long it must be that slow") \
+	K(slow_start, slow_start_ms, TIME, "0", 0, CONF_DAY_MS, live, open, \
+	  "a new worker's share grows over this time; 0: full at once") \
+	K(connect_timeout, connect_timeout_ms, TIME, "2s", 1, CONF_DAY_MS, live, open, \
+	  "connecting to a worker") \
+	K(first_byte_timeout, first_byte_timeout_ms, TIME, "600s", 0, CONF_YEAR_MS, live, open, \
+	  "from the request's last byte to the answer's first; 0: no limit") \
+	K(stream_idle_timeout, stream_idle_timeout_ms, TIME, "120s", 0, CONF_YEAR_MS, live, open, \
+	  "longest silence inside an answer; 0: no limit") \
+	K(total_timeout, total_timeout_ms, TIME, "0", 0, CONF_YEAR_MS, live, open, \
+	  "longest exchange as a whole; 0: no limit") \
+	K(upstream_idle, upstream_idle_ms, TIME, "4s", 0, CONF_DAY_MS, live, open, \
+	  "how long an idle connection to a worker is kept; engines close at 5s") \
+	K(retry_max_retries, retry_max_retries, COUNT, "4", 0, 1000, live, open, \
+	  "further attempts on other workers before a byte was sent") \
+	K(retry_budget, retry_budget, PERCENT, "20%", 0, 100, live, open, \
+	  "share of recent requests that may be retries") \
+	K(no_worker_wait, no_worker_wait_ms, TIME, "5s", 0, CONF_DAY_MS, live, open, \
+	  "how long a request waits while every worker is out") \
+	K(cb_failure_threshold, cb_failure_threshold, COUNT, "10", 1, CONF_MANY, live, open, \
+	  "failures in the window that open the breaker") \
+	K(cb_success_threshold, cb_success_threshold, COUNT, "3", 1, CONF_MANY, live, open, \
+	  "successes that close it again") \
+	K(cb_timeout, cb_timeout_ms, TIME, "60s", 1, CONF_DAY_MS, live, open, \
+	  "how long an open breaker waits before it tries one request") \
+	K(cb_window, cb_window_ms, TIME, "120s", 1000, CONF_DAY_MS, live, open, \
+	  "how far back failures count") \
+	K(worker_cidrs, worker_cidrs, CIDRS, NULL, 0, 0, live, open, \
+	  "networks in which a worker's address must lie; none: anywhere") \
+	K(tls_ca, tls_ca, PATH, NULL, 0, 0, live, open, \
+	  "authorities (PEM) that sign the workers' certificates; unset: the system's") \
+	K(tls_verify, tls_verify, SWITCH, "on", 0, 0, live, open, \
+	  "check the workers' certificates")
+
+/* [worker NAME] only: struct worker_conf */
+#define CONF_WORKER_KEYS(K) \
+	K(url, url, URL, NULL, 0, 0, live, open, \
+	  "http://host:port, with a base path where the engine has one; needed") \
+	K(pool, pool, NAME, "default", 0, 0, live, open, \
+	  "the pool that the worker belongs to") \
+	K(role, role, ROLE, "unified", 0, 0, live, open, \
+	  "unified, prefill or decode") \
+	K(models, models, GLOBS, NULL, 0, 0, live, open, \
+	  "models that it serves, with * and ?; none: whatever the pool serves") \
+	K(max_requests, max_requests, COUNT, "0", 0, CONF_MANY, live, open, \
+	  "requests in flight at a time; 0: no cap") \
+	K(dp_size, dp_size, COUNT, "1", 1, 1024, live, open, \
+	  "data-parallel ranks behind this URL; each counts as a worker") \
+	K(capacity, capacity, COUNT64, "0", 0, CONF_TERA, live, open, \
+	  "KV cache in tokens; 0: learn it from the worker") \
+	K(worker_key, worker_key, TOKEN, NULL, 0, 4096, live, secret, \
+	  "bearer key that the worker is given") \
+	K(bootstrap_port, bootstrap_port, COUNT, "0", 0, 65535, live, open, \
+	  "sglang, mooncake: bootstrap port of a prefill worker; 0: none") \
+	K(kv_group, kv_group, NAME, NULL, 0, 0, live, open, \
+	  "prefill and decode workers with the same word can hand over KV")
+
+/* clang-format on */
+
+#endif

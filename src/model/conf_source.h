@@ -1,0 +1,44 @@
+/*
+ * A configuration as it was written: sections and lines with their places, before anything is resolved.
+ * Built by conf_file.c from files; conf.c adds what the command line gave (conf_flags.h) and resolves both.
+ * Lives during one conf_load.
+ */
+#ifndef MODEL_CONF_SOURCE_H
+#define MODEL_CONF_SOURCE_H
+
+#include "model/conf_table.h"
+
+struct conf_line {
+	const struct conf_key *key;
+	char *value;
+	const char *file; /* owned by the source */
+	unsigned line;
+	bool is_good;  /* its value can be read and is no duplicate: apply it */
+	bool is_first; /* of a list key in this section: it replaces what was inherited */
+};
+
+struct conf_section {
+	enum conf_section_kind kind;
+	char *name; /* "" for [router] */
+	enum role role;
+	const char *file;
+	unsigned line;
+	struct conf_line *lines;
+	size_t n_lines;
+};
+
+struct conf_source {
+	struct conf_section *sections; /* one for each place, merged over the files */
+	size_t n_sections;
+	char **files;
+	size_t n_files;
+};
+
+/* Reads path and the conf.d/ *.conf beside it. Every fault goes to *errors; what is good stays. */
+void conf_source_read(struct conf_source *source, const char *path, struct conf_errors *errors);
+void conf_source_free(struct conf_source *source);
+
+/* The line of that key in the section, or NULL. */
+const struct conf_line *conf_section_find(const struct conf_section *section, const char *key);
+
+#endif

@@ -1,0 +1,195 @@
+/*
+ * The four key tables as one array, and look-ups in it: by section, by name, by likeness.
+ * Nothing here is ever written. Called by the other conf_*.c files.
+ */
+#include "model/conf_table.h"
+#include "model/conf_keys.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define live false
+#define restart true
+#define open false
+#define secret true
+
+#define ROW(base, st, name, field, type, def, min, max, reload, exposure, doc)                   \
+	{ #name, base, CONF_TYPE_##type, offsetof(struct st, field), def, min, max, reload,      \
+		exposure, doc },
+#define ROUTER_ROW(...) ROW(CONF_BASE_ROUTER, router_opts, __VA_ARGS__)
+#define POOL_ROW(...) ROW(CONF_BASE_POOL, pool_conf, __VA_ARGS__)
+#define ROLE_ROW(...) ROW(CONF_BASE_ROLE, role_opts, __VA_ARGS__)
+#define OPTS_ROW(...) ROW(CONF_BASE_OPTS, worker_opts, __VA_ARGS__)
+#define WORKER_ROW(...) ROW(CONF_BASE_WORKER, worker_conf, __VA_ARGS__)
+
+const struct conf_key conf_keys[] = {
+	/* clang-format off */
+	CONF_ROUTER_KEYS(ROUTER_ROW)
+	CONF_POOL_KEYS(POOL_ROW)
+	CONF_ROLE_KEYS(ROLE_ROW)
+	CONF_WORKER_KEYS(WORKER_ROW)
+	CONF_OPTS_KEYS(OPTS_ROW)
+	/* clang-format on */
+};
+const size_t conf_keys_n = ARRAY_LEN(conf_keys);
+
+#undef live
+#undef restart
+#undef open
+#undef secret
+
+bool conf_key_in(const struct conf_key *key, enum conf_section_kind kind)
+{
+	switch (kind) {
+	case SECTION_ROUTER:
+		return key->base == CONF_BASE_ROUTER;
+	case SECTION_POOL:
+		return key->base == CONF_BASE_POOL || key->base == CONF_BASE_ROLE ||
+			key->base == CONF_BASE_OPTS;
+	case SECTION_POOL_ROLE:
+		return key->base == CONF_BASE_ROLE || key->base == CONF_BASE_OPTS;
+	case SECTION_WORKER:
+		return key->base == CONF_BASE_WORKER || key->base == CONF_BASE_OPTS;
+	}
+	return false;
+}
+
+const struct conf_key *conf_key_find(enum conf_section_kind kind, struct span name)
+{
+	for (size_t i = 0; i < conf_keys_n; i++)
+		if (span_is(name, conf_keys[i].name) && conf_key_in(&conf_keys[i], kind))
+			return &conf_keys[i];
+	return NULL;
+}
+
+bool conf_key_is_list(const struct conf_key *key)
+{
+	return key->type >= CONF_TYPE_ADDRESSES;
+}
+
+const char *conf_section_form(enum conf_section_kind kind)
+{
+	static const char *const forms[] = {
+		[SECTION_ROUTER] = "[router]",
+		[SECTION_POOL] = "[pool NAME]",
+		[SECTION_POOL_ROLE] = "[pool NAME prefill|decode]",
+		[SECTION_WORKER] = "[worker NAME]",
+	};
+
+	return forms[kind];
+}
+
+/* Optimal string alignment over three rows; words longer than the row are far from anything. */
+unsigned conf_distance(struct span a, struct span b)
+{
+	enum { WORD_MAX = 64 };
+	unsigned rows[3][WORD_MAX + 1];
+	unsigned *old = rows[0], *last = rows[1], *now = rows[2];
+
+	if (a.n > WORD_MAX || b.n > WORD_MAX)
+		return WORD_MAX;
+	for (size_t j = 0; j <= b.n; j++)
+		last[j] = (unsigned)j;
+	for (size_t i = 1; i <= a.n; i++) {
+		unsigned *spare = old;
+
+		now[0] = (unsigned)i;
+		for (size_t j = 1; j <= b.n; j++) {
+			unsigned cost = a.p[i - 1] != b.p[j - 1];
+
+			now[j] = last[j - 1] + cost;
+			now[j] = MIN(now[j], last[j] + 1);
+			now[j] = MIN(now[j], now[j - 1] + 1);
+			if (i > 1 && j > 1 && a.p[i - 1] == b.p[j - 2] &&
+				a.p[i - 2] == b.p[j - 1])
+				now[j] = MIN(now[j], old[j - 2] + 1);
+		}
+		old = last;
+		last = now;
+		now = spare;
+	}
+	return last[b.n];
+}
+
+bool conf_is_near(struct span a, struct span b, unsigned distance)
+{
+	size_t longer = MAX(a.n, b.n);
+
+	return distance <= 3 && distance * 3 <= longer;
+}
+
+static const struct conf_key *nearest_key(enum conf_section_kind kind, struct span name)
+{
+	const struct conf_key *best = NULL;
+	unsigned best_distance = 0;
+
+	for (size_t i = 0; i < conf_keys_n; i++) {
+		struct span other = span_str(conf_keys[i].name);
+		unsigned distance = conf_distance(name, other);
+
+		if (!conf_key_in(&conf_keys[i], kind) || !conf_is_near(name, other, distance))
+			continue;
+		if (best == NULL || distance < best_distance) {
+			best = &conf_keys[i];
+			best_distance = distance;
+		}
+	}
+	return best;
+}
+
+const char *conf_key_hint(enum conf_section_kind kind, struct span name, char *out, size_t n)
+{
+	const struct conf_key *near;
+
+	for (int other = SECTION_ROUTER; other <= SECTION_WORKER; other++) {
+		if (conf_key_find((enum conf_section_kind)other, name) == NULL)
+			continue;
+		snprintf(out, n, "it belongs in %s",
+			conf_section_form((enum conf_section_kind)other));
+		return out;
+	}
+	near = nearest_key(kind, name);
+	if (near == NULL)
+		return "kvsteer.conf(5) lists the keys";
+	snprintf(out, n, "did you mean %s?", near->name);
+	return out;
+}
+
+void conf_fault_set(struct conf_fault *fault, const char *message, const char *hint_fmt, ...)
+{
+	va_list args;
+
+	snprintf(fault->message, sizeof(fault->message), "%s", message);
+	va_start(args, hint_fmt);
+	vsnprintf(fault->hint, sizeof(fault->hint), hint_fmt, args);
+	va_end(args);
+}
+
+void conf_base_defaults(enum conf_base which, void *base)
+{
+	for (size_t i = 0; i < conf_keys_n; i++) {
+		const struct conf_key *key = &conf_keys[i];
+		struct conf_fault fault;
+		int rc;
+
+		if (key->base != which || key->def == NULL)
+			continue;
+		rc = conf_value_set(key, base, span_str(key->def), &fault);
+		assert(rc == 0);
+		(void)rc;
+	}
+}
+
+void conf_base_copy(enum conf_base which, const void *from, void *to)
+{
+	for (size_t i = 0; i < conf_keys_n; i++)
+		if (conf_keys[i].base == which)
+			conf_value_copy(&conf_keys[i], from, to);
+}
+
+void conf_base_clear(enum conf_base which, void *base)
+{
+	for (size_t i = 0; i < conf_keys_n; i++)
+		if (conf_keys[i].base == which)
+			conf_value_clear(&conf_keys[i], base);
+}

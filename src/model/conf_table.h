@@ -1,0 +1,135 @@
+/*
+ * The keys as data: what exists in which section, and how one value is read, printed, copied, compared.
+ * Reads and writes fields of the structs in conf.h by offset; knows no file and no command line.
+ * Called by the conf_*.c files and by tests; nobody else.
+ */
+#ifndef MODEL_CONF_TABLE_H
+#define MODEL_CONF_TABLE_H
+
+#include "base/base.h"
+#include "base/span.h"
+#include "model/conf.h"
+
+/* The struct that holds a key's value. */
+enum conf_base {
+	CONF_BASE_ROUTER, /* struct router_opts */
+	CONF_BASE_POOL,	  /* struct pool_conf */
+	CONF_BASE_ROLE,	  /* struct role_opts, without its worker member */
+	CONF_BASE_OPTS,	  /* struct worker_opts */
+	CONF_BASE_WORKER  /* struct worker_conf, without its opts member */
+};
+
+enum conf_section_kind { SECTION_ROUTER, SECTION_POOL, SECTION_POOL_ROLE, SECTION_WORKER };
+
+enum conf_type {
+	CONF_TYPE_COUNT,
+	CONF_TYPE_COUNT64,
+	CONF_TYPE_MODE,
+	CONF_TYPE_PERCENT,
+	CONF_TYPE_REAL,
+	CONF_TYPE_TIME,
+	CONF_TYPE_SIZE,
+	CONF_TYPE_SIZE32, /* in an unsigned */
+	CONF_TYPE_SWITCH,
+	CONF_TYPE_LOG_LEVEL,
+	CONF_TYPE_LOG_FORMAT,
+	CONF_TYPE_HALF_CLOSE,
+	CONF_TYPE_ROLE,
+	CONF_TYPE_POLICY,
+	CONF_TYPE_SIGNAL,
+	CONF_TYPE_COST,
+	CONF_TYPE_CONNECTOR,
+	CONF_TYPE_LOAD_SOURCE,
+	CONF_TYPE_TEXT,
+	CONF_TYPE_TOKEN,
+	CONF_TYPE_NAME,
+	CONF_TYPE_PATH,
+	CONF_TYPE_TARGET,
+	CONF_TYPE_ADDRESS,
+	CONF_TYPE_URL,
+	CONF_TYPE_ADDRESSES,
+	CONF_TYPE_PATHS,
+	CONF_TYPE_HEADERS,
+	CONF_TYPE_GLOBS,
+	CONF_TYPE_CIDRS,
+	CONF_TYPE_MAX
+};
+
+struct conf_key {
+	const char *name;
+	enum conf_base base;
+	enum conf_type type;
+	size_t offset;
+	const char *def; /* NULL: not set */
+	double min, max;
+	bool needs_restart;
+	bool is_secret;
+	const char *doc;
+};
+
+extern const struct conf_key conf_keys[];
+extern const size_t conf_keys_n;
+
+/* What is wrong with a value, without quoting it. hint may be "". */
+struct conf_fault {
+	char message[160];
+	char hint[256];
+};
+void conf_fault_set(struct conf_fault *fault, const char *message, const char *hint_fmt, ...)
+	PRINTF_LIKE(3, 4);
+
+/* The key of that name in that kind of section, or NULL. */
+const struct conf_key *conf_key_find(enum conf_section_kind kind, struct span name);
+bool conf_key_in(const struct conf_key *key, enum conf_section_kind kind);
+/* For an unknown key: where it belongs, or what was meant, or the manual. A static or `out` text. */
+const char *conf_key_hint(enum conf_section_kind kind, struct span name, char *out, size_t n);
+bool conf_key_is_list(const struct conf_key *key);
+const char *conf_section_form(enum conf_section_kind kind); /* "[pool NAME]" */
+
+/* Edit distance with swaps, for did-you-mean; and whether two words are that near. */
+unsigned conf_distance(struct span a, struct span b);
+bool conf_is_near(struct span a, struct span b, unsigned distance);
+
+/*
+ * Reads text into the key's field of `base`. A list gains the items; anything else is replaced. ERR_PARSE and *fault
+ * otherwise, and the field as it was.
+ */
+int conf_value_set(const struct conf_key *key, void *base, struct span text,
+	struct conf_fault *fault) MUST_CHECK;
+/* 0 when text could be read; no field is needed. */
+int conf_value_check(const struct conf_key *key, struct span text, struct conf_fault *fault)
+	MUST_CHECK;
+/* Frees what the field holds and zeroes it. */
+void conf_value_clear(const struct conf_key *key, void *base);
+void conf_value_copy(const struct conf_key *key, const void *from, void *to);
+bool conf_value_equal(const struct conf_key *key, const void *a, const void *b);
+/* As it would stand in a file ("none" for what is not set), unquoted; a new string. Secrets too. */
+char *conf_value_text(const struct conf_key *key, const void *base);
+/* conf_value_text, but "(set)" for a secret that is set. */
+char *conf_value_shown(const struct conf_key *key, const void *base);
+/* "time", "size", ... as the manual names the type. */
+const char *conf_type_name(enum conf_type type);
+
+/* All keys of a base at once. set_defaults expects a zeroed struct; copy overwrites without freeing. */
+void conf_base_defaults(enum conf_base which, void *base);
+void conf_base_copy(enum conf_base which, const void *from, void *to);
+void conf_base_clear(enum conf_base which, void *base);
+
+/* conf_url_parse and conf_hostport_parse with hints; and the other address checks (conf_url.c). */
+int conf_url_read(struct span text, struct conf_url *out, struct conf_fault *fault) MUST_CHECK;
+void conf_url_copy(const struct conf_url *from, struct conf_url *to);
+int conf_hostport_read(struct span text, char **host, uint16_t *port, struct conf_fault *fault)
+	MUST_CHECK;
+/* "10.0.0.0/8", "fd00::/8", or an address alone; bits beyond the prefix must be zero. */
+int conf_cidr_check(struct span text, struct conf_fault *fault) MUST_CHECK;
+
+/* By name, or NULL. */
+const struct pool_conf *conf_pool_find(const struct conf *c, const char *name);
+
+/* A name of a worker or pool: letters, digits and . _ - : @, up to 128. */
+int conf_name_check(struct span text, struct conf_fault *fault) MUST_CHECK;
+
+void conf_list_add(struct conf_list *list, struct span item);
+void conf_list_clear(struct conf_list *list);
+
+#endif

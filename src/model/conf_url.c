@@ -1,0 +1,431 @@
+/*
+ * Addresses as people write them: worker URLs, host:port, networks; and the globs of `models`.
+ * Every refusal says what would do. A host is an IPv4 address, an IPv6 address in brackets, or a name; nothing is resolved here.
+ * Called by conf_type.c and conf_flags.c, and through conf.h by whoever takes an address from outside.
+ */
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "model/conf_table.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { HOST_MAX = 253, URL_MAX = 2048, ADDRESS_TEXT_MAX = 64 };
+
+/* message must be static: conf_url_parse hands it out. */
+struct refusal {
+	const char *message;
+	char hint[200];
+};
+
+static int refuse(struct refusal *r, const char *message, const char *hint)
+{
+	r->message = message;
+	snprintf(r->hint, sizeof(r->hint), "%s", hint);
+	return ERR_PARSE;
+}
+
+static bool all_of(struct span text, const char *marks)
+{
+	for (size_t i = 0; i < text.n; i++)
+		if (text.p[i] == '\0' || strchr(marks, text.p[i]) == NULL)
+			return false;
+	return true;
+}
+
+#define DIGITS "0123456789"
+#define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+#define HEX DIGITS "abcdefABCDEF"
+
+static size_t find(struct span text, char c)
+{
+	const char *at = text.n > 0 ? memchr(text.p, c, text.n) : NULL;
+
+	return at != NULL ? (size_t)(at - text.p) : text.n;
+}
+
+static bool has(struct span text, char c)
+{
+	return find(text, c) < text.n;
+}
+
+static struct span from(struct span text, size_t at)
+{
+	return span_make(text.p + at, text.n - at);
+}
+
+/* Puts text into out as the kernel would print it. */
+static bool read_ip(int family, struct span text, unsigned char *bytes, char *out)
+{
+	char copy[ADDRESS_TEXT_MAX];
+
+	if (text.n == 0 || text.n >= sizeof(copy))
+		return false;
+	memcpy(copy, text.p, text.n);
+	copy[text.n] = '\0';
+	return inet_pton(family, copy, bytes) == 1 &&
+		inet_ntop(family, bytes, out, ADDRESS_TEXT_MAX) != NULL;
+}
+
+static int read_port(struct span text, bool may_be_zero, uint16_t *port, struct refusal *r)
+{
+	uint64_t value;
+	int rc = span_to_u64(text, &value);
+
+	if (text.n == 0)
+		return refuse(r, "has no port after the colon", "such as :8000");
+	if (rc == ERR_PARSE)
+		return refuse(r, "has a port that is not a number", "such as :8000");
+	if (rc != 0 || value > 65535 || (value == 0 && !may_be_zero))
+		return refuse(r, "has a port that is out of range", "from 1 to 65535");
+	*port = (uint16_t)value;
+	return 0;
+}
+
+/* "[v6]..." : the address into *host, what follows the bracket into *rest. */
+static int read_v6(struct span text, char **host, struct span *rest, struct refusal *r)
+{
+	unsigned char bytes[16];
+	char printed[ADDRESS_TEXT_MAX];
+	size_t close = find(text, ']');
+	struct span inside = span_make(text.p + 1, close - 1);
+
+	if (close == text.n)
+		return refuse(r, "has no closing bracket", "such as [::1]:8000");
+	if (has(inside, '%'))
+		return refuse(r, "has an IPv6 zone", "use an address that is not link-local");
+	if (!read_ip(AF_INET6, inside, bytes, printed))
+		return refuse(r, "has no IPv6 address in its brackets", "such as [::1]:8000");
+	*rest = from(text, close + 1);
+	if (rest->n > 0 && rest->p[0] != ':')
+		return refuse(r, "has text after the bracket", "such as [::1]:8000");
+	*host = xstrdup(printed);
+	return 0;
+}
+
+static int check_name(struct span name, struct refusal *r)
+{
+	unsigned char bytes[4];
+	char printed[ADDRESS_TEXT_MAX];
+
+	if (name.n > HOST_MAX)
+		return refuse(r, "has a host name that is too long", "up to 253 characters");
+	if (!all_of(name, LETTERS DIGITS "-._"))
+		return refuse(r, "has a host name with other characters than a-z, 0-9, - and .",
+			"write international names in their xn-- form");
+	if (name.p[0] == '.' || name.p[0] == '-' ||
+		(name.n > 1 && memmem(name.p, name.n, "..", 2) != NULL))
+		return refuse(r, "has no valid host name", "such as gpu1.example.org");
+	if (all_of(name, DIGITS ".") && !read_ip(AF_INET, name, bytes, printed))
+		return refuse(r, "has no valid IPv4 address", "such as 10.0.0.1");
+	return 0;
+}
+
+/* "name..." up to the colon. */
+static int read_name(struct span text, char **host, struct span *rest, struct refusal *r)
+{
+	size_t colon = find(text, ':');
+	struct span name = span_make(text.p, colon);
+	char *lower;
+
+	*rest = from(text, colon);
+	if (rest->n > 0 && has(from(*rest, 1), ':'))
+		return refuse(r, "has more than one colon",
+			"an IPv6 address stands in brackets, such as [::1]:8000");
+	if (name.n == 0)
+		return refuse(r, "has no host", "such as 127.0.0.1:8000");
+	if (check_name(name, r) != 0)
+		return ERR_PARSE;
+	lower = xstrndup(name.p, name.n);
+	for (char *c = lower; *c != '\0'; c++)
+		if (*c >= 'A' && *c <= 'Z')
+			*c += 'a' - 'A';
+	*host = lower;
+	return 0;
+}
+
+static int read_host(struct span text, char **host, struct span *rest, struct refusal *r)
+{
+	if (text.n > 0 && text.p[0] == '[')
+		return read_v6(text, host, rest, r);
+	return read_name(text, host, rest, r);
+}
+
+static int read_scheme(struct span text, bool *tls, struct span *rest, struct refusal *r)
+{
+	const char *mark = text.n > 0 ? memmem(text.p, text.n, "://", 3) : NULL;
+	struct span scheme;
+
+	if (mark == NULL) {
+		refuse(r, "has no scheme", "such as http://127.0.0.1:8000");
+		if (text.n > 0 && text.n < 100 && all_of(text, DIGITS))
+			snprintf(r->hint, sizeof(r->hint), "did you mean http://127.0.0.1:" SPAN_FMT
+				"?", SPAN_ARG(text));
+		else if (text.n > 0 && text.n < 100 && !has(text, '@'))
+			snprintf(r->hint, sizeof(r->hint), "did you mean http://" SPAN_FMT "?",
+				SPAN_ARG(text));
+		return ERR_PARSE;
+	}
+	scheme = span_make(text.p, (size_t)(mark - text.p));
+	*rest = from(text, scheme.n + 3);
+	*tls = span_case_eq(scheme, SPAN_LIT("https"));
+	if (*tls || span_case_eq(scheme, SPAN_LIT("http")))
+		return 0;
+	if (span_case_eq(scheme, SPAN_LIT("grpc")) || span_case_eq(scheme, SPAN_LIT("grpcs")))
+		return refuse(r, "is a gRPC URL", "give the engine's HTTP address");
+	return refuse(r, "has a scheme that is neither http nor https",
+		"such as http://127.0.0.1:8000");
+}
+
+/* Every byte a path may hold, %XX complete, no empty and no dot segment. */
+static int check_base(struct span base, struct refusal *r)
+{
+	struct span rest = base, segment;
+
+	if (!all_of(base, LETTERS DIGITS "-._~!$&'()*+,;=:@/%"))
+		return refuse(r, "has characters that no path may hold", "escape them as %XX");
+	for (size_t i = 0; i < base.n; i++)
+		if (base.p[i] == '%' &&
+			(i + 2 >= base.n || !all_of(span_make(base.p + i + 1, 2), HEX)))
+			return refuse(r, "has an incomplete escape", "two hex digits follow a %");
+	while (span_next(&rest, '/', &segment))
+		if (segment.p != base.p && (segment.n == 0 || span_is(segment, ".") ||
+			span_is(segment, "..")))
+			return refuse(r, "has an empty or dotted path segment", "such as /team-a");
+	return 0;
+}
+
+/* text: "" or "/...". The base without slashes at its end. */
+static int read_base(struct span text, struct span *base, struct refusal *r)
+{
+	while (text.n > 0 && text.p[text.n - 1] == '/')
+		text.n--;
+	if (check_base(text, r) != 0)
+		return ERR_PARSE;
+	if (span_ends(text, SPAN_LIT("/v1"))) {
+		refuse(r, "ends in /v1, which the requests' own paths begin with: it would become "
+			"/v1/v1/...", "leave /v1 out");
+		return ERR_PARSE;
+	}
+	*base = text;
+	return 0;
+}
+
+static int check_shape(struct span text, struct refusal *r)
+{
+	if (text.n == 0)
+		return refuse(r, "is empty", "such as http://127.0.0.1:8000");
+	if (text.n > URL_MAX)
+		return refuse(r, "is too long", "up to 2048 characters");
+	for (size_t i = 0; i < text.n; i++)
+		if ((unsigned char)text.p[i] <= ' ' || (unsigned char)text.p[i] >= 0x7f)
+			return refuse(r, "has blanks or characters outside ASCII",
+				"one URL a worker, such as http://127.0.0.1:8000");
+	return 0;
+}
+
+/* What follows "scheme://" cut into host[:port] and path. */
+static int cut_authority(struct span rest, struct span *authority, struct span *path,
+	struct refusal *r)
+{
+	size_t slash = find(rest, '/');
+
+	if (has(rest, '#'))
+		return refuse(r, "has a fragment", "leave out the # and what follows");
+	if (has(rest, '?'))
+		return refuse(r, "has a query", "leave out the ? and what follows");
+	*authority = span_make(rest.p, slash);
+	*path = from(rest, slash);
+	if (has(*authority, '@'))
+		return refuse(r, "has a user, a password or a rank before the path",
+			"worker_key holds the worker's key, dp_size the number of ranks");
+	return 0;
+}
+
+static void fill_url(struct conf_url *out, bool tls, char *host, uint16_t port, struct span base)
+{
+	bool is_v6 = strchr(host, ':') != NULL;
+	scoped_free char *shown =
+		is_v6 ? xasprintf("[%s]", host) : xstrdup(host);
+
+	out->tls = tls;
+	out->host = host;
+	out->port = port;
+	out->base = xstrndup(base.n > 0 ? base.p : "", base.n);
+	if (port == (tls ? 443 : 80))
+		out->host_header = xstrdup(shown);
+	else
+		out->host_header = xasprintf("%s:%u", shown, port);
+	out->text = xasprintf("%s://%s%s", tls ? "https" : "http", out->host_header, out->base);
+}
+
+static int parse_url(struct span text, struct conf_url *out, struct refusal *r)
+{
+	struct span rest, authority, path, after, base;
+	scoped_free char *host = NULL;
+	uint16_t port;
+	bool tls;
+
+	if (check_shape(text, r) != 0 || read_scheme(text, &tls, &rest, r) != 0 ||
+		cut_authority(rest, &authority, &path, r) != 0 ||
+		read_host(authority, &host, &after, r) != 0)
+		return ERR_PARSE;
+	port = tls ? 443 : 80;
+	if (after.n > 0 && read_port(from(after, 1), false, &port, r) != 0)
+		return ERR_PARSE;
+	if (read_base(path, &base, r) != 0)
+		return ERR_PARSE;
+	fill_url(out, tls, take_ptr(host), port, base);
+	return 0;
+}
+
+static int give_fault(const struct refusal *r, struct conf_fault *fault)
+{
+	conf_fault_set(fault, r->message, "%s", r->hint);
+	return ERR_PARSE;
+}
+
+int conf_url_read(struct span text, struct conf_url *out, struct conf_fault *fault)
+{
+	struct refusal r;
+
+	return parse_url(text, out, &r) == 0 ? 0 : give_fault(&r, fault);
+}
+
+int conf_url_parse(struct span text, struct conf_url *out, const char **why)
+{
+	struct refusal r;
+
+	if (parse_url(text, out, &r) == 0)
+		return 0;
+	*why = r.message;
+	return ERR_PARSE;
+}
+
+void conf_url_copy(const struct conf_url *from_url, struct conf_url *to)
+{
+	*to = *from_url;
+	to->text = from_url->text != NULL ? xstrdup(from_url->text) : NULL;
+	to->host = from_url->host != NULL ? xstrdup(from_url->host) : NULL;
+	to->base = from_url->base != NULL ? xstrdup(from_url->base) : NULL;
+	to->host_header = from_url->host_header != NULL ? xstrdup(from_url->host_header) : NULL;
+}
+
+void conf_url_free(struct conf_url *u)
+{
+	if (u == NULL)
+		return;
+	free(u->text);
+	free(u->host);
+	free(u->base);
+	free(u->host_header);
+	*u = (struct conf_url){ 0 };
+}
+
+static int parse_hostport(struct span text, char **host, uint16_t *port, struct refusal *r)
+{
+	scoped_free char *name = NULL;
+	struct span rest = text;
+	uint16_t number;
+
+	if (text.n > 0 && all_of(text, DIGITS)) {
+		refuse(r, "is a port without an address", "");
+		text.n = MIN(text.n, (size_t)20);
+		snprintf(r->hint, sizeof(r->hint), "127.0.0.1:" SPAN_FMT " for this machine, "
+			":" SPAN_FMT " for every address", SPAN_ARG(text), SPAN_ARG(text));
+		return ERR_PARSE;
+	}
+	if (span_starts(text, SPAN_LIT("*:")))
+		return refuse(r, "has no valid host name", "begin with : for every address");
+	if (text.n > 0 && text.p[0] == ':' && !has(from(text, 1), ':'))
+		name = xstrdup("");
+	else if (read_host(text, &name, &rest, r) != 0)
+		return ERR_PARSE;
+	if (rest.n == 0)
+		return refuse(r, "has no port", "such as 127.0.0.1:30000");
+	if (read_port(from(rest, 1), true, &number, r) != 0)
+		return ERR_PARSE;
+	*host = take_ptr(name);
+	*port = number;
+	return 0;
+}
+
+int conf_hostport_read(struct span text, char **host, uint16_t *port, struct conf_fault *fault)
+{
+	struct refusal r;
+
+	return parse_hostport(text, host, port, &r) == 0 ? 0 : give_fault(&r, fault);
+}
+
+int conf_hostport_parse(struct span text, char **host, uint16_t *port, const char **why)
+{
+	struct refusal r;
+
+	if (parse_hostport(text, host, port, &r) == 0)
+		return 0;
+	*why = r.message;
+	return ERR_PARSE;
+}
+
+static bool is_zero_beyond(const unsigned char *bytes, unsigned size, unsigned prefix)
+{
+	for (unsigned bit = prefix; bit < size * 8; bit++)
+		if (bytes[bit / 8] & (0x80u >> (bit % 8)))
+			return false;
+	return true;
+}
+
+int conf_cidr_check(struct span text, struct conf_fault *fault)
+{
+	static const char form[] = "such as 10.0.0.0/8, fd00::/8 or 127.0.0.1";
+	size_t slash = find(text, '/');
+	struct span address = span_make(text.p, slash);
+	int family = has(address, ':') ? AF_INET6 : AF_INET;
+	unsigned size = family == AF_INET6 ? 16 : 4;
+	unsigned char bytes[16];
+	char printed[ADDRESS_TEXT_MAX];
+	uint64_t prefix = size * 8;
+
+	if (!read_ip(family, address, bytes, printed)) {
+		conf_fault_set(fault, "is not a network", "%s", form);
+		return ERR_PARSE;
+	}
+	if (slash < text.n &&
+		(span_to_u64(from(text, slash + 1), &prefix) != 0 || prefix > size * 8)) {
+		conf_fault_set(fault, "has no valid prefix length", "from /0 to /%u", size * 8);
+		return ERR_PARSE;
+	}
+	if (!is_zero_beyond(bytes, size, (unsigned)prefix)) {
+		conf_fault_set(fault, "has bits beyond its prefix length",
+			"write the network's first address, or /%u for this one alone", size * 8);
+		return ERR_PARSE;
+	}
+	return 0;
+}
+
+/* Greedy with one point of return: the last '*' seen. Linear in practice, never recursive. */
+bool conf_glob(const char *pattern, struct span text)
+{
+	const char *star = NULL;
+	size_t at = 0, mark = 0;
+
+	while (at < text.n) {
+		if (*pattern == '*') {
+			star = pattern++;
+			mark = at;
+		} else if (*pattern != '\0' && (*pattern == '?' || *pattern == text.p[at])) {
+			pattern++;
+			at++;
+		} else if (star != NULL) {
+			pattern = star + 1;
+			at = ++mark;
+		} else {
+			return false;
+		}
+	}
+	while (*pattern == '*')
+		pattern++;
+	return *pattern == '\0';
+}
