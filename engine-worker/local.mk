@@ -7,6 +7,8 @@ libengine_a_SOURCES =
 libengine_a_SOURCES += engine-worker/kv_cache.c engine-worker/kv_cache.h
 libengine_a_SOURCES += engine-worker/sim.c engine-worker/sim.h
 libengine_a_SOURCES += engine-worker/token.c engine-worker/token.h
+libengine_a_SOURCES += engine-worker/chat.c engine-worker/chat.h
+libengine_a_SOURCES += engine-worker/params.c engine-worker/params.h
 
 # ENGINE_LIBS is what its program and its tests link.
 ENGINE_LIBS = libengine.a $(KVSTEER_LIBS) -lm

@@ -46,7 +46,7 @@ libkvsteer_a_SOURCES += src/http/http_rules.c src/http/http_rules.h
 
 # Layer 3, the model
 libkvsteer_a_SOURCES += src/model/route_key.c src/model/route_key.h
-libkvsteer_a_SOURCES += src/model/prefix_index.h
+libkvsteer_a_SOURCES += src/model/prefix_index.c src/model/prefix_index.h
 libkvsteer_a_SOURCES += src/model/conf.c src/model/conf.h
 libkvsteer_a_SOURCES += src/model/conf_keys.h
 libkvsteer_a_SOURCES += src/model/conf_table.c src/model/conf_table.h
@@ -78,9 +78,19 @@ libkvsteer_a_SOURCES += src/model/route_hash.c src/model/route_hash.h
 libkvsteer_a_SOURCES += src/model/route_prompt.c src/model/route_prompt.h
 libkvsteer_a_SOURCES += src/model/route_scan.c src/model/route_scan.h
 libkvsteer_a_SOURCES += src/model/site.c src/model/site.h
+libkvsteer_a_SOURCES += src/model/prefix_check.c
+libkvsteer_a_SOURCES += src/model/prefix_shrink.c
 
 # Layer 4, the data path
 libkvsteer_a_SOURCES += src/proxy/io_thread.c src/proxy/io_thread.h
+libkvsteer_a_SOURCES += src/proxy/access_log.c src/proxy/access_log.h
+libkvsteer_a_SOURCES += src/proxy/client.c src/proxy/client.h
+libkvsteer_a_SOURCES += src/proxy/conn.h
+libkvsteer_a_SOURCES += src/proxy/listener.c src/proxy/listener.h
+libkvsteer_a_SOURCES += src/proxy/relay.c src/proxy/relay.h
+libkvsteer_a_SOURCES += src/proxy/request.h
+libkvsteer_a_SOURCES += src/proxy/upstream.c src/proxy/upstream.h
+libkvsteer_a_SOURCES += src/proxy/body.c src/proxy/body.h
 
 # Layer 5, control
 

@@ -39,10 +39,13 @@ check_PROGRAMS += tests/unit/check_mem
 check_PROGRAMS += tests/unit/check_metric
 check_PROGRAMS += tests/unit/check_rng
 check_PROGRAMS += tests/unit/check_span
-check_PROGRAMS += tests/unit/check_conf_url
 check_PROGRAMS += tests/unit/check_wheel
 noinst_HEADERS += tests/unit/http_feed.h
 check_PROGRAMS += tests/unit/check_http_parse
+check_PROGRAMS += tests/unit/check_json_scan
+check_PROGRAMS += tests/unit/check_loop
+check_PROGRAMS += tests/unit/check_stream
+check_PROGRAMS += tests/unit/check_http_server
 
 # Unit tests of the engine
 
