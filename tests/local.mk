@@ -44,6 +44,7 @@ noinst_HEADERS += tests/unit/http_feed.h
 check_PROGRAMS += tests/unit/check_http_parse
 check_PROGRAMS += tests/unit/check_json_scan
 check_PROGRAMS += tests/unit/check_loop
+check_PROGRAMS += tests/unit/check_mailbox
 check_PROGRAMS += tests/unit/check_stream
 check_PROGRAMS += tests/unit/check_http_server
 

@@ -7,9 +7,11 @@
 #include "io/loop.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "io/wheel.h"
 
 #include <event2/event.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -65,11 +67,26 @@ static void on_waited(evutil_socket_t fd, short what, void *arg)
 	(void)arg;
 }
 
+/* libevent writes to stderr by itself otherwise; its callers' return values say what matters. */
+static void on_event_log(int severity, const char *message)
+{
+	(void)severity;
+	log_debug("libevent: %s", message);
+}
+
+static void set_event_log(void)
+{
+	event_set_log_callback(on_event_log);
+}
+
 static struct event_base *new_base(void)
 {
-	struct event_config *config = event_config_new();
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct event_config *config;
 	struct event_base *base;
 
+	pthread_once(&once, set_event_log);
+	config = event_config_new();
 	if (config == NULL)
 		return NULL;
 	event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
