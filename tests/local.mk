@@ -47,6 +47,7 @@ check_PROGRAMS += tests/unit/check_loop
 check_PROGRAMS += tests/unit/check_mailbox
 check_PROGRAMS += tests/unit/check_stream
 check_PROGRAMS += tests/unit/check_http_server
+check_PROGRAMS += tests/unit/check_route_key
 
 # Unit tests of the engine
 

@@ -1,0 +1,689 @@
+/*
+ * Tests of route_key: the prompt stream of each endpoint, byte for byte; which bodies share a key and which must not; fields, the client's
+ * hashes, secrets. The stream is recovered from a chain of one-byte blocks, so what is tested is what is hashed. Random documents
+ * are in check_route_prompt.c.
+ */
+#include "base/err.h"
+#include "base/hash.h"
+#include "model/route_key.h"
+#include "unit.h"
+
+#include <string.h>
+
+#define MAX_STREAM 4096
+
+static struct route_scan *scan;
+static struct route_key key;
+
+static void build(enum route_endpoint endpoint, const char *body, size_t n, unsigned block)
+{
+	struct route_key_opts opts = { block, block, 0 };
+
+	route_key_reset(&key);
+	route_scan_begin(scan, endpoint);
+	ck_assert_int_eq(route_scan_feed(scan, body, 0, n), 0);
+	ck_assert_int_eq(route_key_build(scan, body, n, &opts, &key), 0);
+}
+
+static void build_text(enum route_endpoint endpoint, const char *body)
+{
+	build(endpoint, body, strlen(body), 1);
+}
+
+/* The bytes whose chain of one-byte blocks key has. */
+static size_t recover(char out[MAX_STREAM])
+{
+	uint64_t previous = 0;
+
+	ck_assert_uint_le(key.n_blocks, MAX_STREAM);
+	ck_assert_uint_eq(key.n_blocks, key.prompt_units);
+	for (size_t i = 0; i < key.n_blocks; i++) {
+		unsigned byte = 0;
+		unsigned char c = 0;
+
+		while (byte < 256 && hash64(&c, 1, previous) != key.hashes[i])
+			c = (unsigned char)++byte;
+		ck_assert_msg(byte < 256, "block %zu is of no byte", i);
+		out[i] = (char)c;
+		previous = key.hashes[i];
+	}
+	return key.n_blocks;
+}
+
+/* What tables write: ~ is the border 0xFF, and @...@ the digest of the text between. */
+static size_t expand(const char *wanted, char out[MAX_STREAM])
+{
+	size_t n = 0;
+
+	for (const char *p = wanted; *p != '\0'; p++) {
+		if (*p == '@') {
+			const char *end = strchr(p + 1, '@');
+			uint64_t digest = hash64(p + 1, (size_t)(end - p - 1), 0);
+
+			for (unsigned i = 0; i < 8; i++)
+				out[n++] = (char)(digest >> (8 * i));
+			p = end;
+		} else {
+			out[n++] = *p == '~' ? (char)0xFF : *p;
+		}
+	}
+	return n;
+}
+
+struct stream_case {
+	enum route_endpoint endpoint;
+	const char *body, *stream;
+};
+
+/* clang-format off */
+static const struct stream_case streams[] = {
+	/* completions: the bytes of the prompt */
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":\"hello\"}", "hello" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":\"\"}", "" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":null}", "" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":7}", "" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":{\"a\":\"b\"}}", "" },
+	{ ENDPOINT_COMPLETIONS, "{}", "" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":[\"a\",\"b\"]}", "~la" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":[\"a\",1]}", "" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":[1,\"a\"]}", "" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":[]}", "" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":[[]]}", "" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":[[1,2],3]}", "" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":[[\"a\"]]}", "" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":[null]}", "" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":[1,2.5]}", "" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":[1,-2]}", "" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":[1,4294967296]}", "" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":[1,2,3,4,5,6,7,8,9,10,99999999999999999999999]}", "" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":\"caf\\u00e9 \\/ \\\"\\ud83d\\ude00\\n\"}", "caf\xc3\xa9 / \"\xf0\x9f\x98\x80\n" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":\"a\\ud800b\"}", "a\xed\xa0\x80" "b" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":\"a\\udc00\\ud83d\"}", "a\xed\xb0\x80\xed\xa0\xbd" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":\"\xff\xfe\xc0\xaf\"}", "\xff\xfe\xc0\xaf" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":\"first\",\"prompt\":\"last\"}", "last" },
+	{ ENDPOINT_COMPLETIONS, "{\"p\\u0072ompt\":\"x\"}", "x" },
+	{ ENDPOINT_COMPLETIONS, "{\"prompt\":\"x\",\"messages\":[{\"role\":\"user\",\"content\":\"y\"}],\"input\":\"z\"}", "x" },
+
+	/* chat: messages */
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", "~muser~xhi" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"content\":\"hi\",\"role\":\"user\"}]}", "~muser~xhi" },
+	{ ENDPOINT_CHAT, " { \"messages\" : [ { \"role\" :\n\"user\" , \"content\" : \"hi\" } ] } ", "~muser~xhi" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"hi\"}]}]}", "~muser~xhi" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\",\"cache_control\":{\"type\":\"ephemeral\"}},{\"text\":\"b\",\"type\":\"text\"}]}]}", "~muser~xa~xb" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[\"a\",{\"text\":\"b\"}]}]}", "~muser~xa~xb" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"content\":null}]}", "~massistant" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"content\":[]}]}", "~massistant" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"assistant\"}]}", "~massistant" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\"}]}", "~massistant~x" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{}]}", "~m" },
+	{ ENDPOINT_CHAT, "{\"messages\":[]}", "" },
+	{ ENDPOINT_CHAT, "{\"messages\":\"x\"}", "" },
+	{ ENDPOINT_CHAT, "{\"messages\":[7]}", "~j7" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":7,\"content\":8}]}", "~m~j8" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"role\":\"system\",\"content\":\"x\",\"content\":\"y\"}]}", "~msystem~xy" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"a\"}],\"messages\":[{\"role\":\"b\"}]}", "~mb" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"r\\u006fle\":\"user\",\"c\\u006fntent\":\"h\\u0069\"}]}", "~muser~xhi" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"name\":\"bob\",\"content\":\"hi\",\"id\":\"msg_1\",\"metadata\":{\"k\":1}}]}", "~muser~nbob~xhi" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"developer\",\"content\":\"d\"},{\"role\":\"user\",\"content\":\"u\"}]}", "~mdeveloper~xd~muser~xu" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"reasoning_content\":\"why\",\"content\":\"so\",\"tool_calls\":[{\"id\":\"c1\",\"type\":\"function\",\"function\":{\"arguments\":\"{\\\"a\\\":1}\",\"name\":\"f\"}},{\"id\":\"c2\",\"function\":{\"name\":\"g\",\"arguments\":{\"b\": [1 , 2]}}}]},{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":\"r\"}]}",
+	  "~massistant~xso~cc1~df~a{\"a\":1}~cc2~dg~a{~\"b~\":[1,2]}~gwhy~mtool~xr~rc1" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"function_call\":{\"name\":\"f\",\"arguments\":\"{}\"},\"reasoning\":\"w\",\"tool_calls\":null}]}", "~massistant~c~df~a{}~gw" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c\",\"type\":\"custom\",\"custom\":{\"name\":\"n\",\"input\":\"i\"}}]}]}", "~massistant~cc~dn~ai" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"refusal\",\"refusal\":\"no\"}]}]}", "~massistant~xno" },
+
+	/* chat: media and unknown parts */
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"http://x/y\",\"detail\":\"low\"}},{\"type\":\"text\",\"text\":\"q\"}]}]}", "~muser~i@http://x/y@~xq" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"http:\\/\\/x\\/y\"}}]}]}", "~muser~i@http://x/y@" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":\"data:image/png;base64,AAAA\"}]}]}", "~muser~i@data:image/png;base64,AAAA@" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"image_url\":{\"url\":\"u\"}}]}]}", "~muser~i@u@" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_audio\",\"input_audio\":{\"format\":\"wav\",\"data\":\"UklG\"}}]}]}", "~muser~i@UklG@" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"file\",\"file\":{\"filename\":\"f\",\"file_data\":\"D\"}}]}]}", "~muser~i@D@" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"video_url\",\"video_url\":{\"url\":\"v\"}}]}]}", "~muser~i@v@" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":null}]}]}", "~muser~j{~\"type~\":~\"image_url~\",~\"image_url~\":null}" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"odd\",\"x\" : [1.50, true],\"cache_control\":{},\"y\":\"data:abc\"}]}]}", "~muser~j{~\"type~\":~\"odd~\",~\"x~\":[1.50,true],~\"y~\":~i@data:abc@}" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":5}]}]}", "~muser~j{~\"type~\":~\"text~\",~\"text~\":5}" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":{\"type\":\"text\",\"text\":\"one\"}}]}", "~muser~xone" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[[1],null,7]}]}", "~muser~j[1]~jnull~j7" },
+
+	/* tools before everything, wherever they stand */
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}} , {\"n\":1e0}]}",
+	  "~t{~\"type~\":~\"function~\",~\"function~\":{~\"name~\":~\"f~\"}}~t{~\"n~\":1e0}~muser~xhi" },
+	{ ENDPOINT_CHAT, "{\"tools\":[{\"b\":\"\\u00e9\\\"\",\"cache_control\":{\"type\":\"ephemeral\"},\"a\":{\"cache_control\":1}}],\"messages\":[]}",
+	  "~t{~\"b~\":~\"\xc3\xa9\"~\",~\"a~\":{~\"cache_control~\":1}}" },
+	{ ENDPOINT_CHAT, "{\"tools\":[{\"cache_control\":1}],\"functions\":[{\"name\":\"f\"}]}", "~t{}~f{~\"name~\":~\"f~\"}" },
+	{ ENDPOINT_CHAT, "{\"tools\":[],\"functions\":null}", "" },
+	{ ENDPOINT_CHAT, "{\"tools\":{\"x\": 1}}", "~t{~\"x~\":1}" },
+	{ ENDPOINT_CHAT, "{\"system\":\"s\",\"instructions\":\"i\"}", "" },
+
+	/* Anthropic */
+	{ ENDPOINT_MESSAGES, "{\"system\":\"s\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"tools\":[{\"name\":\"f\"}]}", "~t{~\"name~\":~\"f~\"}~s~xs~muser~xhi" },
+	{ ENDPOINT_MESSAGES, "{\"system\":[{\"type\":\"text\",\"text\":\"s\",\"cache_control\":{\"type\":\"ephemeral\"}}]}", "~s~xs" },
+	{ ENDPOINT_MESSAGES, "{\"system\":null}", "" },
+	{ ENDPOINT_MESSAGES, "{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"t\",\"signature\":\"S\"},{\"type\":\"text\",\"text\":\"x\"},{\"type\":\"tool_use\",\"id\":\"tu\",\"name\":\"f\",\"input\":{\"a\": \"b\"}}]}]}",
+	  "~massistant~gt~xx~ctu~df~a{~\"a~\":~\"b~\"}" },
+	{ ENDPOINT_MESSAGES, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"tu\",\"content\":\"ok\"},{\"type\":\"tool_result\",\"tool_use_id\":\"tv\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"image\",\"source\":{\"type\":\"base64\",\"media_type\":\"image/png\",\"data\":\"QUJD\"}}]},{\"type\":\"tool_result\",\"tool_use_id\":\"tw\"}]}]}",
+	  "~muser~rtu~xok~rtv~xa~i@QUJD@~rtw" },
+	{ ENDPOINT_MESSAGES, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"source\":{\"type\":\"url\",\"url\":\"U\"}},{\"type\":\"redacted_thinking\",\"data\":\"R\"}]}]}", "~muser~i@U@~gR" },
+	{ ENDPOINT_MESSAGES, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"a\",\"content\":[{\"type\":\"tool_result\"}]}]}]}", "~muser~ra~j{~\"type~\":~\"tool_result~\"}" },
+
+	/* responses */
+	{ ENDPOINT_RESPONSES, "{\"input\":\"hi\",\"instructions\":\"be\"}", "~s~xbe~muser~xhi" },
+	{ ENDPOINT_RESPONSES, "{\"input\":[{\"role\":\"user\",\"content\":\"hi\"}],\"instructions\":\"be\"}", "~s~xbe~muser~xhi" },
+	{ ENDPOINT_RESPONSES, "{\"input\":[{\"type\":\"message\",\"id\":\"msg_7\",\"status\":\"completed\",\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"},{\"type\":\"input_image\",\"image_url\":\"U\",\"detail\":\"auto\"}]},{\"type\":\"message\",\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\",\"text\":\"b\",\"annotations\":[]}]}]}",
+	  "~muser~xa~i@U@~massistant~xb" },
+	{ ENDPOINT_RESPONSES, "{\"input\":[{\"type\":\"function_call\",\"id\":\"fc_1\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}\",\"status\":\"completed\"},{\"type\":\"function_call_output\",\"id\":\"x\",\"call_id\":\"c\",\"output\":\"42\"},{\"type\":\"function_call_output\",\"call_id\":\"d\",\"output\":[{\"type\":\"input_text\",\"text\":\"43\"}]}]}",
+	  "~cc~df~a{}~rc~x42~rd~x43" },
+	{ ENDPOINT_RESPONSES, "{\"input\":[{\"type\":\"reasoning\",\"id\":\"rs_1\",\"encrypted_content\":\"E\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"s\"}],\"content\":[{\"type\":\"reasoning_text\",\"text\":\"c\"}]}]}", "~gs~gc" },
+	{ ENDPOINT_RESPONSES, "{\"input\":[{\"type\":\"item_reference\",\"id\":\"i\"},{\"type\":\"odd\",\"id\":\"i\",\"status\":\"s\",\"q\":1}]}", "~j{~\"type~\":~\"item_reference~\",~\"id~\":~\"i~\"}~j{~\"type~\":~\"odd~\",~\"q~\":1}" },
+	{ ENDPOINT_RESPONSES, "{\"previous_response_id\":\"resp_1\",\"instructions\":\"be\",\"input\":\"go\",\"tools\":[{\"type\":\"web_search\"}]}", "~t{~\"type~\":~\"web_search~\"}~s~xbe~presp_1~muser~xgo" },
+	{ ENDPOINT_RESPONSES, "{\"input\":[{\"type\":\"custom_tool_call\",\"call_id\":\"c\",\"name\":\"n\",\"input\":\"raw\"},{\"type\":\"custom_tool_call_output\",\"call_id\":\"c\",\"output\":\"o\"}]}", "~cc~dn~araw~rc~xo" },
+
+	/* the rest */
+	{ ENDPOINT_EMBEDDINGS, "{\"input\":\"e\"}", "e" },
+	{ ENDPOINT_EMBEDDINGS, "{\"input\":[\"e\",\"f\"]}", "~le" },
+	{ ENDPOINT_EMBEDDINGS, "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", "~muser~xhi" },
+	{ ENDPOINT_RERANK, "{\"documents\":[\"d1\",{\"text\":\"d2\"},{\"x\":1}],\"query\":\"q\"}", "~qq~kd1~kd2~k{~\"x~\":1}" },
+	{ ENDPOINT_SCORE, "{\"text_2\":[\"b\",\"c\"],\"text_1\":\"a\"}", "~qa~kb" },
+	{ ENDPOINT_SCORE, "{\"text_2\":\"b\",\"text_1\":[\"a\"]}", "~qa~kb" },
+	{ ENDPOINT_SCORE, "{\"text_1\":[],\"text_2\":null}", "" },
+	{ ENDPOINT_GENERATE, "{\"text\":\"g\",\"input_ids\":[1,2]}", "g" },
+	{ ENDPOINT_GENERATE, "{\"text\":[\"g\",\"h\"]}", "~lg" },
+	{ ENDPOINT_GENERATE, "{\"prompt\":\"g\",\"text\":null}", "g" },
+	{ ENDPOINT_GENERATE, "{\"text\":\"g\",\"image_data\":[\"A\",\"B\"]}", "~i@A@~i@B@g" },
+	{ ENDPOINT_TOKENIZE, "{\"prompt\":\"t\"}", "t" },
+	{ ENDPOINT_TOKENIZE, "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"tools\":[1]}", "~t1~muser~xhi" },
+	{ ENDPOINT_OTHER, "{\"prompt\":\"x\",\"messages\":[{}]}", "" },
+};
+/* clang-format on */
+
+START_TEST(test_streams)
+{
+	static char got[MAX_STREAM], wanted[MAX_STREAM];
+
+	for (unsigned i = 0; i < ARRAY_LEN(streams); i++) {
+		size_t n, want;
+
+		build_text(streams[i].endpoint, streams[i].body);
+		ck_assert_msg(key.readable == (streams[i].endpoint != ENDPOINT_OTHER), "%s",
+			streams[i].body);
+		n = recover(got);
+		want = expand(streams[i].stream, wanted);
+		ck_assert_msg(n == want && memcmp(got, wanted, n) == 0, "%s\nwanted %s\ngot    %.*s",
+			streams[i].body, streams[i].stream, (int)n, got);
+	}
+}
+END_TEST
+
+/* The chain over ids, as the manual says it. */
+static void check_ids(const char *body, enum route_endpoint endpoint, const uint32_t *ids,
+	size_t n)
+{
+	uint64_t h = 0;
+
+	build(endpoint, body, strlen(body), 2);
+	ck_assert_int_eq(key.unit, 't');
+	ck_assert_uint_eq(key.prompt_units, n);
+	ck_assert_uint_eq(key.n_blocks, n / 2);
+	for (size_t i = 0; i < n / 2; i++) {
+		unsigned char block[8];
+
+		for (unsigned b = 0; b < 8; b++)
+			block[b] = (unsigned char)(ids[2 * i + b / 4] >> (8 * (b % 4)));
+		h = hash64(block, 8, h);
+		ck_assert_uint_eq(key.hashes[i], h);
+	}
+}
+
+START_TEST(test_ids)
+{
+	static const uint32_t ids[] = { 1, 22, 333, 4444, 0, 151643, 4294967295, 100000000,
+		12345678, 9, 10, 11 };
+	static const char list[] =
+		"[1, 22 ,333,4444,\n0,151643,4294967295,100000000,12345678,9,10,11 ]";
+	char body[256];
+
+	snprintf(body, sizeof(body), "{\"prompt\":%s}", list);
+	check_ids(body, ENDPOINT_COMPLETIONS, ids, ARRAY_LEN(ids));
+	check_ids(body, ENDPOINT_TOKENIZE, ids, ARRAY_LEN(ids));
+	snprintf(body, sizeof(body), "{\"prompt\":[%s,[5],[\"x\"]]}", list);
+	check_ids(body, ENDPOINT_COMPLETIONS, ids, ARRAY_LEN(ids));
+	snprintf(body, sizeof(body), "{\"input\":%s}", list);
+	check_ids(body, ENDPOINT_EMBEDDINGS, ids, ARRAY_LEN(ids));
+	snprintf(body, sizeof(body), "{\"input_ids\":[%s]}", list);
+	check_ids(body, ENDPOINT_GENERATE, ids, ARRAY_LEN(ids));
+	snprintf(body, sizeof(body), "{\"token_ids\":%s}", list);
+	check_ids(body, ENDPOINT_INFERENCE_GENERATE, ids, ARRAY_LEN(ids));
+}
+END_TEST
+
+struct pair {
+	enum route_endpoint endpoint;
+	bool is_same;
+	const char *a, *b;
+};
+
+#define USER(content) "{\"role\":\"user\",\"content\":" content "}"
+#define CHAT(messages) "{\"messages\":[" messages "]}"
+
+/* clang-format off */
+static const struct pair pairs[] = {
+	{ ENDPOINT_CHAT, true, "{\"model\":\"m\",\"messages\":[" USER("\"x\"") "],\"tools\":[{\"a\":1}]}",
+	                       "{\"tools\":[{ \"a\" : 1 }],\"messages\":[" USER("\"x\"") "],\"model\":\"n\"}" },
+	{ ENDPOINT_CHAT, true, CHAT(USER("\"hi\"")), CHAT(USER("[{\"type\":\"text\",\"text\":\"hi\"}]")) },
+	{ ENDPOINT_CHAT, true, CHAT(USER("\"\\u0068\\/\"")), CHAT(USER("\"h/\"")) },
+	{ ENDPOINT_CHAT, true, CHAT(USER("\"x\"")), CHAT("{\"role\":\"user\",\"content\":\"x\",\"id\":\"msg_1\",\"cache_control\":{}}") },
+	{ ENDPOINT_CHAT, true, CHAT(USER("\"x\"")), "{\"temperature\":0.7,\"seed\":9007199254740993,\"messages\":[" USER("\"x\"") "],\"stream\":true}" },
+	{ ENDPOINT_CHAT, false, CHAT(USER("[\"a\",\"b\"]")), CHAT(USER("[\"ab\"]")) },
+	{ ENDPOINT_CHAT, false, CHAT(USER("\"a\"") "," USER("\"b\"")), CHAT(USER("\"ab\"")) },
+	{ ENDPOINT_CHAT, false, CHAT(USER("\"a\"") "," USER("\"b\"")), CHAT(USER("\"b\"") "," USER("\"a\"")) },
+	{ ENDPOINT_CHAT, false, CHAT(USER("\"x\"")), CHAT("{\"role\":\"system\",\"content\":\"x\"}") },
+	{ ENDPOINT_CHAT, false, CHAT(USER("\"x\"")), CHAT("{\"role\":\"user\",\"name\":\"n\",\"content\":\"x\"}") },
+	{ ENDPOINT_CHAT, false, CHAT(USER("\"x\"")), "{\"tools\":[{}],\"messages\":[" USER("\"x\"") "]}" },
+	{ ENDPOINT_CHAT, false, "{\"tools\":[{\"a\":1,\"b\":2}]}", "{\"tools\":[{\"b\":2,\"a\":1}]}" },
+	{ ENDPOINT_CHAT, false, "{\"tools\":[{\"a\":1.0}]}", "{\"tools\":[{\"a\":1}]}" },
+	{ ENDPOINT_CHAT, false, "{\"tools\":[{\"a\":\"1\"}]}", "{\"tools\":[{\"a\":1}]}" },
+	{ ENDPOINT_CHAT, false, "{\"tools\":[{\"a\":\"x\\\",\\\"b\"}]}", "{\"tools\":[{\"a\":\"x\",\"b\"  :1}]}" },
+	{ ENDPOINT_CHAT, false, "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c1\"}]}]}", "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c2\"}]}]}" },
+	{ ENDPOINT_CHAT, false, CHAT(USER("[{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:a\"}}]")), CHAT(USER("[{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:b\"}}]")) },
+	{ ENDPOINT_CHAT, false, CHAT(USER("[{\"type\":\"image_url\",\"image_url\":{\"url\":\"a\"}},\"t\"]")), CHAT(USER("[\"t\",{\"type\":\"image_url\",\"image_url\":{\"url\":\"a\"}}]")) },
+	{ ENDPOINT_COMPLETIONS, false, "{\"prompt\":[1,2,3]}", "{\"prompt\":\"1,2,3\"}" },
+	{ ENDPOINT_COMPLETIONS, false, "{\"prompt\":\"1,2,3\"}", "{\"prompt\":[\"1,2,3\"]}" },
+	{ ENDPOINT_COMPLETIONS, false, "{\"prompt\":[1,2,3]}", "{\"prompt\":[1,2,4]}" },
+	{ ENDPOINT_COMPLETIONS, true, "{\"prompt\":[1,2,3]}", "{\"prompt\":[ [ 1 , 2 , 3 ] , [ 4 ] ]}" },
+	{ ENDPOINT_COMPLETIONS, true, "{\"prompt\":[\"a\",\"b\"]}", "{\"prompt\":[\"a\",\"c\"]}" },
+	{ ENDPOINT_RESPONSES, true, "{\"input\":\"hi\"}", "{\"input\":[{\"type\":\"message\",\"id\":\"m\",\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"hi\"}]}]}" },
+	{ ENDPOINT_MESSAGES, false, "{\"system\":\"a\"}", "{\"messages\":[" USER("\"a\"") "]}" },
+	{ ENDPOINT_MESSAGES, true, "{\"system\":\"a\"}", "{\"system\":[{\"type\":\"text\",\"text\":\"a\",\"cache_control\":{\"type\":\"ephemeral\"}}]}" },
+};
+/* clang-format on */
+
+START_TEST(test_pairs)
+{
+	for (unsigned i = 0; i < ARRAY_LEN(pairs); i++) {
+		const struct pair *pair = &pairs[i];
+		size_t n;
+		uint64_t last;
+		char unit;
+
+		build_text(pair->endpoint, pair->a);
+		ck_assert_uint_gt(key.n_blocks, 0);
+		n = key.n_blocks;
+		last = key.hashes[n - 1];
+		unit = key.unit;
+		build_text(pair->endpoint, pair->b);
+		ck_assert_uint_gt(key.n_blocks, 0);
+		ck_assert_msg(pair->is_same == (n == key.n_blocks && last == key.hashes[n - 1] &&
+						       unit == key.unit),
+			"%s\n%s", pair->a, pair->b);
+	}
+}
+END_TEST
+
+/* Blocks of 128 over a long prompt are the plain chain of hash.h, in place or not. */
+START_TEST(test_chain)
+{
+	enum { LONG = 100003 };
+	static char body[LONG + 64];
+	static uint64_t wanted[LONG / 128];
+	struct route_key_opts opts = { 128, 32, 0 };
+
+	memcpy(body, "{\"prompt\":\"", 11);
+	for (unsigned i = 0; i < LONG; i++)
+		body[11 + i] = (char)('a' + i * i % 23);
+	memcpy(body + 11 + LONG, "\"}", 2);
+	hash_chain(body + 11, LONG / 128, 128, 0, wanted);
+	build(ENDPOINT_COMPLETIONS, body, LONG + 13, 128);
+	ck_assert_uint_eq(key.n_blocks, LONG / 128);
+	ck_assert_uint_eq(key.prompt_units, LONG);
+	ck_assert_int_eq(key.unit, 'b');
+	ck_assert_uint_eq(key.block, 128);
+	ck_assert_mem_eq(key.hashes, wanted, sizeof(wanted));
+
+	/* The bound on blocks bounds the blocks, not the count of units. */
+	opts.max_blocks = 7;
+	ck_assert_int_eq(route_key_build(scan, body, LONG + 13, &opts, &key), 0);
+	ck_assert_uint_eq(key.n_blocks, 7);
+	ck_assert_uint_eq(key.prompt_units, LONG);
+	ck_assert_mem_eq(key.hashes, wanted, 7 * sizeof(wanted[0]));
+
+	/* One escape in the middle: the same blocks before it. */
+	memcpy(body + 11 + 50000, "\\n", 2);
+	build(ENDPOINT_COMPLETIONS, body, LONG + 13, 128);
+	ck_assert_uint_eq(key.prompt_units, LONG - 1);
+	ck_assert_mem_eq(key.hashes, wanted, 390 * sizeof(wanted[0]));
+	ck_assert_uint_ne(key.hashes[390], wanted[390]);
+}
+END_TEST
+
+/* A session key is no prefix of another; a strict prefix of a prompt is. */
+START_TEST(test_borders)
+{
+	uint64_t first[64];
+	size_t n;
+
+	build_text(ENDPOINT_CHAT, CHAT(USER("\"session-1\"") "," USER("\"x\"")));
+	n = key.n_blocks;
+	ck_assert_uint_le(n, ARRAY_LEN(first));
+	memcpy(first, key.hashes, n * sizeof(*first));
+	build_text(ENDPOINT_CHAT, CHAT(USER("\"session-12\"") "," USER("\"x\"")));
+	ck_assert_uint_eq(key.n_blocks, n + 1);
+	/* The same up to "session-1": 6 bytes of role, 2 of border, 9 of text. */
+	ck_assert_mem_eq(key.hashes, first, 17 * sizeof(*first));
+	ck_assert_uint_ne(key.hashes[17], first[17]);
+}
+END_TEST
+
+struct field_case {
+	const char *body, *model, *lora, *salt, *sessions[SESSION_MAX];
+	bool stream;
+};
+
+/* clang-format off */
+static const struct field_case fields[] = {
+	{ "{}", "", "", "", { "", "", "", "" }, false },
+	{ "{\"model\":\"m\",\"stream\":true,\"lora_path\":\"l\",\"cache_salt\":\"s\",\"user\":\"u\",\"session_id\":\"i\",\"user_id\":\"v\",\"session_params\":{\"session_id\":\"p\"}}",
+	  "m", "l", "s", { "p", "u", "i", "v" }, true },
+	{ "{\"m\\u006fdel\":\"\\u00e9\\n\"}", "\xc3\xa9\n", "", "", { "", "", "", "" }, false },
+	{ "{\"model\":\"a\",\"model\":\"b\",\"stream\":true,\"stream\":false}", "b", "", "", { "", "", "", "" }, false },
+	{ "{\"model\":\"a\",\"model\":7,\"stream\":\"true\",\"user\":\"x\",\"user\":null}", "", "", "", { "", "", "", "" }, false },
+	{ "{\"user\":12,\"session_id\":1.50,\"user_id\":-0e1,\"session_params\":{\"session_id\":9007199254740993}}", "", "", "", { "9007199254740993", "12", "1.50", "-0e1" }, false },
+	{ "{\"user\":true,\"session_id\":[],\"user_id\":{\"session_id\":1},\"session_params\":\"s\"}", "", "", "", { "", "", "", "" }, false },
+	{ "{\"session_params\":{\"session_id\":\"a\",\"x\":{\"session_id\":\"b\"}},\"cache_salt\":\"\",\"lora_path\":[\"l1\",\"l2\"]}", "", "l1", "", { "a", "", "", "" }, false },
+	{ "{\"session_params\":{\"session_id\":\"a\"},\"session_params\":{},\"lora_path\":[],\"stream\":1}", "", "", "", { "", "", "", "" }, false },
+	{ "{\"x\":{\"model\":\"deep\",\"stream\":true},\"messages\":[{\"user\":\"deep\"}]}", "", "", "", { "", "", "", "" }, false },
+};
+/* clang-format on */
+
+START_TEST(test_fields)
+{
+	for (unsigned i = 0; i < ARRAY_LEN(fields); i++) {
+		const struct field_case *c = &fields[i];
+
+		build_text(ENDPOINT_CHAT, c->body);
+		ck_assert_msg(key.readable, "%s", c->body);
+		ck_assert_msg(span_is(key.model, c->model), "%s", c->body);
+		ck_assert_msg(span_is(key.lora, c->lora), "%s", c->body);
+		ck_assert_msg(span_is(key.cache_salt, c->salt), "%s", c->body);
+		ck_assert_msg(key.stream == c->stream, "%s", c->body);
+		for (unsigned s = 0; s < SESSION_MAX; s++)
+			ck_assert_msg(span_is(key.session[s], c->sessions[s]), "%s", c->body);
+	}
+}
+END_TEST
+
+/* What no worker can read has no key, and the next body does. */
+START_TEST(test_unreadable)
+{
+	static const char *const bodies[] = { "", "null", "[]", "\"x\"", "7", "{", "{\"model\":\"m\"",
+		"\xef\xbb\xbf{\"model\":\"m\"}", "{\"model\":\"m\"}x", "{\"model\":\"m\"}{}",
+		"{\"model\":\"m\",}", "{\"model\":NaN}", "{\"model\":\"m\nn\"}", "{\"model\":'m'}",
+		"{\"prompt\":\"abc", "{\"prompt\":\"abc\\", "{\"prompt\":[1,2,3", "{\"model\":\"m\"]" };
+
+	for (unsigned i = 0; i < ARRAY_LEN(bodies); i++) {
+		build_text(ENDPOINT_COMPLETIONS, "{\"model\":\"m\",\"user\":\"u\",\"prompt\":\"x\"}");
+		ck_assert(key.readable && key.n_blocks == 1);
+		build_text(ENDPOINT_COMPLETIONS, bodies[i]);
+		ck_assert_msg(!key.readable, "%s", bodies[i]);
+		ck_assert_uint_eq(key.n_blocks, 0);
+		ck_assert_uint_eq(key.prompt_units, 0);
+		ck_assert(key.model.n == 0 && key.session[SESSION_USER].n == 0 && !key.stream);
+	}
+}
+END_TEST
+
+/* Every truncation of some bodies, in blocks of their exact size. */
+START_TEST(test_truncated)
+{
+	for (unsigned i = 0; i < ARRAY_LEN(streams); i++) {
+		size_t len = strlen(streams[i].body);
+
+		for (size_t n = 0; n < len; n++) {
+			char *body = malloc(n > 0 ? n : 1);
+			bool is_cut = memchr(streams[i].body + n, '}', len - n) != NULL;
+
+			ck_assert_ptr_nonnull(body);
+			memcpy(body, streams[i].body, n);
+			build(streams[i].endpoint, body, n, 3);
+			ck_assert(!is_cut || !key.readable);
+			free(body);
+		}
+	}
+}
+END_TEST
+
+/* A schema 1,000 levels deep before the messages leaves them their key; 100,000 brackets are harmless. */
+START_TEST(test_deep)
+{
+	enum { DEEP = 1000, DEEPER = 100000 };
+	static const char tail[] = ",\"messages\":[" USER("\"hi\"") "]}";
+	char *body = malloc(2 * DEEPER + 200), *p = body;
+	static char got[MAX_STREAM], wanted[MAX_STREAM];
+	size_t n;
+
+	ck_assert_ptr_nonnull(body);
+	p = stpcpy(p, "{\"x\":");
+	for (unsigned i = 0; i < DEEP; i++)
+		p = stpcpy(p, "[{\"a\":");
+	p = stpcpy(p, "\"messages\"");
+	for (unsigned i = 0; i < DEEP; i++)
+		p = stpcpy(p, "}]");
+	p = stpcpy(p, tail);
+	build(ENDPOINT_CHAT, body, (size_t)(p - body), 1);
+	ck_assert(key.readable);
+	n = recover(got);
+	ck_assert_uint_eq(n, expand("~muser~xhi", wanted));
+	ck_assert_mem_eq(got, wanted, n);
+
+	p = stpcpy(body, "{\"messages\":");
+	memset(p, '[', DEEPER);
+	memset(p + DEEPER, ']', DEEPER);
+	p[2 * DEEPER] = '}';
+	build(ENDPOINT_CHAT, body, 12 + DEEPER, 128);
+	ck_assert(!key.readable);
+	build(ENDPOINT_CHAT, body, 12 + 2 * DEEPER + 1, 128);
+	free(body);
+}
+END_TEST
+
+/* Long strings and containers have skips; the values around them must still be found. */
+START_TEST(test_long_values)
+{
+	static char body[200000], wanted[200000];
+	char *b = body, *w = wanted;
+	uint64_t h = 0;
+
+	b = stpcpy(b, "{\"tools\":[");
+	for (unsigned i = 0; i < 40; i++) {
+		b += sprintf(b, "%s{\"n\":\"%0*u\",\"o\":{\"p\":[\"%0*u\"]}}", i > 0 ? "," : "",
+			(int)i * 5, 1, (int)(200 - i * 5), 2);
+		w += sprintf(w, "\377t{\377\"n\377\":\377\"%0*u\377\",\377\"o\377\":{\377\"p\377\":[\377\"%0*u\377\"]}}",
+			(int)i * 5, 1, (int)(200 - i * 5), 2);
+	}
+	b = stpcpy(b, "],\"messages\":[");
+	for (unsigned i = 0; i < 200; i++) {
+		b += sprintf(b, "%s{\"content\":[{\"type\":\"text\",\"text\":\"%0*u\\n\"},\"%0*u\"],\"role\":\"user\"}",
+			i > 0 ? "," : "", (int)i, 3, (int)(i * 7 % 150), 4);
+		w += sprintf(w, "\377muser\377x%0*u\n\377x%0*u", (int)i, 3, (int)(i * 7 % 150), 4);
+	}
+	b = stpcpy(b, "]}");
+	build(ENDPOINT_CHAT, body, (size_t)(b - body), 1);
+	ck_assert(key.readable);
+	ck_assert_uint_eq(key.n_blocks, (size_t)(w - wanted));
+	for (size_t i = 0; i < key.n_blocks; i++) {
+		h = hash64(wanted + i, 1, h);
+		if (h != key.hashes[i])
+			ck_abort_msg("byte %zu: %.40s", i, wanted + i);
+	}
+}
+END_TEST
+
+struct header_case {
+	const char *value;
+	int err;
+	char unit;
+	uint32_t block;
+	size_t n;
+	uint64_t hashes[4];
+};
+
+/* clang-format off */
+static const struct header_case headers[] = {
+	{ "128b;", 0, 'b', 128, 0, { 0 } },
+	{ " 128b; ", 0, 'b', 128, 0, { 0 } },
+	{ "128b;1", 0, 'b', 128, 1, { 1 } },
+	{ "2048b;ffffffffffffffff,0", 0, 'b', 2048, 2, { UINT64_MAX, 0 } },
+	{ "32t;aB,\t0cD,  00000000000000ef", 0, 't', 32, 3, { 0xab, 0xcd, 0xef } },
+	{ "128b; 1, 2", 0, 'b', 128, 2, { 1, 2 } },
+	{ "", ERR_PARSE, 0, 0, 0, { 0 } },
+	{ ";", ERR_PARSE, 0, 0, 0, { 0 } },
+	{ "128b", ERR_PARSE, 0, 0, 0, { 0 } },
+	{ "128;1", ERR_PARSE, 0, 0, 0, { 0 } },
+	{ "b;1", ERR_PARSE, 0, 0, 0, { 0 } },
+	{ "0b;1", ERR_PARSE, 0, 0, 0, { 0 } },
+	{ "-1b;1", ERR_PARSE, 0, 0, 0, { 0 } },
+	{ "128x;1", ERR_PARSE, 0, 0, 0, { 0 } },
+	{ "128B;1", ERR_PARSE, 0, 0, 0, { 0 } },
+	{ "4294967296b;1", ERR_PARSE, 0, 0, 0, { 0 } },
+	{ "99999999999999999999b;1", ERR_PARSE, 0, 0, 0, { 0 } },
+	{ "128 b;1", ERR_PARSE, 0, 0, 0, { 0 } },
+	{ "128b;1,", ERR_PARSE, 0, 0, 0, { 0 } },
+	{ "128b;,1", ERR_PARSE, 0, 0, 0, { 0 } },
+	{ "128b;1,,2", ERR_PARSE, 0, 0, 0, { 0 } },
+	{ "128b;1 2", ERR_PARSE, 0, 0, 0, { 0 } },
+	{ "128b;0x1", ERR_PARSE, 0, 0, 0, { 0 } },
+	{ "128b;g", ERR_PARSE, 0, 0, 0, { 0 } },
+	{ "128b;11111111111111111", ERR_PARSE, 0, 0, 0, { 0 } },
+	{ "128b;1;2", ERR_PARSE, 0, 0, 0, { 0 } },
+	{ "128b;1,2,3,4,5", ERR_LIMIT, 0, 0, 0, { 0 } },
+};
+/* clang-format on */
+
+START_TEST(test_header)
+{
+	for (unsigned i = 0; i < ARRAY_LEN(headers); i++) {
+		const struct header_case *c = &headers[i];
+
+		route_key_reset(&key);
+		ck_assert_msg(route_key_from_header(span_str(c->value), 4, &key) == c->err, "%s",
+			c->value);
+		ck_assert_msg(key.hashes_sent == (c->err == 0), "%s", c->value);
+		ck_assert_uint_eq(key.n_blocks, c->n);
+		if (c->err < 0)
+			continue;
+		ck_assert_int_eq(key.unit, c->unit);
+		ck_assert_uint_eq(key.block, c->block);
+		ck_assert_uint_eq(key.prompt_units, c->n * c->block);
+		for (size_t h = 0; h < c->n; h++)
+			ck_assert_uint_eq(key.hashes[h], c->hashes[h]);
+	}
+	ck_assert_int_eq(route_key_from_header(SPAN_LIT("1b;1,2,3,4,5"), 0, &key), 0);
+	ck_assert_uint_eq(key.n_blocks, 5);
+}
+END_TEST
+
+/* Where the client sent the hashes, the body still tells the model. */
+START_TEST(test_header_and_body)
+{
+	static const char body[] = "{\"model\":\"m\",\"prompt\":\"abc\"}";
+	struct route_key_opts opts = { 1, 1, 0 };
+
+	route_key_reset(&key);
+	ck_assert_int_eq(route_key_from_header(SPAN_LIT("128b;7"), 0, &key), 0);
+	route_scan_begin(scan, ENDPOINT_COMPLETIONS);
+	ck_assert_int_eq(route_scan_feed(scan, body, 0, sizeof(body) - 1), 0);
+	ck_assert_int_eq(route_key_build(scan, body, sizeof(body) - 1, &opts, &key), 0);
+	ck_assert(span_is(key.model, "m") && key.hashes_sent);
+	ck_assert_uint_eq(key.n_blocks, 1);
+	ck_assert_uint_eq(key.hashes[0], 7);
+	ck_assert_uint_eq(key.block, 128);
+}
+END_TEST
+
+/* Every field parts name spaces, and none can pretend to be its neighbour. */
+START_TEST(test_secret)
+{
+	const struct route_salt plain = { { 1, 2 }, SPAN_LIT("m"), { NULL, 0 }, { NULL, 0 },
+		SPAN_LIT("t"), 0, 'b', 128 };
+	struct route_salt salts[12];
+	uint64_t secrets[ARRAY_LEN(salts)];
+
+	for (unsigned i = 0; i < ARRAY_LEN(salts); i++)
+		salts[i] = plain;
+	salts[1].boot_secret[0] = 9;
+	salts[2].boot_secret[1] = 9;
+	salts[3].model = SPAN_LIT("mt");
+	salts[4].lora = SPAN_LIT("t");
+	salts[4].tenant = span_make(NULL, 0);
+	salts[5].cache_salt = SPAN_LIT("t");
+	salts[5].tenant = span_make(NULL, 0);
+	salts[6].tenant = SPAN_LIT("u");
+	salts[7].generation = 1;
+	salts[8].unit = 't';
+	salts[9].block = 256;
+	salts[10].model = span_make(NULL, 0);
+	salts[10].lora = SPAN_LIT("m");
+	salts[11].tenant = SPAN_LIT("t\0");
+	for (unsigned i = 0; i < ARRAY_LEN(salts); i++) {
+		secrets[i] = route_key_secret(&salts[i]);
+		for (unsigned other = 0; other < i; other++)
+			ck_assert_msg(secrets[i] != secrets[other], "%u and %u", i, other);
+	}
+	ck_assert_uint_eq(route_key_secret(&plain), secrets[0]);
+	salts[0].lora = SPAN_LIT("");
+	ck_assert_uint_eq(route_key_secret(&salts[0]), secrets[0]);
+}
+END_TEST
+
+/* What one request needed is not kept for the next. */
+START_TEST(test_memory)
+{
+	enum { LONG = 1 << 20 };
+	static char body[LONG];
+
+	memset(body, 'x', LONG);
+	memcpy(body, "{\"prompt\":\"", 11);
+	memcpy(body + LONG - 2, "\"}", 2);
+	build(ENDPOINT_COMPLETIONS, body, LONG, 128);
+	ck_assert_uint_eq(key.n_blocks, (LONG - 13) / 128);
+	route_key_reset(&key);
+	ck_assert_uint_le(key.cap_blocks * sizeof(*key.hashes) + key.text_cap, 4096);
+}
+END_TEST
+
+static Suite *route_key_suite(void)
+{
+	Suite *suite = suite_create("route_key");
+	TCase *tcase = tcase_create("route_key");
+
+	tcase_set_timeout(tcase, 0);
+	tcase_add_test(tcase, test_streams);
+	tcase_add_test(tcase, test_ids);
+	tcase_add_test(tcase, test_pairs);
+	tcase_add_test(tcase, test_chain);
+	tcase_add_test(tcase, test_borders);
+	tcase_add_test(tcase, test_fields);
+	tcase_add_test(tcase, test_unreadable);
+	tcase_add_test(tcase, test_truncated);
+	tcase_add_test(tcase, test_deep);
+	tcase_add_test(tcase, test_long_values);
+	tcase_add_test(tcase, test_header);
+	tcase_add_test(tcase, test_header_and_body);
+	tcase_add_test(tcase, test_secret);
+	tcase_add_test(tcase, test_memory);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
+
+int main(void)
+{
+	int status;
+
+	scan = route_scan_new();
+	if (scan == NULL)
+		return EXIT_FAILURE;
+	route_key_init(&key);
+	status = unit_run(route_key_suite());
+	route_key_free(&key);
+	route_scan_free(scan);
+	return status;
+}
