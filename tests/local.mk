@@ -49,6 +49,8 @@ check_PROGRAMS += tests/unit/check_stream
 check_PROGRAMS += tests/unit/check_http_server
 check_PROGRAMS += tests/unit/check_route_key
 
+check_PROGRAMS += tests/unit/check_http_server
+
 # Unit tests of the engine
 
 # Fuzz targets

@@ -1,0 +1,124 @@
+/*
+ * The chat template of the sim backend; chat.h shows it. Pure.
+ * Called by params.c.
+ */
+#include "chat.h"
+#include "base/err.h"
+#include "base/hash.h"
+#include "io/js.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static void add_span(struct metric_text *out, struct span s)
+{
+	metric_printf(out, SPAN_FMT, SPAN_ARG(s));
+}
+
+/* A value as compact JSON: its hash where it is media, which may be large. */
+static void add_json(struct metric_text *out, const struct js *v, bool as_hash)
+{
+	char *text = js_print(v, false);
+
+	if (text == NULL)
+		out->failed = true;
+	else if (as_hash)
+		metric_printf(out, "<|media:%016" PRIx64 "|>", hash64(text, strlen(text), 0));
+	else
+		metric_printf(out, "%s", text);
+	free(text);
+}
+
+static int add_part(struct metric_text *out, const struct js *part, const char **why)
+{
+	struct span type, text;
+
+	if (js_as_str(part, &text)) {
+		add_span(out, text);
+		return 0;
+	}
+	if (!js_as_str(js_get(part, "type"), &type)) {
+		*why = "each content part must be a string or an object with a 'type'";
+		return ERR_PARSE;
+	}
+	if (!span_is(type, "text") && !span_is(type, "input_text")) {
+		add_json(out, part, true);
+		return 0;
+	}
+	if (!js_as_str(js_get(part, "text"), &text)) {
+		*why = "a text part needs a string 'text'";
+		return ERR_PARSE;
+	}
+	add_span(out, text);
+	return 0;
+}
+
+static int add_content(struct metric_text *out, const struct js *content, const char **why)
+{
+	struct span text;
+
+	if (content == NULL || js_is_null(content))
+		return 0;
+	if (js_as_str(content, &text)) {
+		add_span(out, text);
+		return 0;
+	}
+	if (!js_is_array(content)) {
+		*why = "'content' must be a string, a list of parts or null";
+		return ERR_PARSE;
+	}
+	for (size_t i = 0; i < js_len(content); i++) {
+		int err = add_part(out, js_at(content, i), why);
+
+		if (err != 0)
+			return err;
+	}
+	return 0;
+}
+
+static int add_message(struct metric_text *out, const struct js *message, const char **why)
+{
+	const struct js *calls = js_get(message, "tool_calls");
+	struct span role;
+	int err;
+
+	if (!js_as_str(js_get(message, "role"), &role) || role.n == 0) {
+		*why = "each message must be an object with a string 'role'";
+		return ERR_PARSE;
+	}
+	metric_printf(out, "<|" SPAN_FMT "|>\n", SPAN_ARG(role));
+	err = add_content(out, js_get(message, "content"), why);
+	if (err != 0)
+		return err;
+	if (calls != NULL && !js_is_null(calls))
+		add_json(out, calls, false);
+	metric_printf(out, "\n");
+	return 0;
+}
+
+int chat_render(const struct js *body, struct metric_text *out, const char **why)
+{
+	const struct js *messages = js_get(body, "messages"), *tools = js_get(body, "tools");
+
+	if (!js_is_array(messages) || js_len(messages) == 0) {
+		*why = "'messages' must be a list of at least one message";
+		return ERR_PARSE;
+	}
+	if (tools != NULL && !js_is_null(tools) && !js_is_array(tools)) {
+		*why = "'tools' must be a list";
+		return ERR_PARSE;
+	}
+	if (js_len(tools) > 0) {
+		metric_printf(out, "<|tools|>\n");
+		add_json(out, tools, false);
+		metric_printf(out, "\n");
+	}
+	for (size_t i = 0; i < js_len(messages); i++) {
+		int err = add_message(out, js_at(messages, i), why);
+
+		if (err != 0)
+			return err;
+	}
+	metric_printf(out, "<|assistant|>\n");
+	return out->failed ? ERR_NOMEM : 0;
+}

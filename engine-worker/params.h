@@ -1,0 +1,48 @@
+/*
+ * What a completion request asks for: its JSON body, checked and turned into native types. Keys that are not named here are ignored, as
+ * engines do.
+ */
+#ifndef ENGINE_PARAMS_H
+#define ENGINE_PARAMS_H
+
+#include "base/fail.h"
+#include "token.h"
+
+struct js;
+
+enum {
+	PARAMS_STOPS_MAX = 16,
+	PARAMS_PROMPTS_MAX = 128,
+	PARAMS_CHOICES_MAX = 128, /* prompts times n */
+	PARAMS_N_DEFAULT_TOKENS = 16,
+};
+
+struct params {
+	bool is_chat, is_stream, include_usage;
+	unsigned n; /* choices of each prompt */
+	struct token_list *prompts;
+	size_t n_prompts;
+	uint32_t max_new;    /* 0: not said */
+	char *stops[PARAMS_STOPS_MAX];
+	size_t n_stops, stop_bytes_max;
+	uint64_t salt; /* of the cached blocks: cache_salt's hash */
+};
+
+struct params_limits {
+	const char *model;	/* the one model served here */
+	size_t max_model_len; /* tokens of prompt and answer together */
+};
+
+/* FAIL_NONE, or why not, with a message for the client in message[0..n). *out is to be freed in both cases. */
+enum fail params_read(struct span body, bool is_chat, const struct params_limits *limits,
+	struct params *out, char *message, size_t n);
+void params_free(struct params *p);
+
+/* The prompt of a /tokenize body: text ("prompt") or a chat ("messages"). As above. */
+enum fail params_tokenize(
+	struct span body, struct token_list *out, char *message, size_t n);
+/* The text of a /detokenize body's "tokens", malloc'd. As above. */
+enum fail params_detokenize(
+	struct span body, char **text, size_t *text_len, char *message, size_t n);
+
+#endif
