@@ -42,14 +42,14 @@ check_PROGRAMS += tests/unit/check_span
 check_PROGRAMS += tests/unit/check_wheel
 noinst_HEADERS += tests/unit/http_feed.h
 check_PROGRAMS += tests/unit/check_http_parse
+check_PROGRAMS += tests/unit/check_http_rules
 check_PROGRAMS += tests/unit/check_json_scan
 check_PROGRAMS += tests/unit/check_loop
 check_PROGRAMS += tests/unit/check_mailbox
 check_PROGRAMS += tests/unit/check_stream
 check_PROGRAMS += tests/unit/check_http_server
 check_PROGRAMS += tests/unit/check_route_key
-
-check_PROGRAMS += tests/unit/check_http_server
+check_PROGRAMS += tests/unit/check_prefix_index
 
 # Unit tests of the engine
 

@@ -135,7 +135,14 @@ bool http_host_is_valid(struct span authority)
 
 static bool holds_nul(struct span target)
 {
-	return target.n >= 3 && memmem(target.p, target.n, "%00", 3) != NULL;
+	const char *p = target.p, *end = target.p + target.n;
+
+	while ((p = memchr(p, '%', (size_t)(end - p))) != NULL) {
+		if (end - p >= 3 && p[1] == '0' && p[2] == '0')
+			return true;
+		p++;
+	}
+	return false;
 }
 
 static bool target_is_bad(const struct http_judged *j)

@@ -55,6 +55,7 @@ enum scan_state {
 	SCAN_LINE_LF,	   /* the LF of any line but an empty one */
 	SCAN_FIELD_FIRST,
 	SCAN_NAME,
+	SCAN_TRAILER_NAME, /* looked at byte by byte */
 	SCAN_VALUE,
 	SCAN_END_LF,	   /* the LF of the empty line */
 	SCAN_DONE,
@@ -196,19 +197,21 @@ static enum fail begin_field(struct http_scan *s, char c)
 		return FAIL_HEAD_TOO_LARGE;
 	s->fields++;
 	s->state = SCAN_NAME;
-	s->opaque = 0;
-	if (s->kind == HTTP_SCAN_TRAILER)
+	if (s->kind == HTTP_SCAN_TRAILER) {
+		s->state = SCAN_TRAILER_NAME;
+		s->opaque = 0;
 		match_framing(s, c);
+	}
 	return FAIL_NONE;
 }
 
-static enum fail step_name(struct http_scan *s, char c)
+static enum fail step_trailer_name(struct http_scan *s, char c)
 {
 	if (c == ':') {
 		s->state = SCAN_VALUE;
-		return s->kind == HTTP_SCAN_TRAILER && is_framing(s) ? FAIL_BAD_FRAMING : FAIL_NONE;
+		return is_framing(s) ? FAIL_BAD_FRAMING : FAIL_NONE;
 	}
-	if (s->kind != HTTP_SCAN_TRAILER || !http_is(c, HTTP_TOKEN))
+	if (!http_is(c, HTTP_TOKEN))
 		return FAIL_BAD_HEADER;
 	match_framing(s, c);
 	return FAIL_NONE;
@@ -274,7 +277,9 @@ static enum fail scan_step(struct http_scan *s, char c)
 	case SCAN_FIELD_FIRST:
 		return begin_field(s, c);
 	case SCAN_NAME:
-		return step_name(s, c);
+		return expect(s, c, ':', SCAN_VALUE, FAIL_BAD_HEADER);
+	case SCAN_TRAILER_NAME:
+		return step_trailer_name(s, c);
 	case SCAN_END_LF:
 		return expect(s, c, '\n', SCAN_DONE, FAIL_BAD_HEADER);
 	case SCAN_DONE:
@@ -323,19 +328,49 @@ static size_t long_run(const char *p, size_t n, uint8_t class_bits)
 	}
 	return i + table_run(p + i, n - i, class_bits);
 }
+/* A set bit for each of sixteen bytes that is no letter, digit or '-': what names are made of. */
+static unsigned bytes_outside_names(const char *p)
+{
+	__m128i v = _mm_loadu_si128((const __m128i *)p);
+	__m128i letter = _mm_sub_epi8(_mm_or_si128(v, _mm_set1_epi8(0x20)), _mm_set1_epi8('a'));
+	__m128i digit = _mm_sub_epi8(v, _mm_set1_epi8('0'));
+	__m128i is_letter = _mm_cmpeq_epi8(_mm_min_epu8(letter, _mm_set1_epi8(25)), letter);
+	__m128i is_digit = _mm_cmpeq_epi8(_mm_min_epu8(digit, _mm_set1_epi8(9)), digit);
+	__m128i is_dash = _mm_cmpeq_epi8(v, _mm_set1_epi8('-'));
+
+	return ~(unsigned)_mm_movemask_epi8(
+		       _mm_or_si128(is_letter, _mm_or_si128(is_digit, is_dash))) &
+	       0xffff;
+}
+
+static size_t token_run(const char *p, size_t n)
+{
+	size_t i = 0;
+
+	for (; i + 16 <= n; i += 16) {
+		unsigned outside = bytes_outside_names(p + i);
+
+		if (outside != 0) {
+			i += (size_t)__builtin_ctz(outside);
+			break;
+		}
+	}
+	return i + table_run(p + i, n - i, HTTP_TOKEN);
+}
 #else
 #define long_run table_run
+#define token_run(p, n) table_run(p, n, HTTP_TOKEN)
 #endif
 
 static size_t run_length(const struct http_scan *s, const char *p, size_t n)
 {
 	uint8_t class_bits = class_that_stays[s->state];
 
-	if (class_bits == 0 || (s->kind == HTTP_SCAN_TRAILER && s->state == SCAN_NAME))
+	if (class_bits == 0)
 		return 0;
 	if (in_start_line(s))
 		n = MIN(n, s->line_start + HTTP_LINE_MAX - s->at);
-	return class_bits == HTTP_TOKEN ? table_run(p, n, class_bits) : long_run(p, n, class_bits);
+	return class_bits == HTTP_TOKEN ? token_run(p, n) : long_run(p, n, class_bits);
 }
 
 /* A failed scan stays failed, whatever comes. */
