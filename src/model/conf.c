@@ -180,7 +180,7 @@ static void apply_worker_lines(struct worker_conf *w, const struct conf_section 
 }
 
 static void report_unknown_pool(const struct conf *c, const struct conf_section *s,
-	const char *pool, struct conf_errors *errors)
+	const struct worker_conf *w, struct conf_errors *errors)
 {
 	const struct conf_line *line = conf_section_find(s, "pool");
 	scoped_free char *hint = xstrdup("the pools are:");
@@ -192,7 +192,9 @@ static void report_unknown_pool(const struct conf *c, const struct conf_section 
 		hint = longer;
 	}
 	conf_errors_add(errors, line != NULL ? line->file : s->file,
-		line != NULL ? line->line : s->line, "pool", pool, hint, "no such pool");
+		line != NULL ? line->line : s->line, conf_worker_key_name(w, "pool"),
+		w->origin == ORIGIN_FLAG ? w->url.text : w->pool, hint, "no such pool%s%s",
+		w->origin == ORIGIN_FLAG ? ": " : "", w->origin == ORIGIN_FLAG ? w->pool : "");
 }
 
 /* The worker that a section says, every value resolved against c's pools. False where one is wrong. */
@@ -212,7 +214,7 @@ static bool make_worker(const struct conf *c, const struct conf_section *s,
 	}
 	pool = conf_pool_find(c, w->pool);
 	if (pool == NULL) {
-		report_unknown_pool(c, s, w->pool, errors);
+		report_unknown_pool(c, s, w, errors);
 		return false;
 	}
 	conf_base_copy(CONF_BASE_OPTS, &pool->roles[w->role].worker, &w->opts);

@@ -91,6 +91,13 @@ static const char *worker_file(const struct conf_section *s, const char *key, un
 	return found != NULL ? found->file : s->file;
 }
 
+const char *conf_worker_key_name(const struct worker_conf *w, const char *key)
+{
+	static const char *const flags[ROLE_MAX] = { "--worker-urls", "--prefill", "--decode" };
+
+	return w->origin == ORIGIN_FLAG ? flags[w->role] : key;
+}
+
 bool conf_check_worker(const struct worker_conf *w, const struct conf_section *s,
 	struct conf_errors *errors)
 {
@@ -99,7 +106,7 @@ bool conf_check_worker(const struct worker_conf *w, const struct conf_section *s
 
 	if (!w->url.tls)
 		return true;
-	conf_errors_add(errors, file, line, "url", w->url.text,
+	conf_errors_add(errors, file, line, conf_worker_key_name(w, "url"), w->url.text,
 		"use http:// on a network that you trust", "TLS is not built in yet");
 	return false;
 }

@@ -9,6 +9,8 @@
 #include "model/conf_flags.h"
 #include "model/conf_source.h"
 
+/* What an error calls a worker's key: itself, or the flag that made the worker. */
+const char *conf_worker_key_name(const struct worker_conf *w, const char *key);
 /* One worker by itself; s says where its lines are. True when it may be used. */
 bool conf_check_worker(const struct worker_conf *w, const struct conf_section *s,
 	struct conf_errors *errors);
