@@ -23,12 +23,12 @@ libkvsteer_a_SOURCES += src/base/metric.c src/base/metric.h
 libkvsteer_a_SOURCES += src/base/metric_table.h
 
 # Layer 1, one foreign library each
-libkvsteer_a_SOURCES += src/io/fetch.h
-libkvsteer_a_SOURCES += src/io/js.h
+libkvsteer_a_SOURCES += src/io/fetch.c src/io/fetch.h
+libkvsteer_a_SOURCES += src/io/js.c src/io/js.h
 libkvsteer_a_SOURCES += src/io/loop.c src/io/loop.h
 libkvsteer_a_SOURCES += src/io/mailbox.c src/io/mailbox.h
-libkvsteer_a_SOURCES += src/io/notify.h
-libkvsteer_a_SOURCES += src/io/resolve.h
+libkvsteer_a_SOURCES += src/io/notify.c src/io/notify.h
+libkvsteer_a_SOURCES += src/io/resolve.c src/io/resolve.h
 libkvsteer_a_SOURCES += src/io/sock.c src/io/sock.h
 libkvsteer_a_SOURCES += src/io/stream.c src/io/stream.h
 libkvsteer_a_SOURCES += src/io/wheel.c src/io/wheel.h

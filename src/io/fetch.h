@@ -20,24 +20,27 @@ struct fetch_request {
 	const char *method;	 /* NULL: GET */
 	const char *unix_socket; /* NULL: TCP */
 	const char *const *headers; /* "Name: value", NULL-terminated; may be NULL */
-	struct span body;
-	uint64_t timeout_ms; /* whole exchange */
+	struct span body;    /* copied; "application/json" unless the headers say otherwise */
+	uint64_t timeout_ms; /* whole exchange; 0: none */
 	size_t max_body;     /* FETCH_TOO_BIG above; 0: stop reading after the head (body not wanted) */
+	const char *tls_ca;  /* file of CA certificates for https; NULL: the system's */
+	bool tls_unverified; /* https without looking at the certificate */
 };
 struct fetch_answer {
 	enum fetch_result result;
 	int status; /* 0 unless FETCH_OK */
-	struct span body;
-	char error[256]; /* why, for logs */
+	struct span body; /* NUL-terminated beyond n; empty unless FETCH_OK */
+	char error[256];  /* why, for logs; may hold the server's bytes */
 };
 typedef void fetch_done_fn(void *arg, const struct fetch_answer *a); /* answer lives as long as the call */
 
-struct fetcher *fetcher_new(struct loop *l);
-void fetcher_free(struct fetcher *f); /* cancels all */
+struct fetcher *fetcher_new(struct loop *l); /* NULL: no memory */
+void fetcher_free(struct fetcher *f); /* cancels all; allowed in a callback; NULL is fine */
+/* The callback comes later, once, whatever happens; the request is copied. */
 struct fetch *fetch_start(struct fetcher *f, const struct fetch_request *req, fetch_done_fn *fn, void *arg); /* NULL: ERR_NOMEM */
 void fetch_cancel(struct fetch *f); /* no callback afterwards; not from inside its own callback */
 
-/* Blocking, for tools: result into *a; a->body is newly allocated (free a->body.p). */
+/* Blocking, for tools: result into *a; a->body is newly allocated (free a->body.p, which may be NULL). */
 void fetch_blocking(const struct fetch_request *req, struct fetch_answer *a);
 
 #endif

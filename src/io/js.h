@@ -21,7 +21,7 @@ struct js *js_object(void);
 struct js *js_array(void);
 struct js *js_string(struct span s); /* invalid UTF-8 is replaced by U+FFFD */
 struct js *js_int(int64_t n);
-struct js *js_real(double d);
+struct js *js_real(double d); /* null for NaN and infinities */
 struct js *js_boolean(bool b);
 struct js *js_null(void);
 /* Take the value (also on failure, then it is freed). NULL values are ignored, so calls chain. */
@@ -44,10 +44,12 @@ bool js_as_str(const struct js *v, struct span *out); /* false: no string */
 bool js_as_int(const struct js *v, int64_t *out);
 bool js_as_real(const struct js *v, double *out); /* integers too */
 bool js_as_bool(const struct js *v, bool *out);
-/* Iterates an object in its order: key and value of the i-th member. */
+/* The next member of an object in its order; *at is NULL before the first. Nothing may be set or removed meanwhile. */
+bool js_each(const struct js *object, void **at, const char **key, struct js **value);
+/* Key and value of the i-th member; counts from the first each time, so js_each() is for big objects. */
 bool js_member(const struct js *object, size_t i, const char **key, struct js **value);
 
-/* A new NUL-terminated string; pretty: indented by two. NULL: out of memory. */
+/* A new NUL-terminated string (free() it); pretty: indented by two; reals with 15 digits. NULL: out of memory. */
 char *js_print(const struct js *v, bool pretty);
 
 #endif
