@@ -1,0 +1,379 @@
+/*
+ * Completions and chats, streamed or whole. Each choice is a sequence of the engine; text leaves when it cannot become part of a stop string any
+ * more. A streamed answer's client sets the pace: while its queue is full the choices are parked.
+ * Always true: while a choice is open its sequence exists; n_open counts the open ones; the answer ends when it reaches 0.
+ * Called by serve.c; called back by the engine (tokens) and the server (client left, or takes bytes again).
+ */
+#include "completion.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "http/http_server.h"
+#include "io/js.h"
+#include "sim.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+	COMPLETION_MAGIC = 0x636f6d70,
+	MESSAGE_BYTES = 1024,
+	NATURAL_MIN = 16, /* a chat without max_tokens ends by itself after 16 to 63 tokens */
+	NATURAL_SPREAD = 48,
+};
+
+struct choice {
+	struct completion *completion;
+	struct sim_seq *seq; /* NULL: finished */
+	unsigned index;
+	char *text;
+	size_t text_len, text_cap, sent;
+	const char *finish; /* NULL: still open */
+	bool ends_by_itself, has_spoken;
+};
+
+struct completion {
+	uint32_t magic;
+	struct completion_opts opts;
+	struct http_call *call;
+	struct params params;
+	char id[48];
+	int64_t created;
+	struct choice *choices;
+	size_t n_choices, n_open;
+	size_t prompt_tokens, cached_tokens, new_tokens;
+	bool has_failed; /* out of memory: the answer cannot be right any more */
+};
+
+/* The end */
+
+static void completion_free(struct completion *c)
+{
+	for (size_t i = 0; i < c->n_choices; i++) {
+		if (c->choices[i].seq != NULL)
+			sim_drop(c->choices[i].seq);
+		free(c->choices[i].text);
+	}
+	free(c->choices);
+	params_free(&c->params);
+	--*c->opts.n_open;
+	c->magic = 0;
+	free(c);
+}
+
+static void on_gone(void *arg)
+{
+	struct completion *c = arg;
+
+	assert(c->magic == COMPLETION_MAGIC);
+	completion_free(c);
+}
+
+/* JSON */
+
+static struct js *usage_json(const struct completion *c)
+{
+	struct js *usage = js_object(), *details = js_object();
+
+	js_set_int(details, "cached_tokens", (int64_t)c->cached_tokens);
+	js_set_int(usage, "prompt_tokens", (int64_t)c->prompt_tokens);
+	js_set_int(usage, "total_tokens", (int64_t)(c->prompt_tokens + c->new_tokens));
+	js_set_int(usage, "completion_tokens", (int64_t)c->new_tokens);
+	js_set(usage, "prompt_tokens_details", details);
+	return usage;
+}
+
+static struct js *envelope(const struct completion *c, bool is_chunk)
+{
+	struct js *root = js_object();
+
+	js_set_str(root, "id", c->id);
+	js_set_str(root, "object",
+		!c->params.is_chat ? "text_completion" :
+		is_chunk	   ? "chat.completion.chunk" :
+				     "chat.completion");
+	js_set_int(root, "created", c->created);
+	js_set_str(root, "model", c->opts.limits.model);
+	return root;
+}
+
+static struct js *choice_json(const struct choice *ch, struct span text, bool is_chunk)
+{
+	struct js *out = js_object(), *message;
+
+	js_set_int(out, "index", ch->index);
+	if (!ch->completion->params.is_chat) {
+		js_set(out, "text", js_string(text));
+	} else {
+		message = js_object();
+		if (!is_chunk || !ch->has_spoken)
+			js_set_str(message, "role", "assistant");
+		js_set(message, "content", js_string(text));
+		js_set(out, is_chunk ? "delta" : "message", message);
+	}
+	js_set(out, "logprobs", js_null());
+	js_set_str(out, "finish_reason", ch->finish);
+	return out;
+}
+
+/* Sends root as one event, and frees it. */
+static void send_event(struct completion *c, struct js *root)
+{
+	char *text = js_print(root, false), *event = NULL;
+	int n = -1, err;
+
+	js_free(root);
+	if (text != NULL)
+		n = asprintf(&event, "data: %s\n\n", text);
+	free(text);
+	if (n < 0) {
+		c->has_failed = true;
+		return;
+	}
+	err = http_call_write(c->call, span_make(event, (size_t)n));
+	free(event);
+	for (size_t i = 0; err == ERR_LIMIT && i < c->n_choices; i++) {
+		if (c->choices[i].seq != NULL)
+			sim_park(c->choices[i].seq, true);
+	}
+}
+
+static void on_writable(void *arg)
+{
+	struct completion *c = arg;
+
+	assert(c->magic == COMPLETION_MAGIC);
+	for (size_t i = 0; i < c->n_choices; i++) {
+		if (c->choices[i].seq != NULL)
+			sim_park(c->choices[i].seq, false);
+	}
+}
+
+static void send_choice(struct choice *ch, struct span text)
+{
+	struct completion *c = ch->completion;
+	struct js *root = envelope(c, true), *choices = js_array();
+
+	js_push(choices, choice_json(ch, text, true));
+	js_set(root, "choices", choices);
+	if (c->params.include_usage)
+		js_set(root, "usage", js_null());
+	ch->has_spoken = true;
+	send_event(c, root);
+}
+
+static void end_stream(struct completion *c)
+{
+	if (c->params.include_usage) {
+		struct js *root = envelope(c, true);
+
+		js_set(root, "choices", js_array());
+		js_set(root, "usage", usage_json(c));
+		send_event(c, root);
+	}
+	if (c->has_failed) {
+		http_call_abort(c->call);
+		return;
+	}
+	(void)http_call_write(c->call, SPAN_LIT("data: [DONE]\n\n"));
+	http_call_end(c->call);
+}
+
+static void end_whole(struct completion *c)
+{
+	struct js *root = envelope(c, false), *choices = js_array();
+	char *text;
+
+	for (size_t i = 0; i < c->n_choices; i++) {
+		const struct choice *ch = &c->choices[i];
+
+		js_push(choices, choice_json(ch, span_make(ch->text, ch->text_len), false));
+	}
+	js_set(root, "choices", choices);
+	js_set(root, "usage", usage_json(c));
+	text = js_print(root, false);
+	js_free(root);
+	if (text == NULL || c->has_failed)
+		http_call_fail_text(c->call, FAIL_OVERLOADED, "The engine is out of memory.");
+	else
+		http_call_reply(
+			c->call, 200, "application/json", span_str(text), span_make(NULL, 0));
+	free(text);
+}
+
+/* Tokens */
+
+/* Where the first stop string begins in the text, looking only where one may have been completed by the last token. */
+static char *find_stop(const struct choice *ch)
+{
+	const struct params *p = &ch->completion->params;
+	size_t back = p->stop_bytes_max + TOKEN_BYTES_MAX;
+	const char *from = ch->text + (ch->text_len > back ? ch->text_len - back : 0);
+	char *first = NULL;
+
+	for (size_t i = 0; i < p->n_stops; i++) {
+		char *at = memmem(from, (size_t)(ch->text + ch->text_len - from), p->stops[i],
+			strlen(p->stops[i]));
+
+		if (at != NULL && (first == NULL || at < first))
+			first = at;
+	}
+	return first;
+}
+
+/* Sends what is certain: all of it at the end, else all but what a stop string may still begin with. */
+static void send_text(struct choice *ch)
+{
+	const struct params *p = &ch->completion->params;
+	size_t held = p->stop_bytes_max > 0 && ch->finish == NULL ? p->stop_bytes_max - 1 : 0;
+	size_t end = ch->text_len > held ? ch->text_len - held : 0;
+
+	if (!p->is_stream || (ch->finish == NULL && end <= ch->sent))
+		return;
+	send_choice(ch, span_make(ch->text + ch->sent, end > ch->sent ? end - ch->sent : 0));
+	ch->sent = MAX(ch->sent, end);
+}
+
+static void on_token(void *arg, struct sim_seq *seq, uint32_t id)
+{
+	struct choice *ch = arg;
+	struct completion *c = ch->completion;
+	char *stop;
+
+	c->new_tokens++;
+	if (mem_grow(&ch->text, &ch->text_cap, ch->text_len + TOKEN_BYTES_MAX, 1) != 0) {
+		c->has_failed = true;
+		sim_stop(seq);
+		return;
+	}
+	ch->text_len += token_text(id, ch->text + ch->text_len);
+	stop = find_stop(ch);
+	if (stop != NULL) {
+		ch->text_len = (size_t)(stop - ch->text);
+		sim_stop(seq);
+		return;
+	}
+	send_text(ch);
+}
+
+static void on_end(void *arg, struct sim_seq *seq, enum sim_end end)
+{
+	struct choice *ch = arg;
+	struct completion *c = ch->completion;
+
+	assert(c->magic == COMPLETION_MAGIC && ch->seq == seq);
+	if (ch->index % c->params.n == 0)
+		c->cached_tokens += sim_cached(seq);
+	ch->seq = NULL;
+	ch->finish = end == SIM_END_STOP || ch->ends_by_itself ? "stop" : "length";
+	send_text(ch);
+	if (--c->n_open > 0)
+		return;
+	if (c->params.is_stream)
+		end_stream(c);
+	else
+		end_whole(c);
+	completion_free(c);
+}
+
+static const struct sim_ops seq_ops = { on_token, on_end };
+
+/* The beginning */
+
+/* How many tokens a choice gets when the request does not say. */
+static uint32_t default_length(
+	const struct completion *c, const struct token_list *prompt, bool *by_itself)
+{
+	uint64_t n = PARAMS_N_DEFAULT_TOKENS, room = c->opts.limits.max_model_len - prompt->n;
+
+	if (c->params.is_chat)
+		n = NATURAL_MIN + sim_state(prompt->ids, prompt->n) % NATURAL_SPREAD;
+	*by_itself = c->params.is_chat && n <= room;
+	return (uint32_t)MIN(n, room);
+}
+
+static int submit(struct completion *c, size_t i)
+{
+	const struct token_list *prompt = &c->params.prompts[i / c->params.n];
+	struct choice *ch = &c->choices[i];
+	struct sim_request r = {
+		.prompt = prompt->ids,
+		.n_prompt = prompt->n,
+		.max_new = c->params.max_new,
+		.salt = c->params.salt,
+		.choice = i % c->params.n,
+		.ops = &seq_ops,
+		.arg = ch,
+	};
+
+	ch->completion = c;
+	ch->index = (unsigned)i;
+	if (r.max_new == 0)
+		r.max_new = default_length(c, prompt, &ch->ends_by_itself);
+	ch->seq = sim_submit(c->opts.sim, &r);
+	return ch->seq != NULL ? 0 : ERR_NOMEM;
+}
+
+static int submit_all(struct completion *c)
+{
+	size_t n = c->params.n_prompts * c->params.n;
+
+	c->choices = calloc(n, sizeof(*c->choices));
+	if (c->choices == NULL)
+		return ERR_NOMEM;
+	c->n_choices = n;
+	for (size_t i = 0; i < n; i++) {
+		int err = submit(c, i);
+
+		if (err != 0)
+			return err;
+		c->n_open++;
+		if (i % c->params.n == 0)
+			c->prompt_tokens += c->params.prompts[i / c->params.n].n;
+	}
+	return 0;
+}
+
+static void name_it(struct completion *c)
+{
+	uint64_t number;
+
+	rng_secret(&number, sizeof(number));
+	(void)snprintf(c->id, sizeof(c->id), "%s-%016" PRIx64,
+		c->params.is_chat ? "chatcmpl" : "cmpl", number);
+	c->created = (int64_t)(clock_wall_ms() / 1000);
+}
+
+void completion_start(const struct completion_opts *opts, struct http_call *call, bool is_chat)
+{
+	char message[MESSAGE_BYTES];
+	struct completion *c = calloc(1, sizeof(*c));
+	enum fail why;
+
+	if (c == NULL) {
+		http_call_fail_text(call, FAIL_OVERLOADED, "The engine is out of memory.");
+		return;
+	}
+	c->magic = COMPLETION_MAGIC;
+	c->opts = *opts;
+	c->call = call;
+	++*opts->n_open;
+	why = params_read(http_call_body(call), is_chat, &opts->limits, &c->params, message,
+		sizeof(message));
+	if (why == FAIL_NONE && submit_all(c) != 0) {
+		why = FAIL_OVERLOADED;
+		(void)snprintf(message, sizeof(message), "The engine is out of memory.");
+	}
+	if (why != FAIL_NONE) {
+		http_call_fail_text(call, why, message);
+		completion_free(c);
+		return;
+	}
+	name_it(c);
+	http_call_watch(call, on_gone, on_writable, c);
+	if (c->params.is_stream)
+		http_call_begin(
+			call, 200, "text/event-stream", SPAN_LIT("Cache-Control: no-cache\r\n"));
+}

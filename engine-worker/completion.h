@@ -1,0 +1,22 @@
+/*
+ * One completion or chat request from its body to the last byte of its answer: its choices, what they have said so far, and the JSON around it.
+ * Owned by itself: it ends with its answer, or when its client leaves.
+ */
+#ifndef ENGINE_COMPLETION_H
+#define ENGINE_COMPLETION_H
+
+#include "params.h"
+
+struct http_call;
+struct sim;
+
+struct completion_opts {
+	struct sim *sim;
+	struct params_limits limits;
+	unsigned *n_open; /* counts the completions that are not finished */
+};
+
+/* Starts answering the call; refusals are answered at once. */
+void completion_start(const struct completion_opts *opts, struct http_call *call, bool is_chat);
+
+#endif

@@ -1,0 +1,165 @@
+/*
+ * The engine's process: boot, signals, drain, exit. One thread, one loop.
+ * SIGTERM or SIGINT: no new connections, what runs goes on until the drain timeout; a second one ends at once.
+ * Called by main.c.
+ */
+#include "engine_daemon.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "engine_flags.h"
+#include "io/loop.h"
+#include "io/notify.h"
+#include "io/sock.h"
+#include "io/wheel.h"
+#include "serve.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { EXIT_USAGE = 2, DRAIN_POLL_MS = 20 };
+
+struct daemon {
+	struct loop *loop;
+	struct sim *sim;
+	struct serve *serve;
+	struct loop_signal *on_term, *on_int;
+	struct wheel_timer drain_timer;
+	uint64_t drain_timeout_ms, drain_end_ms;
+	bool is_draining;
+};
+
+/* Waits for what runs; the answers of the last ones must leave, too. */
+static void drain_on(void *arg)
+{
+	struct daemon *d = arg;
+	uint64_t now_ms = clock_now_ms();
+
+	if (serve_is_idle(d->serve)) {
+		loop_stop(d->loop);
+	} else if (now_ms >= d->drain_end_ms) {
+		log_warn("drain timeout: %u running and %u waiting sequences are cut",
+			sim_running(d->sim), sim_waiting(d->sim));
+		loop_stop(d->loop);
+	} else {
+		wheel_set(loop_wheel(d->loop), &d->drain_timer, now_ms + DRAIN_POLL_MS);
+	}
+}
+
+static void on_end_signal(void *arg, int signo)
+{
+	struct daemon *d = arg;
+
+	if (d->is_draining) {
+		log_notice("%s again: ending at once", strsignal(signo));
+		loop_stop(d->loop);
+		return;
+	}
+	d->is_draining = true;
+	log_notice("%s: draining", strsignal(signo));
+	(void)notify_send("STOPPING=1");
+	d->drain_end_ms = clock_now_ms() + d->drain_timeout_ms;
+	serve_drain(d->serve);
+	drain_on(d);
+}
+
+static int listen_on(const struct engine_flags *flags, int *fd, char *text, size_t n)
+{
+	union sock_addr a;
+	socklen_t len = sizeof(a);
+
+	if (sock_addr_parse(flags->host, flags->port, &a) != 0) {
+		log_error("--host %s: an IPv4 or IPv6 address is expected", flags->host);
+		return ERR_PARSE;
+	}
+	if (sock_listen(&a, fd) != 0) {
+		log_error("listening on %s port %u: %m", flags->host, flags->port);
+		return ERR_IO;
+	}
+	if (getsockname(*fd, &a.sa, &len) != 0) {
+		log_error("getsockname: %m");
+		close(*fd);
+		return ERR_IO;
+	}
+	(void)sock_addr_text(&a, true, text, n);
+	return 0;
+}
+
+static int start(struct daemon *d, const struct engine_flags *flags)
+{
+	struct serve_opts serve_opts = { flags->served_name, (size_t)flags->max_model_len };
+	char where[SOCK_ADDR_TEXT_MAX];
+	int fd, err = listen_on(flags, &fd, where, sizeof(where));
+
+	if (err != 0)
+		return err;
+	d->sim = sim_new(d->loop, &flags->sim);
+	if (d->sim != NULL)
+		d->serve = serve_new(d->loop, fd, d->sim, &serve_opts);
+	if (d->serve == NULL) {
+		close(fd);
+		log_error("out of memory or descriptors");
+		return ERR_NOMEM;
+	}
+	log_notice("model %s on the sim backend: %u blocks of %d tokens, prefill %g and decode %g "
+		   "tokens/s, speed %g",
+		flags->served_name, flags->sim.n_blocks, SIM_BLOCK, flags->sim.prefill_rate,
+		flags->sim.decode_rate, flags->sim.speed);
+	printf("listening on http://%s\n", where);
+	(void)fflush(stdout);
+	(void)notify_send("READY=1");
+	return 0;
+}
+
+static void stop(struct daemon *d)
+{
+	serve_free(d->serve);
+	sim_free(d->sim);
+	if (d->on_term != NULL)
+		loop_signal_free(d->on_term);
+	if (d->on_int != NULL)
+		loop_signal_free(d->on_int);
+	loop_free(d->loop);
+}
+
+static bool prepare(struct daemon *d)
+{
+	d->loop = loop_new();
+	if (d->loop == NULL)
+		return false;
+	wheel_timer_init(&d->drain_timer, drain_on, d);
+	d->on_term = loop_signal_new(d->loop, SIGTERM, on_end_signal, d);
+	d->on_int = loop_signal_new(d->loop, SIGINT, on_end_signal, d);
+	return d->on_term != NULL && d->on_int != NULL;
+}
+
+int engine_main(int argc, char **argv)
+{
+	struct engine_flags flags;
+	struct daemon d = { 0 };
+	int status = EXIT_FAILURE;
+
+	switch (engine_flags_parse(argc, argv, &flags)) {
+	case FLAGS_DONE:
+		return EXIT_SUCCESS;
+	case FLAGS_USAGE:
+		return EXIT_USAGE;
+	case FLAGS_RUN:
+		break;
+	}
+	log_open(STDERR_FILENO, getenv("JOURNAL_STREAM") != NULL);
+	log_set_level(flags.log_level);
+	(void)signal(SIGPIPE, SIG_IGN);
+	(void)sock_raise_fd_limit();
+	d.drain_timeout_ms = flags.drain_timeout_ms;
+	if (!prepare(&d)) {
+		log_error("out of memory or descriptors");
+	} else if (start(&d, &flags) == 0) {
+		loop_run(d.loop);
+		status = EXIT_SUCCESS;
+	}
+	stop(&d);
+	return status;
+}

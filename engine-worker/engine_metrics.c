@@ -1,0 +1,110 @@
+/*
+ * The engine's metrics in Prometheus text. One table of families that hold one number each; those with more labels follow by hand.
+ * Called by serve.c.
+ */
+#include "engine_metrics.h"
+#include "sim.h"
+
+#include <inttypes.h>
+
+struct family {
+	const char *name, *type, *help;
+	double (*value)(const struct sim *s);
+};
+
+static double running(const struct sim *s)
+{
+	return sim_running(s);
+}
+
+static double waiting(const struct sim *s)
+{
+	return sim_waiting(s);
+}
+
+static double queries(const struct sim *s)
+{
+	return (double)sim_counts(s)->queries;
+}
+
+static double hits(const struct sim *s)
+{
+	return (double)sim_counts(s)->hits;
+}
+
+static double prompt_tokens(const struct sim *s)
+{
+	return (double)sim_counts(s)->prompt_tokens;
+}
+
+static double cached_tokens(const struct sim *s)
+{
+	return (double)sim_counts(s)->cached_tokens;
+}
+
+static double generated_tokens(const struct sim *s)
+{
+	return (double)sim_counts(s)->generated_tokens;
+}
+
+static double preemptions(const struct sim *s)
+{
+	return (double)sim_counts(s)->preemptions;
+}
+
+static double corrupted(const struct sim *s)
+{
+	return (double)sim_counts(s)->corrupted;
+}
+
+/* clang-format off */
+static const struct family families[] = {
+	{ "vllm:num_requests_running", "gauge", "Sequences in prefill or decode", running },
+	{ "vllm:num_requests_waiting", "gauge", "Sequences that wait to be scheduled", waiting },
+	{ "vllm:kv_cache_usage_perc", "gauge", "Used part of the KV cache, 1 is all", sim_usage },
+	{ "vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache", queries },
+	{ "vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache", hits },
+	{ "vllm:prompt_tokens_total", "counter", "Prompt tokens processed", prompt_tokens },
+	{ "vllm:prompt_tokens_cached_total", "counter", "Prompt tokens that were cached", cached_tokens },
+	{ "vllm:generation_tokens_total", "counter", "Tokens generated", generated_tokens },
+	{ "vllm:num_preemptions_total", "counter", "Sequences that gave up their blocks", preemptions },
+	{ "vllm:corrupted_requests_total", "counter", "KV blocks that did not hold what they should", corrupted },
+};
+/* clang-format on */
+
+static const char *const end_names[SIM_END_MAX] = {
+	[SIM_END_LENGTH] = "length",
+	[SIM_END_STOP] = "stop",
+	[SIM_END_ABORT] = "abort",
+};
+
+static void print_labels(struct metric_text *out, const char *name, const char *model)
+{
+	metric_printf(out, "%s{model_name=\"", name);
+	metric_label(out, span_str(model));
+	metric_printf(out, "\",engine=\"0\"");
+}
+
+void engine_metrics_print(
+	struct metric_text *out, const struct sim *sim, const char *model, uint64_t started_ms)
+{
+	for (size_t i = 0; i < ARRAY_LEN(families); i++) {
+		const struct family *f = &families[i];
+
+		metric_family(out, f->name, f->type, f->help);
+		print_labels(out, f->name, model);
+		metric_printf(out, "} %.17g\n", f->value(sim));
+	}
+	metric_family(out, "vllm:request_success_total", "counter", "Sequences by how they ended");
+	for (size_t i = 0; i < SIM_END_MAX; i++) {
+		print_labels(out, "vllm:request_success_total", model);
+		metric_printf(out, ",finished_reason=\"%s\"} %" PRIu64 "\n", end_names[i],
+			sim_counts(sim)->ended[i]);
+	}
+	metric_family(out, "vllm:cache_config_info", "gauge", "The size of the KV cache");
+	print_labels(out, "vllm:cache_config_info", model);
+	metric_printf(out, ",block_size=\"%d\",num_gpu_blocks=\"%zu\"} 1\n", SIM_BLOCK,
+		sim_max_tokens(sim) / SIM_BLOCK);
+	metric_family(out, "process_start_time_seconds", "gauge", "When this process began");
+	metric_printf(out, "process_start_time_seconds %.3f\n", (double)started_ms / 1000);
+}

@@ -1,0 +1,222 @@
+/*
+ * The engine's HTTP API: one table of routes over the small server.
+ * Called by engine_daemon.c.
+ */
+#include "serve.h"
+#include "base/clock.h"
+#include "base/metric.h"
+#include "completion.h"
+#include "engine_metrics.h"
+#include "http/http_server.h"
+#include "io/js.h"
+#include "sim.h"
+
+#include <stdlib.h>
+
+enum { MESSAGE_BYTES = 1024 };
+
+struct serve {
+	struct http_server *server;
+	struct sim *sim;
+	struct serve_opts opts;
+	unsigned n_open; /* completions */
+	bool is_draining;
+	uint64_t started_ms;
+};
+
+/* Answers with a JSON document, and frees it. */
+static void reply_json(struct http_call *call, struct js *root)
+{
+	char *text = js_print(root, false);
+
+	js_free(root);
+	if (text == NULL)
+		http_call_fail_text(call, FAIL_OVERLOADED, "The engine is out of memory.");
+	else
+		http_call_reply(call, 200, "application/json", span_str(text), span_make(NULL, 0));
+	free(text);
+}
+
+static void start_completion(struct serve *s, struct http_call *call, bool is_chat)
+{
+	struct completion_opts opts = {
+		.sim = s->sim,
+		.limits = { s->opts.model, s->opts.max_model_len },
+		.n_open = &s->n_open,
+	};
+
+	completion_start(&opts, call, is_chat);
+}
+
+static void handle_chat(void *arg, struct http_call *call)
+{
+	start_completion(arg, call, true);
+}
+
+static void handle_completion(void *arg, struct http_call *call)
+{
+	start_completion(arg, call, false);
+}
+
+static void handle_tokenize(void *arg, struct http_call *call)
+{
+	struct serve *s = arg;
+	struct token_list list = { NULL, 0, 0 };
+	char message[MESSAGE_BYTES];
+	enum fail why = params_tokenize(http_call_body(call), &list, message, sizeof(message));
+	struct js *root, *tokens;
+
+	if (why != FAIL_NONE) {
+		http_call_fail_text(call, why, message);
+	} else {
+		root = js_object();
+		tokens = js_array();
+		for (size_t i = 0; i < list.n; i++)
+			js_push(tokens, js_int(list.ids[i]));
+		js_set_int(root, "count", (int64_t)list.n);
+		js_set_int(root, "max_model_len", (int64_t)s->opts.max_model_len);
+		js_set(root, "tokens", tokens);
+		reply_json(call, root);
+	}
+	token_list_free(&list);
+}
+
+static void handle_detokenize(void *arg UNUSED, struct http_call *call)
+{
+	char message[MESSAGE_BYTES], *text = NULL;
+	size_t n = 0;
+	enum fail why =
+		params_detokenize(http_call_body(call), &text, &n, message, sizeof(message));
+	struct js *root;
+
+	if (why != FAIL_NONE) {
+		http_call_fail_text(call, why, message);
+		return;
+	}
+	root = js_object();
+	js_set(root, "prompt", js_string(span_make(text, n)));
+	free(text);
+	reply_json(call, root);
+}
+
+static void handle_models(void *arg, struct http_call *call)
+{
+	struct serve *s = arg;
+	struct js *root = js_object(), *list = js_array(), *model = js_object();
+
+	js_set_str(model, "id", s->opts.model);
+	js_set_str(model, "object", "model");
+	js_set_int(model, "created", (int64_t)(s->started_ms / 1000));
+	js_set_str(model, "owned_by", "kvsteer-sim");
+	js_set_str(model, "root", s->opts.model);
+	js_set(model, "parent", js_null());
+	js_set_int(model, "max_model_len", (int64_t)s->opts.max_model_len);
+	js_set(model, "permission", js_array());
+	js_push(list, model);
+	js_set_str(root, "object", "list");
+	js_set(root, "data", list);
+	reply_json(call, root);
+}
+
+static void handle_health(void *arg, struct http_call *call)
+{
+	struct serve *s = arg;
+	struct js *root;
+
+	if (s->is_draining) {
+		http_call_fail_text(call, FAIL_DRAINING, "The engine is shutting down.");
+		return;
+	}
+	root = js_object();
+	js_set_str(root, "status", "ok");
+	reply_json(call, root);
+}
+
+static void handle_version(void *arg UNUSED, struct http_call *call)
+{
+	struct js *root = js_object();
+
+	js_set_str(root, "version", KVSTEER_VERSION);
+	reply_json(call, root);
+}
+
+static void handle_metrics(void *arg, struct http_call *call)
+{
+	struct serve *s = arg;
+	struct metric_text text = { NULL, 0, 0, false };
+
+	engine_metrics_print(&text, s->sim, s->opts.model, s->started_ms);
+	if (text.failed)
+		http_call_fail_text(call, FAIL_OVERLOADED, "The engine is out of memory.");
+	else
+		http_call_reply(call, 200, "text/plain; version=0.0.4; charset=utf-8",
+			span_make(text.p, text.n), span_make(NULL, 0));
+	metric_text_free(&text);
+}
+
+static void handle_flush(void *arg, struct http_call *call)
+{
+	struct serve *s = arg;
+	struct js *root = js_object();
+
+	sim_flush(s->sim);
+	js_set_bool(root, "success", true);
+	reply_json(call, root);
+}
+
+static const struct http_route routes[] = {
+	{ "POST", "/v1/chat/completions", handle_chat },
+	{ "POST", "/v1/completions", handle_completion },
+	{ "POST", "/tokenize", handle_tokenize },
+	{ "POST", "/detokenize", handle_detokenize },
+	{ "GET", "/v1/models", handle_models },
+	{ "GET", "/health", handle_health },
+	{ "GET", "/version", handle_version },
+	{ "GET", "/metrics", handle_metrics },
+	{ "POST", "/flush_cache", handle_flush },
+	{ "POST", "/reset_prefix_cache", handle_flush },
+};
+
+struct serve *serve_new(
+	struct loop *l, int listen_fd, struct sim *sim, const struct serve_opts *opts)
+{
+	struct serve *s = calloc(1, sizeof(*s));
+	struct http_server_opts server_opts = {
+		.routes = routes,
+		.n_routes = ARRAY_LEN(routes),
+		.arg = s,
+		.max_body = JS_MAX_BYTES,
+		.max_connections = 16384,
+	};
+
+	if (s == NULL)
+		return NULL;
+	s->sim = sim;
+	s->opts = *opts;
+	s->started_ms = clock_wall_ms();
+	s->server = http_server_new(l, listen_fd, &server_opts);
+	if (s->server == NULL) {
+		free(s);
+		return NULL;
+	}
+	return s;
+}
+
+void serve_drain(struct serve *s)
+{
+	s->is_draining = true;
+	http_server_drain(s->server);
+}
+
+bool serve_is_idle(const struct serve *s)
+{
+	return s->n_open == 0 && http_server_connections(s->server) == 0;
+}
+
+void serve_free(struct serve *s)
+{
+	if (s == NULL)
+		return;
+	http_server_free(s->server);
+	free(s);
+}

@@ -1,0 +1,28 @@
+/*
+ * The engine's HTTP API: OpenAI's completions and chats, streamed or whole, the tokenizer, and what operators and routers read.
+ * Runs on the loop's thread; owns the server, not the engine behind it.
+ */
+#ifndef ENGINE_SERVE_H
+#define ENGINE_SERVE_H
+
+#include "base/base.h"
+
+struct loop;
+struct sim;
+struct serve;
+
+struct serve_opts {
+	const char *model;    /* the name clients use; must outlive the server */
+	size_t max_model_len; /* tokens of prompt and answer together */
+};
+
+/* Takes the listening descriptor. NULL: out of memory. */
+struct serve *serve_new(
+	struct loop *l, int listen_fd, struct sim *sim, const struct serve_opts *opts);
+/* No new connections; what runs goes on. */
+void serve_drain(struct serve *s);
+/* Whether nothing runs and nobody is connected. */
+bool serve_is_idle(const struct serve *s);
+void serve_free(struct serve *s); /* cuts what runs; NULL is fine */
+
+#endif
