@@ -85,12 +85,13 @@ libkvsteer_a_SOURCES += src/model/prefix_shrink.c
 libkvsteer_a_SOURCES += src/proxy/io_thread.c src/proxy/io_thread.h
 libkvsteer_a_SOURCES += src/proxy/access_log.c src/proxy/access_log.h
 libkvsteer_a_SOURCES += src/proxy/client.c src/proxy/client.h
-libkvsteer_a_SOURCES += src/proxy/conn.h
+libkvsteer_a_SOURCES += src/proxy/conn.c src/proxy/conn.h
 libkvsteer_a_SOURCES += src/proxy/listener.c src/proxy/listener.h
 libkvsteer_a_SOURCES += src/proxy/relay.c src/proxy/relay.h
-libkvsteer_a_SOURCES += src/proxy/request.h
+libkvsteer_a_SOURCES += src/proxy/request.c src/proxy/request.h
 libkvsteer_a_SOURCES += src/proxy/upstream.c src/proxy/upstream.h
 libkvsteer_a_SOURCES += src/proxy/body.c src/proxy/body.h
+libkvsteer_a_SOURCES += src/proxy/answer.c src/proxy/answer.h
 
 # Layer 5, control
 

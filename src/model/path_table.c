@@ -1,0 +1,125 @@
+/*
+ * The table of forwarded and local paths. See path_table.h.
+ */
+#include "model/path_table.h"
+
+/* Bits in the order of enum http_method (http/http_head.h): GET HEAD POST PUT PATCH DELETE OPTIONS. */
+#define M_GET (1u << 0 | 1u << 1 | 1u << 6)
+#define M_POST (1u << 2 | 1u << 6)
+#define M_ANY 0x7fu
+
+static const struct path_row rows[] = {
+	{ "/v1/chat/completions", "chat", M_POST, false, PATH_FORWARD, ENDPOINT_CHAT },
+	{ "/v1/completions", "completions", M_POST, false, PATH_FORWARD, ENDPOINT_COMPLETIONS },
+	{ "/v1/responses", "responses", M_POST, false, PATH_FORWARD, ENDPOINT_RESPONSES },
+	{ "/v1/messages", "messages", M_POST, false, PATH_FORWARD, ENDPOINT_MESSAGES },
+	{ "/v1/messages/count_tokens", "count_tokens", M_POST, false, PATH_FORWARD, ENDPOINT_OTHER },
+	{ "/v1/embeddings", "embeddings", M_POST, false, PATH_FORWARD, ENDPOINT_EMBEDDINGS },
+	{ "/v1/rerank", "rerank", M_POST, false, PATH_FORWARD, ENDPOINT_RERANK },
+	{ "/v2/rerank", "rerank_v2", M_POST, false, PATH_FORWARD, ENDPOINT_RERANK },
+	{ "/rerank", "rerank_native", M_POST, false, PATH_FORWARD, ENDPOINT_RERANK },
+	{ "/v1/score", "score", M_POST, false, PATH_FORWARD, ENDPOINT_SCORE },
+	{ "/score", "score_native", M_POST, false, PATH_FORWARD, ENDPOINT_SCORE },
+	{ "/generate", "generate", M_POST, false, PATH_FORWARD, ENDPOINT_GENERATE },
+	{ "/inference/v1/generate", "inference_generate", M_POST, false, PATH_FORWARD, ENDPOINT_INFERENCE_GENERATE },
+	{ "/tokenize", "tokenize", M_POST, false, PATH_FORWARD, ENDPOINT_TOKENIZE },
+	{ "/detokenize", "detokenize", M_POST, false, PATH_FORWARD, ENDPOINT_OTHER },
+	{ "/v1/moderations", "moderations", M_POST, false, PATH_FORWARD, ENDPOINT_OTHER },
+	{ "/v1/audio/transcriptions", "transcriptions", M_POST, false, PATH_FORWARD, ENDPOINT_OTHER },
+	{ "/v1/audio/translations", "translations", M_POST, false, PATH_FORWARD, ENDPOINT_OTHER },
+	{ "/v1/audio/speech", "speech", M_POST, false, PATH_FORWARD, ENDPOINT_OTHER },
+	{ "/v1/images/generations", "images", M_POST, false, PATH_FORWARD, ENDPOINT_OTHER },
+	{ "/v1/models/", "model", M_GET, true, PATH_FORWARD, ENDPOINT_OTHER },
+	{ "/get_model_info", "model_info", M_GET, false, PATH_FORWARD, ENDPOINT_OTHER },
+	{ "/get_server_info", "server_info", M_GET, false, PATH_FORWARD, ENDPOINT_OTHER },
+	{ "/v1/models", "models", M_GET, false, PATH_MODELS, ENDPOINT_OTHER },
+	{ "/health", "health", M_GET, false, PATH_HEALTH, ENDPOINT_OTHER },
+	{ "/liveness", "liveness", M_GET, false, PATH_HEALTH, ENDPOINT_OTHER },
+	{ "/readiness", "readiness", M_GET, false, PATH_READINESS, ENDPOINT_OTHER },
+};
+
+#define ROUTE_PASS ARRAY_LEN(rows)
+#define ROUTE_NONE (ARRAY_LEN(rows) + 1)
+#define ROUTES (ARRAY_LEN(rows) + 2)
+
+/* Websocket routes: an Upgrade is never forwarded, so these say so at once rather than look missing. */
+static const char realtime[] = "/v1/realtime";
+
+static const struct path_row *find_row(struct span path)
+{
+	size_t i;
+
+	for (i = 0; i < ARRAY_LEN(rows); i++) {
+		struct span row = span_str(rows[i].path);
+
+		if (rows[i].is_prefix ? path.n > row.n && span_starts(path, row) : span_eq(path, row))
+			return &rows[i];
+	}
+	return NULL;
+}
+
+static bool is_passed(const struct router_opts *o, struct span path)
+{
+	size_t i;
+
+	if (o->pass_all)
+		return true;
+	for (i = 0; i < o->pass_paths.n; i++) {
+		if (span_is(path, o->pass_paths.items[i]))
+			return true;
+	}
+	return false;
+}
+
+static bool is_local(const struct path_row *row)
+{
+	return row->action != PATH_FORWARD;
+}
+
+void path_lookup(const struct router_opts *o, unsigned method, struct span path, struct path_verdict *out)
+{
+	const struct path_row *row = find_row(path);
+	bool passed = is_passed(o, path);
+
+	if (row != NULL && ((row->methods >> method & 1) != 0 || (passed && !is_local(row)))) {
+		*out = (struct path_verdict){ row->action, FAIL_NONE, (unsigned)(row - rows), row->endpoint, row->methods };
+		/* Other methods of a keyed path carry no prompt. */
+		if ((row->methods >> method & 1) == 0)
+			out->endpoint = ENDPOINT_OTHER;
+		return;
+	}
+	if (row != NULL) {
+		*out = (struct path_verdict){ PATH_REFUSE, FAIL_METHOD_NOT_ALLOWED, (unsigned)(row - rows), ENDPOINT_OTHER, row->methods };
+		return;
+	}
+	if (passed) {
+		*out = (struct path_verdict){ PATH_FORWARD, FAIL_NONE, ROUTE_PASS, ENDPOINT_OTHER, M_ANY };
+		return;
+	}
+	*out = (struct path_verdict){ PATH_REFUSE, span_is(path, realtime) ? FAIL_NOT_IMPLEMENTED : FAIL_PATH_NOT_FOUND, ROUTE_NONE, ENDPOINT_OTHER, 0 };
+}
+
+const char *const *path_route_names(unsigned *n)
+{
+	static const char *names[ROUTES];
+	size_t i;
+
+	for (i = 0; i < ARRAY_LEN(rows); i++)
+		names[i] = rows[i].name;
+	names[ROUTE_PASS] = "pass";
+	names[ROUTE_NONE] = "none";
+	*n = ROUTES;
+	return names;
+}
+
+const char *path_route_name(unsigned route)
+{
+	if (route < ARRAY_LEN(rows))
+		return rows[route].name;
+	return route == ROUTE_PASS ? "pass" : "none";
+}
+
+unsigned path_route_none(void)
+{
+	return ROUTE_NONE;
+}

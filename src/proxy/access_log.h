@@ -1,0 +1,36 @@
+/*
+ * One line for each finished request, text or JSON, gathered per thread and written at 64 KiB, after a second, or at once for a failure of ours. Never keys,
+ * never prompts, never query strings; every byte of foreign origin is escaped.
+ */
+#ifndef PROXY_ACCESS_LOG_H
+#define PROXY_ACCESS_LOG_H
+
+#include "base/base.h"
+#include "base/fail.h"
+#include "base/span.h"
+#include "model/conf.h"
+
+struct access_log;
+struct loop;
+
+struct access_line {
+	struct span request_id, client, method, path, model;
+	const char *route;
+	const char *worker; /* NULL: none */
+	const char *reason; /* of the decision */
+	uint32_t matched, blocks;
+	int status;
+	enum fail why;
+	uint64_t bytes_in, bytes_out;
+	uint64_t queue_us, ttft_us, total_us;
+	unsigned retries;
+};
+
+/* fd < 0: lines are dropped. */
+struct access_log *access_log_new(struct loop *l, int fd);
+void access_log_free(struct access_log *log); /* flushes; NULL is fine */
+void access_log_set_fd(struct access_log *log, int fd);
+void access_log_line(struct access_log *log, enum log_format format, const struct access_line *line);
+void access_log_flush(struct access_log *log);
+
+#endif

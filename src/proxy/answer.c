@@ -1,0 +1,58 @@
+/*
+ * Header lines that the router adds to answers. See answer.h.
+ */
+#include "proxy/answer.h"
+
+#include "http/http_head.h"
+#include "http/http_write.h"
+
+static size_t put(char *out, struct span s)
+{
+	memcpy(out, s.p, s.n);
+	return s.n;
+}
+
+size_t answer_id_line(struct span id, char *out)
+{
+	size_t n = put(out, SPAN_LIT("X-Request-Id: "));
+
+	n += put(out + n, id);
+	return n + put(out + n, SPAN_LIT("\r\n"));
+}
+
+size_t answer_allow_line(unsigned methods, char *out)
+{
+	size_t n = put(out, SPAN_LIT("Allow: "));
+	bool is_first = true;
+	unsigned m;
+
+	for (m = 0; m < HTTP_METHOD_MAX; m++) {
+		if ((methods >> m & 1) == 0)
+			continue;
+		if (!is_first)
+			n += put(out + n, SPAN_LIT(", "));
+		is_first = false;
+		n += put(out + n, span_str(http_method_name((enum http_method)m)));
+	}
+	return n + put(out + n, SPAN_LIT("\r\n"));
+}
+
+size_t answer_retry_line(unsigned secs, char *out)
+{
+	size_t n = put(out, SPAN_LIT("Retry-After: "));
+
+	n += http_write_u64(secs, out + n);
+	return n + put(out + n, SPAN_LIT("\r\n"));
+}
+
+size_t answer_worker_lines(struct span worker, uint32_t matched, uint32_t blocks, char *out)
+{
+	size_t n = put(out, SPAN_LIT("X-Kvsteer-Worker: "));
+
+	n += put(out + n, worker);
+	n += put(out + n, SPAN_LIT("\r\nX-Kvsteer-Cached: "));
+	n += http_write_u64(matched, out + n);
+	n += put(out + n, SPAN_LIT("/"));
+	n += http_write_u64(blocks, out + n);
+	return n + put(out + n, SPAN_LIT("\r\n"));
+}

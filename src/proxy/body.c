@@ -1,0 +1,246 @@
+/*
+ * A request's body. See body.h.
+ */
+#include "proxy/body.h"
+
+#include "base/err.h"
+#include "base/metric.h"
+#include "proxy/client.h"
+#include "proxy/io_thread.h"
+
+#include <stdlib.h>
+
+#define READ_BYTES (256u << 10)	  /* at most, before other connections get a turn */
+#define EXACT_BYTES (4u << 20)	  /* up to here the memory is taken at once, as the length says */
+#define CHUNKED_BYTES (64u << 10) /* first memory of a chunked body */
+#define COUNT_STEP (64u << 10)
+
+enum fail body_start(struct body *b, const struct http_head *h, uint64_t limit)
+{
+	*b = (struct body){ .framing = h->framing, .limit = limit, .head_len = h->head_len };
+	if (h->framing == HTTP_BODY_NONE) {
+		b->is_inline = b->is_complete = true;
+		return FAIL_NONE;
+	}
+	if (h->framing == HTTP_BODY_CHUNKED) {
+		http_chunk_start(&b->chunk, false, limit);
+		return FAIL_NONE;
+	}
+	b->expected = h->content_length;
+	b->is_inline = h->head_len + b->expected <= IO_IN_BYTES;
+	return b->expected > limit ? FAIL_BODY_TOO_LARGE : FAIL_NONE;
+}
+
+void body_discard(struct body *b)
+{
+	b->is_discarded = true;
+}
+
+/* Memory is counted in steps as it fills; over the limit the request is refused, not the process killed. */
+static int count_memory(struct body *b, struct process *p, uint64_t memory_limit, enum fail *why)
+{
+	size_t want = (b->len + COUNT_STEP - 1) / COUNT_STEP * COUNT_STEP;
+	uint64_t total;
+
+	if (want <= b->counted)
+		return 0;
+	total = atomic_fetch_add_explicit(&p->body_memory, want - b->counted, memory_order_relaxed);
+	metric_add(METRIC_BODY_MEMORY, (int64_t)(want - b->counted));
+	total += want - b->counted;
+	b->counted = want;
+	if (total <= memory_limit)
+		return 0;
+	*why = FAIL_OVERLOADED;
+	return ERR_PARSE;
+}
+
+static int grow(struct body *b, size_t want, enum fail *why)
+{
+	size_t cap = b->cap > 0 ? b->cap : CHUNKED_BYTES;
+	char *p;
+
+	if (want <= b->cap)
+		return 0;
+	while (cap < want)
+		cap *= 2;
+	if (b->framing == HTTP_BODY_LENGTH) {
+		cap = MAX(cap, (size_t)EXACT_BYTES);
+		cap = (size_t)MIN((uint64_t)cap, b->expected);
+	}
+	p = realloc(b->own, cap);
+	if (p == NULL) {
+		*why = FAIL_OVERLOADED;
+		return ERR_PARSE;
+	}
+	b->own = p;
+	b->cap = cap;
+	return 0;
+}
+
+static int append(struct body *b, const char *p, size_t n, enum fail *why)
+{
+	if (n == 0)
+		return 0;
+	if (grow(b, b->len + n, why) != 0)
+		return ERR_PARSE;
+	memcpy(b->own + b->len, p, n);
+	b->len += n;
+	return 0;
+}
+
+static int client_error(ssize_t got, enum fail *why)
+{
+	if (got == ERR_AGAIN || got == ERR_CLOSED)
+		return (int)got;
+	*why = FAIL_OVERLOADED;
+	return ERR_PARSE;
+}
+
+/* In the client's buffer, behind the head. */
+static int read_inline(struct body *b, struct client *c, enum fail *why)
+{
+	int err = client_reserve(c, IO_IN_BYTES) == 0 ? 0 : ERR_NOMEM;
+
+	while (err == 0 && c->len - b->head_len < b->expected) {
+		ssize_t got = client_fill(c);
+
+		if (got <= 0)
+			err = client_error(got, why);
+	}
+	b->len = (size_t)MIN(c->len - b->head_len, b->expected);
+	b->is_complete = b->len == b->expected;
+	return err == ERR_NOMEM ? client_error(err, why) : err;
+}
+
+/* By length, straight into its own memory: never a byte beyond the body is asked for. */
+static int read_length(struct body *b, struct client *c, enum fail *why)
+{
+	size_t there = MIN(c->len - b->head_len, (size_t)(b->expected - b->len));
+	size_t want;
+	ssize_t got;
+
+	if (there > 0) {
+		if (append(b, c->buf + b->head_len, there, why) != 0)
+			return ERR_PARSE;
+		client_cut(c, b->head_len, there);
+	}
+	b->is_complete = b->len == b->expected;
+	if (b->is_complete)
+		return 0;
+	want = (size_t)MIN(b->expected - b->len, (uint64_t)READ_BYTES);
+	if (grow(b, b->len + want, why) != 0)
+		return ERR_PARSE;
+	got = client_read(c, b->own + b->len, want);
+	if (got <= 0)
+		return client_error(got, why);
+	b->len += (size_t)got;
+	b->is_complete = b->len == b->expected;
+	return b->is_complete ? 0 : ERR_AGAIN;
+}
+
+/* Decodes what lies behind the head; data goes to its own memory, the framing goes away. */
+static int decode(struct body *b, struct client *c, enum fail *why)
+{
+	char *at = c->buf + b->head_len;
+	size_t n = c->len - b->head_len, data_len = 0, used = 0;
+	int err;
+
+	if (n == 0)
+		return ERR_AGAIN;
+	err = http_chunk_decode(&b->chunk, at, n, &data_len, &used, why);
+	if (err == ERR_PARSE)
+		return err;
+	if (b->is_discarded)
+		b->len += data_len;
+	else if (append(b, at, data_len, why) != 0)
+		return ERR_PARSE;
+	client_cut(c, b->head_len, used);
+	b->is_complete = err == 0;
+	return err;
+}
+
+static int read_chunked(struct body *b, struct client *c, enum fail *why)
+{
+	size_t budget = READ_BYTES;
+	int err = decode(b, c, why);
+
+	while (err == ERR_AGAIN && budget > 0) {
+		ssize_t got;
+
+		/* A head that fills its buffer leaves no room to read behind it. */
+		if (c->cap - c->len < IO_IN_BYTES / 4 && client_reserve(c, b->head_len + IO_IN_BYTES) != 0)
+			return client_error(ERR_NOMEM, why);
+		got = client_fill(c);
+		if (got <= 0)
+			return client_error(got, why);
+		budget -= MIN(budget, (size_t)got);
+		err = decode(b, c, why);
+	}
+	return err;
+}
+
+/* A refused request by length: its bytes are counted and dropped. */
+static int skip_length(struct body *b, struct client *c, enum fail *why)
+{
+	for (;;) {
+		size_t there = MIN(c->len - b->head_len, (size_t)(b->expected - b->len));
+		ssize_t got;
+
+		client_cut(c, b->head_len, there);
+		b->len += there;
+		b->is_complete = b->len == b->expected;
+		if (b->is_complete)
+			return 0;
+		got = client_fill(c);
+		if (got <= 0)
+			return client_error(got, why);
+	}
+}
+
+int body_read(struct body *b, struct client *c, struct process *p, uint64_t memory_limit, enum fail *why)
+{
+	int err;
+
+	if (b->is_complete)
+		return 0;
+	if (b->framing == HTTP_BODY_CHUNKED)
+		err = read_chunked(b, c, why);
+	else if (b->is_inline)
+		err = read_inline(b, c, why);
+	else if (b->is_discarded)
+		err = skip_length(b, c, why);
+	else
+		err = read_length(b, c, why);
+	if (b->is_discarded && b->len > BODY_DISCARD_MAX)
+		return ERR_CLOSED;
+	if (b->own != NULL && (err == 0 || err == ERR_AGAIN)) {
+		int over = count_memory(b, p, memory_limit, why);
+
+		if (over != 0)
+			return over;
+	}
+	return err;
+}
+
+struct span body_bytes(const struct body *b, const struct client *c)
+{
+	if (b->own != NULL)
+		return span_make(b->own, b->len);
+	return b->is_inline && c->buf != NULL ? span_make(c->buf + b->head_len, b->len) : span_make(NULL, 0);
+}
+
+size_t body_used(const struct body *b)
+{
+	return b->head_len + (b->is_inline ? b->len : 0);
+}
+
+void body_free(struct body *b, struct process *p)
+{
+	free(b->own);
+	b->own = NULL;
+	if (b->counted > 0) {
+		atomic_fetch_sub_explicit(&p->body_memory, b->counted, memory_order_relaxed);
+		metric_add(METRIC_BODY_MEMORY, -(int64_t)b->counted);
+	}
+	b->counted = 0;
+}

@@ -1,0 +1,399 @@
+/*
+ * One client connection. States: OPEN (requests one after another), CLOSING (the last answer is flushed, FIN sent, and what the client still sends is read
+ * and dropped for a while, so that the answer is not lost to a reset). See conn.h.
+ */
+#include "proxy/conn.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/list.h"
+#include "base/metric.h"
+#include "io/loop.h"
+#include "io/stream.h"
+#include "io/wheel.h"
+#include "proxy/client.h"
+#include "proxy/io_thread.h"
+#include "proxy/request.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define CONN_MAGIC 0x434f4e4eu
+#define LINGER_MS 1000
+#define LINGER_BYTES 65536
+
+enum conn_state { CONN_OPEN, CONN_CLOSING, CONN_CLOSED };
+
+struct conn {
+	uint32_t magic;
+	enum conn_state state;
+	struct reap reap;
+	struct client client;
+	struct request *r; /* NULL: between requests */
+	TAILQ_ENTRY(conn) link;
+	struct wheel_timer timer; /* head, body, idleness, linger */
+	struct wheel_timer stall; /* armed while the client's queue is not empty */
+	uint64_t stall_bytes;	  /* bytes_out when it was armed */
+	unsigned requests;
+	size_t lingered;
+};
+
+static void conn_run(void *client);
+
+static const struct router_opts *opts(const struct conn *c)
+{
+	return &c->client.t->site->conf->router;
+}
+
+/* ---- the end ---- */
+
+static void conn_destroy(struct reap *r)
+{
+	struct conn *c = container_of(r, struct conn, reap);
+
+	c->magic = 0;
+	free(c);
+}
+
+static void conn_close(struct conn *c, bool with_reset)
+{
+	struct io_thread *t = c->client.t;
+
+	assert(c->r == NULL && c->state != CONN_CLOSED);
+	c->state = CONN_CLOSED;
+	if (with_reset)
+		stream_abort(&c->client.stream);
+	else
+		stream_close(&c->client.stream);
+	client_drop_buffer(&c->client);
+	wheel_stop(t->wheel, &c->timer);
+	wheel_stop(t->wheel, &c->stall);
+	TAILQ_REMOVE(&t->conns, c, link);
+	t->n_conns--;
+	metric_add(METRIC_CONN_CLIENT, -1);
+	atomic_fetch_sub_explicit(&t->process->connections, 1, memory_order_relaxed);
+	loop_reap(t->loop, &c->reap, conn_destroy);
+	if (t->is_draining && t->n_conns == 0 && t->on_last_conn != NULL)
+		t->on_last_conn(t->on_last_conn_arg);
+}
+
+static void end_request(struct conn *c)
+{
+	struct request *r = c->r;
+
+	c->r = NULL;
+	c->requests++;
+	request_free(r);
+}
+
+/* Cuts what is going on. */
+static void conn_cut(struct conn *c, enum fail why)
+{
+	if (c->r != NULL) {
+		request_abort(c->r, why);
+		if (!request_run(c->r))
+			assert(!"an aborted request finishes");
+		end_request(c);
+	}
+	conn_close(c, true);
+}
+
+static void start_closing(struct conn *c)
+{
+	struct io_thread *t = c->client.t;
+
+	/* Nothing more to say and the client has said all: done. */
+	if (c->client.is_broken || (c->client.saw_eof && stream_queued(&c->client.stream) == 0)) {
+		conn_close(c, false);
+		return;
+	}
+	c->state = CONN_CLOSING;
+	client_drop_buffer(&c->client);
+	stream_shutdown_write(&c->client.stream);
+	if (!c->client.saw_eof)
+		stream_resume(&c->client.stream);
+	c->client.can_read = true;
+	c->stall_bytes = c->client.stream.bytes_out;
+	wheel_stop(t->wheel, &c->stall);
+	wheel_set(t->wheel, &c->timer, clock_now_ms() + (stream_queued(&c->client.stream) > 0 ? opts(c)->write_timeout_ms : LINGER_MS));
+}
+
+/* Reads and drops what the client still sends. */
+static void linger(struct conn *c)
+{
+	for (;;) {
+		ssize_t n = client_read(&c->client, c->client.t->scratch, IO_SCRATCH_BYTES);
+
+		if (n > 0)
+			c->lingered += (size_t)n;
+		if (n == ERR_AGAIN)
+			return;
+		if (n > 0 && c->lingered <= LINGER_BYTES)
+			continue;
+		if (n > 0 || c->client.is_broken || stream_queued(&c->client.stream) == 0) {
+			conn_close(c, false);
+			return;
+		}
+		/* FIN, but our answer is still on its way. */
+		stream_pause(&c->client.stream);
+		return;
+	}
+}
+
+static void closing_timer(struct conn *c)
+{
+	bool is_flushing = stream_queued(&c->client.stream) > 0;
+	bool has_moved = c->client.stream.bytes_out > c->stall_bytes;
+
+	if (!has_moved) {
+		conn_close(c, is_flushing);
+		return;
+	}
+	c->stall_bytes = c->client.stream.bytes_out;
+	wheel_set(c->client.t->wheel, &c->timer, clock_now_ms() + (is_flushing ? opts(c)->write_timeout_ms : LINGER_MS));
+}
+
+/* ---- requests one after another ---- */
+
+/* What the request at hand needs watched: the deadline of its reading, the client's slowness. */
+static void watch_request(struct conn *c)
+{
+	struct io_thread *t = c->client.t;
+	uint64_t due = request_deadline_ms(c->r);
+
+	if (due > 0)
+		wheel_set(t->wheel, &c->timer, due);
+	if (stream_queued(&c->client.stream) > 0 && !wheel_is_set(&c->stall) && opts(c)->write_timeout_ms > 0) {
+		c->stall_bytes = c->client.stream.bytes_out;
+		wheel_set(t->wheel, &c->stall, clock_now_ms() + opts(c)->write_timeout_ms);
+	}
+}
+
+static void idle(struct conn *c)
+{
+	client_return_buffer(&c->client);
+	if (c->client.t->is_draining) {
+		start_closing(c);
+		return;
+	}
+	if (c->requests > 0 && opts(c)->keepalive_timeout_ms > 0)
+		wheel_set(c->client.t->wheel, &c->timer, clock_now_ms() + opts(c)->keepalive_timeout_ms);
+}
+
+/* False: nothing to run now. */
+static bool next_request(struct conn *c)
+{
+	if (c->client.len == 0) {
+		ssize_t got = client_fill(&c->client);
+
+		if (got == ERR_AGAIN)
+			idle(c);
+		else if (got <= 0)
+			conn_close(c, false);
+		if (got <= 0)
+			return false;
+	}
+	c->r = request_new(c->client.t, &c->client);
+	if (c->r == NULL)
+		conn_close(c, true);
+	return c->r != NULL;
+}
+
+/* True: the connection goes on with the next request. */
+static bool after_request(struct conn *c)
+{
+	bool keep = request_keeps_alive(c->r), cut = request_was_cut(c->r);
+	size_t used = request_used(c->r);
+
+	end_request(c);
+	if (!keep) {
+		if (cut)
+			conn_close(c, true);
+		else
+			start_closing(c);
+		return false;
+	}
+	client_consume(&c->client, used);
+	stream_resume(&c->client.stream);
+	return true;
+}
+
+static void conn_run(void *client)
+{
+	struct conn *c = container_of((struct client *)client, struct conn, client);
+
+	assert(c->magic == CONN_MAGIC);
+	while (c->state == CONN_OPEN) {
+		if (c->r == NULL && !next_request(c))
+			return;
+		if (!request_run(c->r)) {
+			watch_request(c);
+			return;
+		}
+		if (!after_request(c))
+			return;
+	}
+}
+
+/* ---- what the stream says ---- */
+
+/* FIN or breakage while a request is being answered. Some clients may have their answer all the same. */
+static void client_ended(struct conn *c)
+{
+	if (!c->client.is_broken && request_survives_eof(c->r)) {
+		stream_pause(&c->client.stream);
+		return;
+	}
+	request_abort(c->r, FAIL_CLIENT_GONE);
+	conn_run(&c->client);
+}
+
+/* Bytes while a request is being answered: the next request (kept), or the client's end. */
+static void read_ahead(struct conn *c)
+{
+	ssize_t got = client_fill(&c->client);
+
+	if (got == ERR_CLOSED)
+		client_ended(c);
+	else if (got == ERR_LIMIT || got == ERR_NOMEM)
+		stream_pause(&c->client.stream); /* its end is still noticed */
+}
+
+static void on_readable(void *arg)
+{
+	struct conn *c = arg;
+
+	assert(c->magic == CONN_MAGIC);
+	c->client.can_read = true;
+	if (c->state == CONN_CLOSING)
+		linger(c);
+	else if (c->r != NULL && !request_is_reading(c->r))
+		read_ahead(c);
+	else
+		conn_run(&c->client);
+}
+
+static void on_writable(void *arg)
+{
+	struct conn *c = arg;
+
+	assert(c->magic == CONN_MAGIC);
+	if (c->state == CONN_OPEN && c->r != NULL)
+		conn_run(&c->client);
+}
+
+static void on_peer_closed(void *arg)
+{
+	struct conn *c = arg;
+
+	assert(c->magic == CONN_MAGIC);
+	if (c->client.saw_eof)
+		return; /* we know, and are answering all the same */
+	c->client.saw_eof = true;
+	if (c->state == CONN_OPEN && c->r != NULL)
+		client_ended(c);
+}
+
+static const struct stream_ops stream_ops = {
+	.on_readable = on_readable,
+	.on_writable = on_writable,
+	.on_peer_closed = on_peer_closed,
+};
+
+/* ---- deadlines ---- */
+
+static void on_timer(void *arg)
+{
+	struct conn *c = arg;
+	uint64_t due;
+
+	assert(c->magic == CONN_MAGIC);
+	if (c->state == CONN_CLOSING) {
+		closing_timer(c);
+		return;
+	}
+	if (c->r == NULL) {
+		conn_close(c, false);
+		return;
+	}
+	due = request_deadline_ms(c->r);
+	if (due == 0)
+		return;
+	if (due > clock_now_ms()) {
+		wheel_set(c->client.t->wheel, &c->timer, due);
+		return;
+	}
+	request_abort(c->r, FAIL_CLIENT_TIMEOUT);
+	conn_run(&c->client);
+}
+
+static void on_stall(void *arg)
+{
+	struct conn *c = arg;
+
+	assert(c->magic == CONN_MAGIC);
+	if (stream_queued(&c->client.stream) == 0)
+		return;
+	if (c->client.stream.bytes_out == c->stall_bytes) {
+		conn_cut(c, FAIL_CLIENT_STALLED);
+		return;
+	}
+	c->stall_bytes = c->client.stream.bytes_out;
+	wheel_set(c->client.t->wheel, &c->stall, clock_now_ms() + opts(c)->write_timeout_ms);
+}
+
+/* ---- begin, drain ---- */
+
+void conn_open(struct io_thread *t, int fd, const union sock_addr *peer)
+{
+	struct conn *c = calloc(1, sizeof(*c));
+
+	if (c == NULL) {
+		close(fd);
+		return;
+	}
+	c->magic = CONN_MAGIC;
+	c->client.t = t;
+	c->client.run = conn_run;
+	c->client.id = atomic_fetch_add_explicit(&t->process->next_conn_id, 1, memory_order_relaxed);
+	c->client.ip_len = sock_addr_text(peer, false, c->client.ip, sizeof(c->client.ip));
+	stream_init(&c->client.stream, t->loop, &stream_ops, c);
+	if (stream_open(&c->client.stream, fd) != 0) {
+		free(c);
+		return;
+	}
+	wheel_timer_init(&c->timer, on_timer, c);
+	wheel_timer_init(&c->stall, on_stall, c);
+	TAILQ_INSERT_TAIL(&t->conns, c, link);
+	t->n_conns++;
+	metric_inc(METRIC_CONN_CLIENT);
+	metric_inc(METRIC_CONN_ACCEPTED);
+	atomic_fetch_add_explicit(&t->process->connections, 1, memory_order_relaxed);
+	/* Until its first byte a connection has as long as a head may take. */
+	if (opts(c)->head_timeout_ms > 0)
+		wheel_set(t->wheel, &c->timer, clock_now_ms() + opts(c)->head_timeout_ms);
+}
+
+void conn_drain_all(struct io_thread *t)
+{
+	struct conn *c, *next;
+
+	t->is_draining = true;
+	TAILQ_FOREACH_SAFE(c, &t->conns, link, next) {
+		/* A request may lie in the socket already: it is answered, then the connection closes. */
+		if (c->state == CONN_OPEN && c->r == NULL) {
+			c->client.can_read = true;
+			conn_run(&c->client);
+		}
+	}
+	if (t->n_conns == 0 && t->on_last_conn != NULL)
+		t->on_last_conn(t->on_last_conn_arg);
+}
+
+void conn_close_all(struct io_thread *t)
+{
+	struct conn *c, *next;
+
+	TAILQ_FOREACH_SAFE(c, &t->conns, link, next)
+		conn_cut(c, FAIL_SHUTDOWN);
+}

@@ -1,0 +1,101 @@
+/*
+ * What one I/O thread owns. See io_thread.h.
+ */
+#include "proxy/io_thread.h"
+
+#include "http/http_head.h"
+#include "proxy/access_log.h"
+#include "proxy/request.h"
+#include "proxy/upstream.h"
+
+#include <stdlib.h>
+
+#define FREE_BLOCKS_MAX 64
+
+struct io_block {
+	struct io_block *next;
+};
+
+static void io_thread_destroy(struct io_thread *t)
+{
+	struct io_block *b, *next;
+
+	upstream_idle_free(t->idle);
+	request_free_all(t);
+	exchange_free_all(t);
+	access_log_free(t->log);
+	for (b = t->free_blocks; b != NULL; b = next) {
+		next = b->next;
+		free(b);
+	}
+	site_unref(t->site);
+	free(t->scratch);
+	free(t->out);
+	free(t);
+}
+
+struct io_thread *io_thread_new(unsigned index, struct loop *l, struct process *p, struct site *site, int access_log_fd)
+{
+	struct io_thread *t = calloc(1, sizeof(*t));
+	uint64_t seed;
+
+	if (t == NULL)
+		return NULL;
+	rng_secret(&seed, sizeof(seed));
+	rng_seed(&t->rng, seed);
+	t->index = index;
+	t->loop = l;
+	t->wheel = loop_wheel(l);
+	t->process = p;
+	t->site = site_ref(site);
+	TAILQ_INIT(&t->conns);
+	t->scratch = malloc(IO_SCRATCH_BYTES);
+	t->out = malloc(IO_OUT_BYTES);
+	t->idle = upstream_idle_new(t);
+	t->log = access_log_new(l, access_log_fd);
+	if (t->scratch == NULL || t->out == NULL || t->idle == NULL || t->log == NULL) {
+		io_thread_destroy(t);
+		return NULL;
+	}
+	return t;
+}
+
+void io_thread_free(struct io_thread *t)
+{
+	if (t == NULL)
+		return;
+	assert(t->n_conns == 0);
+	io_thread_destroy(t);
+}
+
+void io_thread_set_site(struct io_thread *t, struct site *site)
+{
+	struct site *old = t->site;
+
+	t->site = site_ref(site);
+	site_unref(old);
+}
+
+char *io_block_get(struct io_thread *t)
+{
+	struct io_block *b = t->free_blocks;
+
+	if (b == NULL)
+		return malloc(IO_IN_BYTES);
+	t->free_blocks = b->next;
+	t->n_free_blocks--;
+	return (char *)b;
+}
+
+void io_block_put(struct io_thread *t, char *block)
+{
+	struct io_block *b = (struct io_block *)block;
+
+	if (t->n_free_blocks >= FREE_BLOCKS_MAX) {
+		free(block);
+		return;
+	}
+	b->next = t->free_blocks;
+	t->free_blocks = b;
+	t->n_free_blocks++;
+}

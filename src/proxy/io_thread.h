@@ -1,0 +1,73 @@
+/*
+ * What one I/O thread owns and everything of the data path on it may use: loop, buffers that are lent, free lists, idle upstream connections. A connection,
+ * its request and its exchanges live and die on one thread; nothing here is locked, but for struct process (atomics).
+ */
+#ifndef PROXY_IO_THREAD_H
+#define PROXY_IO_THREAD_H
+
+#include "base/base.h"
+#include "base/list.h"
+#include "base/rng.h"
+#include "io/loop.h"
+#include "io/wheel.h"
+#include "model/site.h"
+
+#include <stdatomic.h>
+
+#define IO_SCRATCH_BYTES 65536 /* what one read of an answer takes at most */
+#define IO_OUT_BYTES (HTTP_RESPONSE_HEAD_MAX + 8192)
+#define IO_IN_BYTES 16384 /* lent to a client connection while bytes are there */
+
+struct access_log;
+struct upstream_idle;
+struct conn;
+
+/* Shared by all threads. */
+struct process {
+	_Atomic uint64_t body_memory;	/* bytes of request bodies held */
+	_Atomic unsigned connections;	/* of clients */
+	_Atomic unsigned requests;	/* in progress */
+	unsigned max_connections;	/* set before the threads start */
+	_Atomic bool is_draining;	/* readiness says no, answers close */
+	_Atomic uint64_t next_conn_id;
+};
+
+struct io_thread {
+	unsigned index;
+	struct loop *loop;
+	struct wheel *wheel;
+	struct process *process;
+	struct site *site; /* a reference; replaced by a mailbox message */
+	struct rng rng;
+	bool is_draining;
+
+	char *scratch; /* IO_SCRATCH_BYTES: answers are read here, and handed on within the turn */
+	char *out;     /* IO_OUT_BYTES: heads are written here, and sent within the turn */
+
+	struct io_block *free_blocks; /* of IO_IN_BYTES */
+	unsigned n_free_blocks;
+	struct request *free_requests;
+	unsigned n_free_requests;
+	struct exchange *free_exchanges;
+	unsigned n_free_exchanges;
+
+	struct upstream_idle *idle;
+	struct access_log *log;
+	TAILQ_HEAD(conn_list, conn) conns;
+	unsigned n_conns;
+	void (*on_last_conn)(void *arg); /* while draining */
+	void *on_last_conn_arg;
+	unsigned accept_pauses;
+};
+
+/* Takes its own reference to site. NULL: out of memory. Call on the thread itself. */
+struct io_thread *io_thread_new(unsigned index, struct loop *l, struct process *p, struct site *site, int access_log_fd);
+/* All connections must be gone. */
+void io_thread_free(struct io_thread *t);
+void io_thread_set_site(struct io_thread *t, struct site *site); /* takes its own reference */
+
+/* A block of IO_IN_BYTES; NULL: out of memory. */
+char *io_block_get(struct io_thread *t);
+void io_block_put(struct io_thread *t, char *block);
+
+#endif

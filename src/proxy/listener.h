@@ -1,0 +1,15 @@
+/*
+ * One listening socket of one thread: accepts, pauses 100 ms when descriptors run out or max_connections is reached, hands to conn.
+ */
+#ifndef PROXY_LISTENER_H
+#define PROXY_LISTENER_H
+
+struct io_thread;
+struct listener;
+
+/* Takes fd; closes it at the end. NULL: out of memory (fd stays the caller's). */
+struct listener *listener_new(struct io_thread *t, int fd);
+/* What waits in the accept queue is accepted first. NULL is fine. */
+void listener_free(struct listener *l);
+
+#endif

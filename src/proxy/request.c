@@ -1,0 +1,967 @@
+/*
+ * The spine: one request, a table of named steps from top to bottom. Always true: two jumps only, request_fail() to FINISH and request_retry() to PICK; the
+ * guard is dropped in those two places; once an answer byte went to the client, failing means closing. Leaves never call the spine: an exchange calls the
+ * wake it was given, conn runs the steps again, and every step may be run again. Called by conn.
+ */
+#include "proxy/request.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/metric.h"
+#include "http/http_parse.h"
+#include "http/http_scan.h"
+#include "http/http_write.h"
+#include "model/guard.h"
+#include "model/path_table.h"
+#include "model/pool.h"
+#include "model/worker.h"
+#include "proxy/access_log.h"
+#include "proxy/answer.h"
+#include "proxy/body.h"
+#include "proxy/client.h"
+#include "proxy/io_thread.h"
+#include "proxy/relay.h"
+#include "proxy/upstream.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define REQUEST_MAGIC 0x52455131u
+#define TRIED_MAX 8
+#define FREE_REQUESTS_MAX 256
+#define MODEL_LOG_MAX 128
+#define RETRY_AFTER_SECS 1
+
+#define STEPS(X)                                                         \
+	X(READ_HEAD, read_head) /* until http reports a full head */     \
+	X(READ_BODY, read_body) /* until the body is there; scanned as it comes */ \
+	X(ROUTE_KEY, route_key) /* head + body -> pool and struct route_key */ \
+	X(PICK, pick)		/* policy chooses, guard is taken */     \
+	X(FORWARD, forward)	/* connect, send, await the answer's head */ \
+	X(RELAY, relay)		/* the answer's body to the client */    \
+	X(FINISH, finish)	/* drop guard, log, count */
+
+enum step_id {
+#define X(id, fn) STEP_##id,
+	STEPS(X)
+#undef X
+	STEP_MAX
+};
+
+enum step_result { STEP_NEXT, STEP_WAIT };
+
+struct request {
+	uint32_t magic;
+	enum step_id at;
+	struct request *next_free;
+	struct io_thread *t;
+	struct client *c;
+	struct site *site; /* a reference */
+
+	/* how it ended */
+	enum fail why;
+	int status; /* sent to the client; 0: none */
+	bool head_sent, was_cut, is_answered_here, keep, is_counted;
+
+	/* what the client asked */
+	struct http_scan scan;
+	struct http_head head;
+	struct path_verdict verdict;
+	enum fail refused; /* known from the head; said once the body was skipped */
+	bool has_head, sent_continue;
+	struct body body;
+	char id[REQUEST_ID_MAX];
+	size_t id_len;
+
+	/* where it goes */
+	struct route_scan *json; /* kept with the request for the next one */
+	bool is_scanning;
+	size_t scanned;
+	struct route_key key;
+	bool is_keyed;
+	struct pool *pool; /* the site's */
+	struct guard guard;
+	struct pool_pick pick;
+	bool is_confirmed; /* a 2xx head came: the insertion stays */
+	enum fail last_failure; /* of a worker tried before */
+	uint64_t tried[TRIED_MAX];
+	unsigned n_tried;
+	bool died_reused, died_fresh;
+
+	/* the answer */
+	struct exchange *ex;
+	struct relay relay;
+	struct span out_head; /* in t->out, within the turn */
+	bool is_event_stream, sent_last;
+
+	/* clocks */
+	uint64_t began_ms, progress_ms, began_us, picked_us, first_byte_us;
+	uint64_t body_bytes_in;
+	char worker_name[64]; /* for the log line, after the guard is gone */
+};
+
+/* ---- the two jumps ---- */
+
+static enum step_result request_fail(struct request *r, enum fail why)
+{
+	if (r->why == FAIL_NONE)
+		r->why = why;
+	r->at = STEP_FINISH;
+	return STEP_NEXT;
+}
+
+static void withdraw(struct request *r)
+{
+	if (!r->is_confirmed && r->is_keyed && r->pool != NULL)
+		pool_withdraw(r->pool, &r->key, &r->pick.insertion);
+	r->pick.insertion.stamp = 0;
+}
+
+static enum step_result request_retry(struct request *r)
+{
+	assert(!r->head_sent);
+	if (r->n_tried < TRIED_MAX)
+		r->tried[r->n_tried++] = r->guard.worker->id;
+	exchange_cancel(&r->ex);
+	withdraw(r);
+	guard_drop(&r->guard);
+	r->at = STEP_PICK;
+	return STEP_NEXT;
+}
+
+/* ---- READ_HEAD ---- */
+
+static const struct router_opts *opts(const struct request *r)
+{
+	return &r->site->conf->router;
+}
+
+static struct span field(const struct request *r, enum http_field_id id)
+{
+	const struct http_field *f = http_head_find(&r->head, id);
+
+	return f != NULL ? http_field_value(r->c->buf, f) : span_make(NULL, 0);
+}
+
+static bool is_sane_id(struct span s)
+{
+	size_t i;
+
+	if (s.n == 0 || s.n > REQUEST_ID_MAX)
+		return false;
+	for (i = 0; i < s.n; i++) {
+		char ch = s.p[i];
+		bool is_alnum = (ch >= '0' && ch <= '9') || (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z');
+
+		if (!is_alnum && ch != '.' && ch != '_' && ch != ':' && ch != '-')
+			return false;
+	}
+	return true;
+}
+
+static void make_id(struct request *r)
+{
+	static const char hex[] = "0123456789abcdef";
+	struct span sent = r->has_head ? field(r, FIELD_X_REQUEST_ID) : span_make(NULL, 0);
+	unsigned i;
+
+	if (is_sane_id(sent)) {
+		memcpy(r->id, sent.p, sent.n);
+		r->id_len = sent.n;
+		return;
+	}
+	for (i = 0; i < 32; i += 16) {
+		uint64_t bits = rng_next(&r->t->rng);
+		unsigned j;
+
+		for (j = 0; j < 16; j++, bits >>= 4)
+			r->id[i + j] = hex[bits & 15];
+	}
+	r->id_len = 32;
+}
+
+/* Websockets end here, at once: without its Upgrade such a request would only confuse a worker. */
+static bool wants_websocket(const struct request *r)
+{
+	return r->head.has_upgrade && span_case_eq(field(r, FIELD_UPGRADE), SPAN_LIT("websocket"));
+}
+
+static enum fail read_prefix_header(struct request *r)
+{
+	const struct http_field *f = http_head_find(&r->head, FIELD_X_KVSTEER_PREFIX);
+
+	if (f == NULL)
+		return FAIL_NONE;
+	if (route_key_from_header(http_field_value(r->c->buf, f), 0, &r->key) != 0)
+		return FAIL_BAD_PREFIX;
+	r->is_keyed = true;
+	return FAIL_NONE;
+}
+
+/* What the head alone says against the request; the body is then skipped, not read. */
+static enum fail judge_head(struct request *r)
+{
+	struct span path = http_head_path(r->c->buf, &r->head);
+	unsigned running;
+
+	path_lookup(opts(r), r->head.method, path, &r->verdict);
+	if (r->verdict.action == PATH_REFUSE)
+		return r->verdict.fail;
+	if (wants_websocket(r))
+		return FAIL_NOT_IMPLEMENTED;
+	running = atomic_load_explicit(&r->t->process->requests, memory_order_relaxed);
+	if (r->verdict.action == PATH_FORWARD && running > opts(r)->max_concurrent_requests)
+		return FAIL_QUEUE_FULL;
+	return read_prefix_header(r);
+}
+
+static void start_scan(struct request *r)
+{
+	if (r->verdict.action != PATH_FORWARD || r->verdict.endpoint == ENDPOINT_OTHER || !r->site->needs_body_scan)
+		return;
+	if (r->json == NULL)
+		r->json = route_scan_new();
+	r->is_scanning = r->json != NULL; /* without memory: routed by load */
+	if (r->is_scanning)
+		route_scan_begin(r->json, r->verdict.endpoint);
+}
+
+static enum step_result head_is_complete(struct request *r)
+{
+	enum fail why;
+
+	r->has_head = true;
+	r->progress_ms = clock_now_ms();
+	make_id(r);
+	why = body_start(&r->body, &r->head, opts(r)->max_body_size);
+	r->refused = judge_head(r);
+	if (why == FAIL_NONE || r->refused != FAIL_NONE)
+		why = r->refused;
+	if (why == FAIL_NONE) {
+		start_scan(r);
+		return STEP_NEXT;
+	}
+	/* The client has not sent the body yet, or too much of it: say so now. */
+	if (r->head.expect_100 || r->body.expected > BODY_DISCARD_MAX)
+		return request_fail(r, why);
+	body_discard(&r->body);
+	return STEP_NEXT;
+}
+
+static enum step_result head_failed(struct request *r, ssize_t got)
+{
+	return request_fail(r, got == ERR_CLOSED ? FAIL_CLIENT_GONE : got == ERR_LIMIT ? FAIL_HEAD_TOO_LARGE : FAIL_OVERLOADED);
+}
+
+static enum step_result read_head(struct request *r)
+{
+	enum fail why;
+	uint32_t head_len;
+	int err;
+
+	for (;;) {
+		ssize_t got;
+
+		err = http_scan_run(&r->scan, r->c->buf, r->c->len, &head_len, &why);
+		if (err == 0)
+			break;
+		if (err != ERR_AGAIN)
+			return request_fail(r, why);
+		if (r->c->len == r->c->cap && r->c->cap < HTTP_REQUEST_HEAD_MAX + 16 &&
+		    client_reserve(r->c, HTTP_REQUEST_HEAD_MAX + 16) != 0)
+			return request_fail(r, FAIL_OVERLOADED);
+		got = client_fill(r->c);
+		if (got == ERR_AGAIN)
+			return STEP_WAIT;
+		if (got <= 0)
+			return head_failed(r, got);
+	}
+	if (http_parse_request(r->c->buf, head_len, &r->head, &why) != 0)
+		return request_fail(r, why);
+	return head_is_complete(r);
+}
+
+/* ---- READ_BODY ---- */
+
+static void scan_body(struct request *r)
+{
+	struct span b = body_bytes(&r->body, r->c);
+
+	if (!r->is_scanning || b.n == r->scanned)
+		return;
+	if (route_scan_feed(r->json, b.p, r->scanned, b.n) != 0)
+		r->is_scanning = false;
+	r->scanned = b.n;
+}
+
+/* Only after limits and route are right, and only if the client is still holding its body back. */
+static int send_continue(struct request *r)
+{
+	static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
+	struct iovec iov = { (void *)text, sizeof(text) - 1 };
+	int err;
+
+	if (!r->head.expect_100 || r->sent_continue || r->c->len > r->head.head_len || r->body.is_complete)
+		return 0;
+	r->sent_continue = true;
+	err = stream_write(&r->c->stream, &iov, 1);
+	return err == ERR_LIMIT ? 0 : err;
+}
+
+static enum step_result read_body(struct request *r)
+{
+	enum fail why = FAIL_NONE;
+	size_t before = r->body.len;
+	int err;
+
+	if (send_continue(r) != 0)
+		return request_fail(r, FAIL_CLIENT_GONE);
+	err = body_read(&r->body, r->c, r->t->process, opts(r)->body_memory, &why);
+	if (r->body.len != before)
+		r->progress_ms = clock_now_ms();
+	if (err == ERR_PARSE)
+		return request_fail(r, why);
+	if (err == ERR_CLOSED)
+		return request_fail(r, r->refused != FAIL_NONE && !r->c->saw_eof ? r->refused : FAIL_CLIENT_GONE);
+	scan_body(r);
+	if (err == ERR_AGAIN)
+		return STEP_WAIT;
+	r->body_bytes_in = r->body.len;
+	return r->refused != FAIL_NONE ? request_fail(r, r->refused) : STEP_NEXT;
+}
+
+/* ---- ROUTE_KEY ---- */
+
+static request_local_fn *local_fn;
+static void *local_arg;
+
+void request_set_local(request_local_fn *fn, void *arg)
+{
+	local_fn = fn;
+	local_arg = arg;
+}
+
+static bool keeps_alive(const struct request *r)
+{
+	if (r->head.wants_close || r->t->is_draining || r->c->saw_eof || !r->body.is_complete)
+		return false;
+	return r->relay.framing != HTTP_BODY_UNTIL_CLOSE;
+}
+
+/* A whole answer of our own. */
+static void send_own(struct request *r, int status, struct span type, struct span body, struct span extra)
+{
+	bool with_body = !r->has_head || r->head.method != HTTP_HEAD;
+	size_t n;
+	struct iovec iov[2];
+	int err;
+
+	n = http_write_own(status, type, body.n, !r->keep, extra, r->t->out, IO_OUT_BYTES);
+	iov[0] = (struct iovec){ r->t->out, n };
+	iov[1] = (struct iovec){ (void *)body.p, with_body ? body.n : 0 };
+	err = stream_write(&r->c->stream, iov, iov[1].iov_len > 0 ? 2 : 1);
+	r->status = status;
+	r->head_sent = true;
+	r->first_byte_us = clock_us();
+	r->relay.bytes = iov[1].iov_len;
+	if (err != 0 && err != ERR_LIMIT) {
+		r->keep = false;
+		r->why = FAIL_CLIENT_GONE;
+	}
+}
+
+static struct span request_id(const struct request *r)
+{
+	return span_make(r->id, r->id_len);
+}
+
+static enum step_result answer_here(struct request *r)
+{
+	static const char up[] = "{\"status\":\"ok\"}";
+	enum request_local what = r->verdict.action == PATH_MODELS ? LOCAL_MODELS : LOCAL_READINESS;
+	char *body = NULL;
+	char extra[ANSWER_LINES_MAX];
+	size_t n = 0;
+	int status = 200;
+
+	if (r->verdict.action != PATH_HEALTH) {
+		assert(local_fn != NULL);
+		status = local_fn(local_arg, r->t, what, &body, &n);
+	}
+	r->is_answered_here = true;
+	r->keep = keeps_alive(r) && (r->head.minor == 1 || r->head.keep_alive_10);
+	send_own(r, status, SPAN_LIT("application/json"), body != NULL ? span_make(body, n) : SPAN_LIT(up), span_make(extra, answer_id_line(request_id(r), extra)));
+	free(body);
+	r->at = STEP_FINISH;
+	return STEP_NEXT;
+}
+
+static int build_key(struct request *r, const struct route_key_opts *o)
+{
+	struct span b = body_bytes(&r->body, r->c);
+
+	r->is_keyed = true;
+	/* Hashes that the client sent stand; the body then only says the model and the salts. */
+	return route_key_build(r->json, b.p, b.n, o, &r->key);
+}
+
+static enum step_result route_key(struct request *r)
+{
+	struct route_key_opts o = { 0 };
+	uint64_t began;
+
+	if (r->verdict.action != PATH_FORWARD)
+		return answer_here(r);
+	began = clock_us();
+	/* The first pool's block size serves to read the model; a pool with another size hashes again below. */
+	pool_key_opts(r->site->pools[0], ROLE_UNIFIED, &o);
+	if (r->is_scanning && build_key(r, &o) != 0)
+		return request_fail(r, FAIL_OVERLOADED);
+	r->pool = site_pool_for(r->site, r->key.model);
+	if (r->pool == NULL)
+		return request_fail(r, FAIL_MODEL_NOT_FOUND);
+	if (r->pool != r->site->pools[0] && r->is_scanning) {
+		pool_key_opts(r->pool, ROLE_UNIFIED, &o);
+		if (build_key(r, &o) != 0)
+			return request_fail(r, FAIL_OVERLOADED);
+	}
+	if (r->is_keyed)
+		pool_seal_key(r->pool, &r->key, span_make(NULL, 0));
+	metric_observe(METRIC_ROUTE_SECONDS, clock_us() - began);
+	return STEP_NEXT;
+}
+
+/* ---- PICK ---- */
+
+static enum step_result no_worker(struct request *r, int err)
+{
+	if (err == ERR_PARSE)
+		return request_fail(r, FAIL_BAD_WORKER);
+	/* Everybody was tried: the last failure says more than "no worker". */
+	return request_fail(r, r->last_failure != FAIL_NONE ? r->last_failure : FAIL_NO_WORKER);
+}
+
+static enum step_result pick(struct request *r)
+{
+	struct pool_ask ask = {
+		.role = ROLE_UNIFIED,
+		.key = r->is_keyed ? &r->key : NULL,
+		.model = r->key.model,
+		.tried = r->tried,
+		.n_tried = r->n_tried,
+		.now_ms = clock_now_ms(),
+	};
+	int err;
+
+	if (opts(r)->allow_pin)
+		ask.pinned = field(r, FIELD_X_KVSTEER_WORKER);
+	err = pool_pick(r->pool, &ask, &r->guard, &r->pick);
+	if (err != 0)
+		return no_worker(r, err);
+	r->is_confirmed = false;
+	snprintf(r->worker_name, sizeof(r->worker_name), "%s", r->guard.worker->name);
+	if (r->n_tried == 0) {
+		r->picked_us = clock_us();
+		if (r->pick.blocks > 0)
+			metric_observe(METRIC_PREFIX_MATCH_RATIO, (uint64_t)r->pick.matched * 1000 / r->pick.blocks);
+	}
+	return STEP_NEXT;
+}
+
+/* ---- FORWARD ---- */
+
+/* A worker's own key is a fallback: where the router does not authenticate, the client's credentials go through as they came. */
+static struct span authorization(const struct request *r)
+{
+	const char *own = atomic_load_explicit(&r->guard.worker->authorization, memory_order_acquire);
+	bool has_own = field(r, FIELD_AUTHORIZATION).n > 0 || field(r, FIELD_X_API_KEY).n > 0;
+
+	return has_own || own == NULL ? span_make(NULL, 0) : span_str(own);
+}
+
+static bool start_exchange(struct request *r, bool fresh_only)
+{
+	const struct worker *w = r->guard.worker;
+	struct http_request_out out = {
+		.base = r->c->buf,
+		.head = &r->head,
+		.url_base = w->url_base,
+		.host_line = w->host_line,
+		.client_ip = span_make(r->c->ip, r->c->ip_len),
+		.request_id = request_id(r),
+		.authorization = authorization(r),
+		/* A body that came in chunks is whole by now, and goes on by its length. */
+		.framing = r->head.framing == HTTP_BODY_NONE ? HTTP_BODY_NONE : HTTP_BODY_LENGTH,
+		.content_length = r->body.len,
+	};
+	struct exchange_opts o = {
+		.body = body_bytes(&r->body, r->c),
+		.method = r->head.method,
+		.fresh_only = fresh_only,
+		.connect_timeout_ms = r->pick.connect_timeout_ms,
+		.first_byte_timeout_ms = r->pick.first_byte_timeout_ms,
+		.stream_idle_timeout_ms = r->pick.stream_idle_timeout_ms,
+		.total_timeout_ms = r->pick.total_timeout_ms,
+		.idle_ms = r->pick.upstream_idle_ms,
+	};
+	size_t n = http_write_request(&out, r->t->out, IO_OUT_BYTES);
+
+	if (n == 0)
+		return false;
+	o.head = span_make(r->t->out, n);
+	r->ex = exchange_start(r->t, r->guard.worker, &o, r->c->run, r->c);
+	return r->ex != NULL;
+}
+
+static void count_worker_failure(struct request *r, enum fail why)
+{
+	atomic_fetch_add_explicit(&r->guard.worker->failures[why], 1, memory_order_relaxed);
+}
+
+static bool may_try_another(const struct request *r)
+{
+	return r->n_tried < r->pick.max_retries && r->n_tried < TRIED_MAX;
+}
+
+static enum step_result forward(struct request *r);
+
+/* No answer came. The safe repeats: never connected; a pooled connection that was given up; a fresh one that died in silence, on one other worker. */
+static enum step_result exchange_failed(struct request *r)
+{
+	enum fail why = exchange_failure(r->ex);
+	bool was_silent = exchange_was_silent(r->ex);
+
+	if (why == FAIL_WORKER_RESET && exchange_was_reused(r->ex) && !r->died_reused) {
+		r->died_reused = true;
+		exchange_cancel(&r->ex);
+		return start_exchange(r, true) ? forward(r) : request_fail(r, FAIL_INTERNAL);
+	}
+	count_worker_failure(r, why);
+	r->last_failure = why;
+	if (exchange_never_connected(r->ex) && may_try_another(r))
+		return request_retry(r);
+	if (why == FAIL_WORKER_RESET && was_silent && !r->died_fresh && may_try_another(r)) {
+		r->died_fresh = true;
+		return request_retry(r);
+	}
+	return request_fail(r, why);
+}
+
+static enum http_framing framing_for(const struct request *r, const struct http_head *a)
+{
+	if (a->framing == HTTP_BODY_NONE || a->framing == HTTP_BODY_LENGTH)
+		return a->framing;
+	return r->head.minor == 1 ? HTTP_BODY_CHUNKED : HTTP_BODY_UNTIL_CLOSE;
+}
+
+static bool is_event_stream(const char *base, const struct http_head *a)
+{
+	const struct http_field *f = http_head_find(a, FIELD_CONTENT_TYPE);
+
+	return f != NULL && f->value_len >= 17 && span_case_eq(span_make(base + f->value_off, 17), SPAN_LIT("text/event-stream"));
+}
+
+static enum step_result answer_has_head(struct request *r, const struct http_head *a, const char *base)
+{
+	char extra[ANSWER_LINES_MAX];
+	struct http_response_out out = {
+		.base = base,
+		.head = a,
+		.framing = framing_for(r, a),
+		.content_length = a->content_length,
+		.keepalive_secs = (unsigned)(opts(r)->keepalive_timeout_ms / 1000),
+		.request_id = request_id(r),
+	};
+	size_t n;
+
+	r->relay = (struct relay){ .to = &r->c->stream, .framing = out.framing };
+	r->keep = keeps_alive(r) && (r->head.minor == 1 || r->head.keep_alive_10);
+	if (opts(r)->expose_worker) /* the operator wants it seen */
+		out.extra = span_make(extra, answer_worker_lines(span_str(r->worker_name), r->pick.matched, r->pick.blocks, extra));
+	out.close = !r->keep;
+	out.keep_alive_10 = r->keep && r->head.minor == 0;
+	n = http_write_response(&out, r->t->out, IO_OUT_BYTES);
+	if (n == 0) {
+		count_worker_failure(r, FAIL_WORKER_PROTOCOL);
+		return request_fail(r, FAIL_WORKER_PROTOCOL);
+	}
+	r->out_head = span_make(r->t->out, n);
+	r->status = a->status;
+	r->is_event_stream = is_event_stream(base, a);
+	r->first_byte_us = clock_us();
+	if (a->status >= 200 && a->status < 300)
+		r->is_confirmed = true;
+	else
+		withdraw(r);
+	return STEP_NEXT;
+}
+
+static enum step_result forward(struct request *r)
+{
+	const struct http_head *a;
+	const char *base;
+
+	if (r->ex == NULL && !start_exchange(r, false))
+		return request_fail(r, FAIL_INTERNAL);
+	switch (exchange_head(r->ex, &a, &base)) {
+	case EXCHANGE_OK:
+		return answer_has_head(r, a, base);
+	case EXCHANGE_AGAIN:
+		return STEP_WAIT;
+	default:
+		return exchange_failed(r);
+	}
+}
+
+/* ---- RELAY ---- */
+
+static int send_part(struct request *r, struct span data, bool last)
+{
+	struct span head = r->out_head;
+
+	if (head.n == 0 && data.n == 0 && !last)
+		return 0;
+	r->out_head = span_make(NULL, 0);
+	r->head_sent = true;
+	r->sent_last = last;
+	return relay_send(&r->relay, head, data, last);
+}
+
+/* The client is slow: the worker rests between the high and the low mark. True: wait. */
+static bool is_held_back(struct request *r)
+{
+	if (r->relay.is_full && stream_queued(&r->c->stream) <= STREAM_LOW_BYTES)
+		r->relay.is_full = false;
+	if (r->relay.is_full)
+		exchange_pause(r->ex);
+	else
+		exchange_resume(r->ex);
+	return r->relay.is_full;
+}
+
+/* The answer broke off half-way: the client must see a broken message. An event stream says why first. */
+static enum step_result answer_broke(struct request *r)
+{
+	char text[1024];
+	size_t n = fail_body(exchange_failure(r->ex), text, sizeof(text));
+	struct span none = span_make(NULL, 0);
+
+	count_worker_failure(r, exchange_failure(r->ex));
+	if (!r->head_sent)
+		return request_fail(r, exchange_failure(r->ex));
+	r->was_cut = true;
+	r->keep = false;
+	if (r->is_event_stream && r->relay.framing != HTTP_BODY_LENGTH) {
+		if (relay_send(&r->relay, none, SPAN_LIT("\n\ndata: "), false) != 0 || relay_send(&r->relay, none, span_make(text, n), false) != 0 ||
+		    relay_send(&r->relay, none, SPAN_LIT("\n\n"), false) != 0)
+			return request_fail(r, FAIL_CLIENT_GONE);
+	}
+	return request_fail(r, exchange_failure(r->ex));
+}
+
+static enum step_result relay(struct request *r)
+{
+	struct span data;
+
+	while (!is_held_back(r)) {
+		enum exchange_result res = exchange_body(r->ex, &data);
+		bool last = res == EXCHANGE_END || (res == EXCHANGE_OK && exchange_at_end(r->ex));
+
+		if (res == EXCHANGE_FAILED)
+			return send_part(r, data, false) == 0 ? answer_broke(r) : request_fail(r, FAIL_CLIENT_GONE);
+		if (!r->sent_last && send_part(r, data, last) != 0)
+			return request_fail(r, FAIL_CLIENT_GONE);
+		if (res == EXCHANGE_END) {
+			atomic_fetch_add_explicit(&r->guard.worker->completions, 1, memory_order_relaxed);
+			return STEP_NEXT;
+		}
+		if (res == EXCHANGE_AGAIN)
+			return STEP_WAIT;
+	}
+	return STEP_WAIT;
+}
+
+/* ---- FINISH ---- */
+
+/* Failures that leave the framing of the connection intact. */
+static bool is_harmless(enum fail why)
+{
+	switch (why) {
+	case FAIL_MALFORMED_REQUEST:
+	case FAIL_BAD_TARGET:
+	case FAIL_BAD_HOST:
+	case FAIL_BAD_FRAMING:
+	case FAIL_BAD_CHUNK:
+	case FAIL_BAD_HEADER:
+	case FAIL_CLIENT_TIMEOUT:
+	case FAIL_BODY_TOO_LARGE:
+	case FAIL_LINE_TOO_LARGE:
+	case FAIL_HEAD_TOO_LARGE:
+	case FAIL_EXPECTATION:
+	case FAIL_NOT_IMPLEMENTED:
+	case FAIL_HTTP_VERSION:
+		return false;
+	default:
+		return true;
+	}
+}
+
+static void send_failure(struct request *r)
+{
+	char body[1024], extra[ANSWER_LINES_MAX];
+	size_t n = fail_body(r->why, body, sizeof(body)), x;
+	int status = fail_status(r->why);
+
+	if (r->id_len == 0)
+		make_id(r);
+	x = answer_id_line(request_id(r), extra);
+	if (status == 429 || status == 503)
+		x += answer_retry_line(RETRY_AFTER_SECS, extra + x);
+	if (r->why == FAIL_METHOD_NOT_ALLOWED && r->verdict.allowed != 0)
+		x += answer_allow_line(r->verdict.allowed, extra + x);
+	r->relay.framing = HTTP_BODY_LENGTH;
+	r->keep = r->has_head && is_harmless(r->why) && keeps_alive(r) && (r->head.minor == 1 || r->head.keep_alive_10);
+	send_own(r, status, SPAN_LIT("application/json"), span_make(body, n), span_make(extra, x));
+}
+
+static void end_exchange(struct request *r)
+{
+	if (r->ex != NULL && r->why == FAIL_NONE)
+		exchange_finish(&r->ex);
+	exchange_cancel(&r->ex);
+	if (r->why != FAIL_NONE)
+		withdraw(r);
+}
+
+static void write_access_line(struct request *r, uint64_t now_us)
+{
+	struct access_line line = {
+		.request_id = request_id(r),
+		.client = span_make(r->c->ip, r->c->ip_len),
+		.model = span_make(r->key.model.p, MIN(r->key.model.n, (size_t)MODEL_LOG_MAX)),
+		.route = path_route_name(r->has_head ? r->verdict.route : path_route_none()),
+		.worker = r->worker_name[0] != '\0' ? r->worker_name : NULL,
+		.reason = pick_reason_name(r->pick.reason),
+		.matched = r->pick.matched,
+		.blocks = r->pick.blocks,
+		.status = r->status,
+		.why = r->why,
+		.bytes_in = r->body_bytes_in,
+		.bytes_out = r->relay.bytes,
+		.queue_us = r->picked_us > 0 ? r->picked_us - r->began_us : 0,
+		.ttft_us = r->first_byte_us > 0 ? r->first_byte_us - r->began_us : 0,
+		.total_us = now_us - r->began_us,
+		.retries = r->n_tried,
+	};
+
+	if (r->has_head) {
+		line.method = span_str(http_method_name(r->head.method));
+		line.path = http_head_path(r->c->buf, &r->head);
+	}
+	access_log_line(r->t->log, opts(r)->log_format, &line);
+}
+
+static void count_request(struct request *r, uint64_t now_us)
+{
+	metric_request(r->has_head ? r->verdict.route : path_route_none(), r->status, r->why);
+	metric_observe(METRIC_REQUEST_SECONDS, now_us - r->began_us);
+	if (r->guard.worker == NULL)
+		return;
+	if (r->first_byte_us > 0)
+		metric_observe(METRIC_TTFT_SECONDS, r->first_byte_us - r->began_us);
+	metric_observe(METRIC_QUEUE_SECONDS, r->picked_us - r->began_us);
+}
+
+/* A connection that closed before it sent a request is no event for anybody. */
+static bool is_worth_a_line(const struct request *r)
+{
+	return r->has_head || r->status != 0;
+}
+
+static enum step_result finish(struct request *r)
+{
+	uint64_t now_us;
+
+	end_exchange(r);
+	if (r->why != FAIL_NONE && !r->head_sent && fail_status(r->why) != 0)
+		send_failure(r);
+	if (r->why != FAIL_NONE && (r->was_cut || fail_status(r->why) == 0))
+		r->keep = false;
+	now_us = clock_us();
+	if (is_worth_a_line(r)) {
+		count_request(r, now_us);
+		if (opts(r)->access_log)
+			write_access_line(r, now_us);
+	}
+	guard_drop(&r->guard);
+	return STEP_NEXT;
+}
+
+/* ---- the driver, and what conn asks ---- */
+
+static const struct step {
+	const char *name;
+	enum step_result (*run)(struct request *r);
+} steps[] = {
+#define X(id, fn) [STEP_##id] = { #fn, fn },
+	STEPS(X)
+#undef X
+};
+
+bool request_run(struct request *r)
+{
+	assert(r->magic == REQUEST_MAGIC);
+	while (r->at < STEP_MAX) {
+		enum step_id was = r->at;
+
+		if (steps[was].run(r) == STEP_WAIT)
+			return false;
+		if (r->at == was)
+			r->at++;
+	}
+	return true;
+}
+
+void request_abort(struct request *r, enum fail why)
+{
+	if (r->at == STEP_RELAY)
+		r->was_cut = true;
+	if (r->at < STEP_FINISH)
+		request_fail(r, why);
+}
+
+static struct request *request_get(struct io_thread *t)
+{
+	struct request *r = t->free_requests;
+
+	if (r != NULL) {
+		t->free_requests = r->next_free;
+		t->n_free_requests--;
+		return r;
+	}
+	r = calloc(1, sizeof(*r));
+	if (r != NULL)
+		route_key_init(&r->key);
+	return r;
+}
+
+/* All but what is kept for its memory (key, json) and what is written before it is read (head). */
+static void request_reset(struct request *r)
+{
+	struct route_scan *json = r->json;
+	struct route_key key = r->key;
+
+	memset(r, 0, offsetof(struct request, head));
+	memset((char *)r + offsetof(struct request, verdict), 0, sizeof(*r) - offsetof(struct request, verdict));
+	r->json = json;
+	r->key = key;
+	r->head.n_fields = 0;
+}
+
+struct request *request_new(struct io_thread *t, struct client *c)
+{
+	struct request *r = request_get(t);
+
+	if (r == NULL)
+		return NULL;
+	request_reset(r);
+	r->magic = REQUEST_MAGIC;
+	r->t = t;
+	r->c = c;
+	r->site = site_ref(t->site);
+	r->began_ms = r->progress_ms = clock_now_ms();
+	r->began_us = clock_us();
+	http_scan_start(&r->scan, HTTP_SCAN_REQUEST);
+	atomic_fetch_add_explicit(&t->process->requests, 1, memory_order_relaxed);
+	return r;
+}
+
+static void request_destroy(struct request *r)
+{
+	route_key_free(&r->key);
+	route_scan_free(r->json);
+	free(r);
+}
+
+void request_free(struct request *r)
+{
+	struct io_thread *t = r->t;
+
+	assert(r->magic == REQUEST_MAGIC && r->guard.worker == NULL && r->ex == NULL);
+	r->magic = 0;
+	body_free(&r->body, t->process);
+	route_key_reset(&r->key);
+	site_unref(r->site);
+	atomic_fetch_sub_explicit(&t->process->requests, 1, memory_order_relaxed);
+	if (t->n_free_requests >= FREE_REQUESTS_MAX) {
+		request_destroy(r);
+		return;
+	}
+	r->next_free = t->free_requests;
+	t->free_requests = r;
+	t->n_free_requests++;
+}
+
+void request_free_all(struct io_thread *t)
+{
+	while (t->free_requests != NULL) {
+		struct request *r = t->free_requests;
+
+		t->free_requests = r->next_free;
+		request_destroy(r);
+	}
+	t->n_free_requests = 0;
+}
+
+bool request_keeps_alive(const struct request *r)
+{
+	return r->keep;
+}
+
+bool request_was_cut(const struct request *r)
+{
+	return r->was_cut && r->relay.framing == HTTP_BODY_UNTIL_CLOSE;
+}
+
+size_t request_used(const struct request *r)
+{
+	return r->has_head ? body_used(&r->body) : 0;
+}
+
+bool request_is_reading(const struct request *r)
+{
+	return r->at <= STEP_READ_BODY;
+}
+
+uint64_t request_deadline_ms(const struct request *r)
+{
+	if (r->at == STEP_READ_HEAD && opts(r)->head_timeout_ms > 0)
+		return r->began_ms + opts(r)->head_timeout_ms;
+	if (r->at == STEP_READ_BODY && opts(r)->body_timeout_ms > 0)
+		return r->progress_ms + opts(r)->body_timeout_ms;
+	return 0;
+}
+
+bool request_survives_eof(const struct request *r)
+{
+	if (request_is_reading(r))
+		return false;
+	switch (opts(r)->half_close) {
+	case HALF_CLOSE_ABORT:
+		return false;
+	case HALF_CLOSE_ALLOW:
+		return true;
+	default:
+		return r->head.wants_close;
+	}
+}
+
+size_t request_log_prefix(const void *request, char *out, size_t n)
+{
+	const struct request *r = request;
+	int len = snprintf(out, n, "c=%llu w=%s step=%s", (unsigned long long)r->c->id,
+			   r->worker_name[0] != '\0' ? r->worker_name : "-", r->at < STEP_MAX ? steps[r->at].name : "done");
+
+	return len < 0 ? 0 : MIN((size_t)len, n);
+}

@@ -1,0 +1,772 @@
+/*
+ * One exchange with a worker, and the pool of idle connections. See upstream.h.
+ */
+#include "proxy/upstream.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/list.h"
+#include "base/metric.h"
+#include "http/http_chunk.h"
+#include "http/http_parse.h"
+#include "http/http_scan.h"
+#include "io/loop.h"
+#include "io/resolve.h"
+#include "io/stream.h"
+#include "io/wheel.h"
+#include "model/worker.h"
+#include "proxy/io_thread.h"
+
+#include <stdlib.h>
+
+#define EXCHANGE_MAGIC 0x45584348u
+#define UPSTREAM_MAGIC 0x5550434fu
+#define IDLE_BUCKETS 64
+#define FREE_EXCHANGES_MAX 256
+/* A head that came in pieces is gathered here, with what follows it in the same read. */
+#define GATHER_BYTES (HTTP_RESPONSE_HEAD_MAX + 4096)
+
+/* A connection to a worker: used by one exchange, or idle in the pool. */
+struct upstream_conn {
+	uint32_t magic;
+	struct reap reap;
+	struct io_thread *t;
+	struct worker *worker; /* a reference */
+	struct exchange *ex;   /* NULL: idle */
+	struct stream stream;
+	struct wheel_timer timer; /* connect, first byte, stream idle; or the end of idleness */
+	TAILQ_ENTRY(upstream_conn) link;
+	unsigned exchanges; /* completed on it */
+};
+
+TAILQ_HEAD(idle_list, upstream_conn);
+
+struct upstream_idle {
+	struct io_thread *t;
+	struct idle_list buckets[IDLE_BUCKETS];
+	unsigned n;
+};
+
+enum phase { PHASE_CONNECT, PHASE_HEAD, PHASE_BODY, PHASE_ENDED, PHASE_FAILED };
+
+struct exchange {
+	uint32_t magic;
+	struct exchange *next_free;
+	struct reap reap;
+	struct io_thread *t;
+	struct worker *worker; /* borrowed: the guard holds it */
+	struct upstream_conn *uc;
+	void (*wake)(void *arg);
+	void *arg;
+	enum phase phase;
+	enum fail failure;
+	bool is_reused, got_byte, was_connected, is_paused;
+
+	/* connecting */
+	struct addr_list *addrs;
+	unsigned addr_next, addrs_left;
+
+	/* sending */
+	struct exchange_opts o;
+	char *head_copy;
+	size_t head_sent, body_sent;
+	bool is_sent, send_broke;
+
+	/* receiving */
+	bool can_read, has_unscanned, is_last, may_pool, has_surplus;
+	unsigned interim;
+	struct http_scan scan;
+	struct http_chunk chunk;
+	enum http_framing framing;
+	uint64_t left;
+	char *gather;
+	size_t gathered;
+	char *pending; /* bytes read but not handed on, in scratch or gather */
+	size_t n_pending;
+	uint64_t started_ms;
+	struct http_head head;
+};
+
+static void try_next_address(struct exchange *ex);
+static void send_more(struct exchange *ex);
+static void on_timer(void *arg);
+
+/* ---- connections ---- */
+
+static void upstream_conn_destroy(struct reap *r)
+{
+	struct upstream_conn *uc = container_of(r, struct upstream_conn, reap);
+
+	uc->magic = 0;
+	free(uc);
+}
+
+static void upstream_conn_close(struct upstream_conn *uc)
+{
+	wheel_stop(uc->t->wheel, &uc->timer);
+	stream_close(&uc->stream);
+	metric_add(METRIC_CONN_WORKER, -1);
+	worker_unref(uc->worker);
+	uc->worker = NULL;
+	loop_reap(uc->t->loop, &uc->reap, upstream_conn_destroy);
+}
+
+static void idle_remove(struct upstream_conn *uc)
+{
+	struct upstream_idle *idle = uc->t->idle;
+
+	TAILQ_REMOVE(&idle->buckets[uc->worker->id % IDLE_BUCKETS], uc, link);
+	idle->n--;
+}
+
+static void idle_close(struct upstream_conn *uc)
+{
+	idle_remove(uc);
+	upstream_conn_close(uc);
+}
+
+static struct upstream_conn *idle_take(struct upstream_idle *idle, const struct worker *w)
+{
+	struct upstream_conn *uc;
+
+	TAILQ_FOREACH(uc, &idle->buckets[w->id % IDLE_BUCKETS], link) {
+		if (uc->worker == w) {
+			idle_remove(uc);
+			return uc;
+		}
+	}
+	return NULL;
+}
+
+static void idle_put(struct upstream_conn *uc, uint64_t idle_ms)
+{
+	struct upstream_idle *idle = uc->t->idle;
+
+	uc->ex = NULL;
+	uc->exchanges++;
+	/* The most recently used is taken first: the others grow old and go. */
+	TAILQ_INSERT_HEAD(&idle->buckets[uc->worker->id % IDLE_BUCKETS], uc, link);
+	idle->n++;
+	wheel_set(uc->t->wheel, &uc->timer, clock_now_ms() + idle_ms);
+}
+
+static void fail(struct exchange *ex, enum fail why)
+{
+	if (ex->phase == PHASE_FAILED)
+		return;
+	ex->phase = PHASE_FAILED;
+	ex->failure = why;
+}
+
+static void on_connected(void *arg, int err)
+{
+	struct upstream_conn *uc = arg;
+	struct exchange *ex = uc->ex;
+
+	assert(uc->magic == UPSTREAM_MAGIC && ex != NULL);
+	if (err != 0) {
+		try_next_address(ex);
+		if (ex->phase == PHASE_FAILED)
+			ex->wake(ex->arg);
+		return;
+	}
+	ex->was_connected = true;
+	ex->phase = PHASE_HEAD;
+	if (ex->o.first_byte_timeout_ms > 0)
+		wheel_set(ex->t->wheel, &uc->timer, clock_now_ms() + ex->o.first_byte_timeout_ms);
+	else
+		wheel_stop(ex->t->wheel, &uc->timer);
+	send_more(ex);
+}
+
+static void on_readable(void *arg)
+{
+	struct upstream_conn *uc = arg;
+
+	assert(uc->magic == UPSTREAM_MAGIC);
+	if (uc->ex == NULL) {
+		/* Idle: EOF, or a byte nobody asked for (a 408 as it closes). Either way it is done. */
+		idle_close(uc);
+		return;
+	}
+	uc->ex->can_read = true;
+	uc->ex->wake(uc->ex->arg);
+}
+
+static void on_writable(void *arg)
+{
+	struct upstream_conn *uc = arg;
+
+	assert(uc->magic == UPSTREAM_MAGIC);
+	if (uc->ex != NULL)
+		send_more(uc->ex);
+}
+
+static void on_peer_closed(void *arg)
+{
+	/* While paused for a slow client: what the worker sent before is still to be read, and the end shows then. */
+	(void)arg;
+}
+
+static const struct stream_ops stream_ops = { on_connected, on_readable, on_writable, on_peer_closed };
+
+static struct upstream_conn *upstream_conn_new(struct io_thread *t, struct worker *w)
+{
+	struct upstream_conn *uc = calloc(1, sizeof(*uc));
+
+	if (uc == NULL)
+		return NULL;
+	uc->magic = UPSTREAM_MAGIC;
+	uc->t = t;
+	uc->worker = worker_ref(w);
+	stream_init(&uc->stream, t->loop, &stream_ops, uc);
+	wheel_timer_init(&uc->timer, on_timer, uc);
+	metric_inc(METRIC_CONN_WORKER);
+	return uc;
+}
+
+struct upstream_idle *upstream_idle_new(struct io_thread *t)
+{
+	struct upstream_idle *idle = calloc(1, sizeof(*idle));
+	unsigned i;
+
+	if (idle == NULL)
+		return NULL;
+	idle->t = t;
+	for (i = 0; i < IDLE_BUCKETS; i++)
+		TAILQ_INIT(&idle->buckets[i]);
+	return idle;
+}
+
+void upstream_idle_close_all(struct upstream_idle *idle)
+{
+	unsigned i;
+
+	for (i = 0; i < IDLE_BUCKETS; i++) {
+		while (!TAILQ_EMPTY(&idle->buckets[i]))
+			idle_close(TAILQ_FIRST(&idle->buckets[i]));
+	}
+}
+
+void upstream_idle_free(struct upstream_idle *idle)
+{
+	if (idle == NULL)
+		return;
+	upstream_idle_close_all(idle);
+	free(idle);
+}
+
+unsigned upstream_idle_count(const struct upstream_idle *idle)
+{
+	return idle->n;
+}
+
+/* ---- deadlines ---- */
+
+static void on_timer(void *arg)
+{
+	struct upstream_conn *uc = arg;
+	struct exchange *ex = uc->ex;
+
+	assert(uc->magic == UPSTREAM_MAGIC);
+	if (ex == NULL) {
+		idle_close(uc);
+		return;
+	}
+	if (ex->phase == PHASE_CONNECT) {
+		try_next_address(ex);
+		if (ex->phase == PHASE_FAILED)
+			ex->wake(ex->arg);
+		return;
+	}
+	if (ex->is_paused) {
+		/* The silence is the client's; its own deadline watches it. */
+		wheel_set(ex->t->wheel, &uc->timer, clock_now_ms() + ex->o.stream_idle_timeout_ms);
+		return;
+	}
+	fail(ex, FAIL_WORKER_TIMEOUT);
+	ex->wake(ex->arg);
+}
+
+/* Each read moves the deadline: a store. */
+static void touch(struct exchange *ex)
+{
+	uint64_t now = clock_now_ms(), due = 0;
+
+	atomic_store_explicit(&ex->worker->last_byte_ms, now, memory_order_relaxed);
+	if (ex->o.stream_idle_timeout_ms > 0)
+		due = now + ex->o.stream_idle_timeout_ms;
+	if (ex->o.total_timeout_ms > 0 && (due == 0 || ex->started_ms + ex->o.total_timeout_ms < due))
+		due = ex->started_ms + ex->o.total_timeout_ms;
+	if (due > 0)
+		wheel_set(ex->t->wheel, &ex->uc->timer, due);
+	else
+		wheel_stop(ex->t->wheel, &ex->uc->timer);
+}
+
+/* ---- connecting and sending ---- */
+
+static int connect_to(struct exchange *ex, const union sock_addr *a)
+{
+	ex->uc = upstream_conn_new(ex->t, ex->worker);
+	if (ex->uc == NULL)
+		return ERR_NOMEM;
+	ex->uc->ex = ex;
+	if (ex->o.connect_timeout_ms > 0)
+		wheel_set(ex->t->wheel, &ex->uc->timer, clock_now_ms() + ex->o.connect_timeout_ms);
+	return stream_connect(&ex->uc->stream, a);
+}
+
+static void drop_connection(struct exchange *ex)
+{
+	if (ex->uc == NULL)
+		return;
+	ex->uc->ex = NULL;
+	upstream_conn_close(ex->uc);
+	ex->uc = NULL;
+}
+
+/* Fails the exchange when no address is left. */
+static void try_next_address(struct exchange *ex)
+{
+	drop_connection(ex);
+	while (ex->addrs_left > 0) {
+		const union sock_addr *a = &ex->addrs->addrs[ex->addr_next % ex->addrs->n];
+
+		ex->addr_next++;
+		ex->addrs_left--;
+		if (connect_to(ex, a) == 0)
+			return;
+		drop_connection(ex);
+	}
+	fail(ex, FAIL_WORKER_UNREACHABLE);
+}
+
+static void start_connecting(struct exchange *ex)
+{
+	ex->phase = PHASE_CONNECT;
+	ex->addrs = worker_addrs(ex->worker, &ex->addr_next);
+	ex->addrs_left = ex->addrs != NULL ? (unsigned)ex->addrs->n : 0;
+	try_next_address(ex);
+}
+
+/* The head lies in a scratch buffer of the thread: what could not be sent at once is kept. */
+static void keep_head(struct exchange *ex)
+{
+	if (ex->head_copy != NULL || ex->head_sent >= ex->o.head.n)
+		return;
+	ex->head_copy = malloc(ex->o.head.n);
+	if (ex->head_copy == NULL) {
+		fail(ex, FAIL_INTERNAL);
+		return;
+	}
+	memcpy(ex->head_copy, ex->o.head.p, ex->o.head.n);
+	ex->o.head.p = ex->head_copy;
+}
+
+static void count_sent(struct exchange *ex, size_t n)
+{
+	size_t of_head = MIN(n, ex->o.head.n - ex->head_sent);
+
+	ex->head_sent += of_head;
+	ex->body_sent += n - of_head;
+	ex->is_sent = ex->head_sent == ex->o.head.n && ex->body_sent == ex->o.body.n;
+}
+
+static void send_more(struct exchange *ex)
+{
+	while (!ex->is_sent && !ex->send_broke && ex->phase == PHASE_HEAD) {
+		struct iovec iov[2] = {
+			{ (void *)(ex->o.head.p + ex->head_sent), ex->o.head.n - ex->head_sent },
+			{ (void *)(ex->o.body.p + ex->body_sent), ex->o.body.n - ex->body_sent },
+		};
+		size_t want = iov[0].iov_len + iov[1].iov_len;
+		ssize_t n = stream_send(&ex->uc->stream, iov, 2);
+
+		if (n < 0) {
+			/* A worker may have answered and closed before it read everything: reading decides. */
+			ex->send_broke = true;
+			return;
+		}
+		count_sent(ex, (size_t)n);
+		if ((size_t)n < want)
+			return;
+	}
+}
+
+static void exchange_reset(struct exchange *ex)
+{
+	struct http_head *head = &ex->head;
+
+	/* All but the parsed head, which is big and written before it is read. */
+	memset(ex, 0, offsetof(struct exchange, head));
+	head->n_fields = 0;
+	ex->magic = EXCHANGE_MAGIC;
+}
+
+static struct exchange *exchange_get(struct io_thread *t)
+{
+	struct exchange *ex = t->free_exchanges;
+
+	if (ex == NULL)
+		ex = malloc(sizeof(*ex));
+	else {
+		t->free_exchanges = ex->next_free;
+		t->n_free_exchanges--;
+	}
+	if (ex != NULL)
+		exchange_reset(ex);
+	return ex;
+}
+
+struct exchange *exchange_start(struct io_thread *t, struct worker *w, const struct exchange_opts *o, void (*wake)(void *arg), void *arg)
+{
+	struct exchange *ex = exchange_get(t);
+
+	if (ex == NULL)
+		return NULL;
+	ex->t = t;
+	ex->worker = w;
+	ex->o = *o;
+	ex->wake = wake;
+	ex->arg = arg;
+	ex->started_ms = clock_now_ms();
+	http_scan_start(&ex->scan, HTTP_SCAN_RESPONSE);
+	ex->uc = o->fresh_only ? NULL : idle_take(t->idle, w);
+	if (ex->uc == NULL) {
+		start_connecting(ex);
+	} else {
+		ex->uc->ex = ex;
+		ex->is_reused = ex->was_connected = true;
+		ex->phase = PHASE_HEAD;
+		if (o->first_byte_timeout_ms > 0)
+			wheel_set(t->wheel, &ex->uc->timer, ex->started_ms + o->first_byte_timeout_ms);
+		else
+			wheel_stop(t->wheel, &ex->uc->timer);
+		send_more(ex);
+	}
+	keep_head(ex);
+	return ex;
+}
+
+/* ---- the end ---- */
+
+static void exchange_destroy(struct reap *r)
+{
+	struct exchange *ex = container_of(r, struct exchange, reap);
+	struct io_thread *t = ex->t;
+
+	if (t->n_free_exchanges >= FREE_EXCHANGES_MAX) {
+		free(ex);
+		return;
+	}
+	ex->next_free = t->free_exchanges;
+	t->free_exchanges = ex;
+	t->n_free_exchanges++;
+}
+
+static void release(struct exchange *ex)
+{
+	ex->magic = 0;
+	ex->wake = NULL;
+	free(ex->head_copy);
+	free(ex->gather);
+	addr_list_unref(ex->addrs);
+	loop_reap(ex->t->loop, &ex->reap, exchange_destroy);
+}
+
+void exchange_cancel(struct exchange **exp)
+{
+	struct exchange *ex = *exp;
+
+	if (ex == NULL)
+		return;
+	assert(ex->magic == EXCHANGE_MAGIC);
+	*exp = NULL;
+	drop_connection(ex);
+	release(ex);
+}
+
+void exchange_finish(struct exchange **exp)
+{
+	struct exchange *ex = *exp;
+
+	assert(ex->magic == EXCHANGE_MAGIC && ex->phase == PHASE_ENDED);
+	if (!ex->may_pool || ex->has_surplus || !ex->is_sent || ex->o.idle_ms == 0 || ex->t->is_draining) {
+		exchange_cancel(exp);
+		return;
+	}
+	*exp = NULL;
+	exchange_resume(ex);
+	idle_put(ex->uc, ex->o.idle_ms);
+	ex->uc = NULL;
+	release(ex);
+}
+
+void exchange_free_all(struct io_thread *t)
+{
+	while (t->free_exchanges != NULL) {
+		struct exchange *ex = t->free_exchanges;
+
+		t->free_exchanges = ex->next_free;
+		free(ex);
+	}
+	t->n_free_exchanges = 0;
+}
+
+/* ---- receiving ---- */
+
+/* One read into to[0..n). > 0; ERR_AGAIN; ERR_CLOSED at EOF; ERR_IO. */
+static ssize_t read_once(struct exchange *ex, char *to, size_t n)
+{
+	ssize_t got;
+
+	if (!ex->can_read)
+		return ERR_AGAIN;
+	got = stream_read(&ex->uc->stream, to, n);
+	/* A short read has emptied the socket: what comes next is an event of its own. */
+	ex->can_read = got == (ssize_t)n;
+	if (got > 0) {
+		ex->got_byte = true;
+		touch(ex);
+	}
+	return got;
+}
+
+/* The bytes at hand did not hold a whole head: keep them. */
+static int keep_partial(struct exchange *ex)
+{
+	if (ex->gather == NULL) {
+		ex->gather = malloc(GATHER_BYTES);
+		if (ex->gather == NULL)
+			return ERR_NOMEM;
+	}
+	if (ex->pending != ex->gather)
+		memmove(ex->gather, ex->pending, ex->n_pending);
+	ex->gathered = ex->n_pending;
+	ex->pending = ex->gather;
+	return 0;
+}
+
+static ssize_t read_head_bytes(struct exchange *ex)
+{
+	ssize_t n;
+
+	if (ex->gathered == 0) {
+		n = read_once(ex, ex->t->scratch, IO_SCRATCH_BYTES);
+		ex->pending = ex->t->scratch;
+		ex->n_pending = n > 0 ? (size_t)n : 0;
+		return n;
+	}
+	assert(ex->gathered < GATHER_BYTES); /* the scanner refuses sooner */
+	n = read_once(ex, ex->gather + ex->gathered, GATHER_BYTES - ex->gathered);
+	if (n > 0)
+		ex->gathered += (size_t)n;
+	ex->pending = ex->gather;
+	ex->n_pending = ex->gathered;
+	return n;
+}
+
+static void begin_body(struct exchange *ex)
+{
+	const struct http_head *h = &ex->head;
+
+	ex->phase = PHASE_BODY;
+	ex->framing = h->framing;
+	ex->left = h->framing == HTTP_BODY_LENGTH ? h->content_length : 0;
+	ex->may_pool = h->minor == 1 && !h->wants_close && h->framing != HTTP_BODY_UNTIL_CLOSE;
+	ex->is_last = h->framing == HTTP_BODY_NONE || (h->framing == HTTP_BODY_LENGTH && ex->left == 0);
+	if (h->framing == HTTP_BODY_CHUNKED)
+		http_chunk_start(&ex->chunk, true, UINT64_MAX);
+}
+
+/* Takes one head off the pending bytes. OK: the final one; AGAIN: more bytes are needed; END: it was an interim one. */
+static enum exchange_result take_head(struct exchange *ex, const char **base)
+{
+	enum fail why = FAIL_WORKER_PROTOCOL;
+	uint32_t head_len;
+	int err = http_scan_run(&ex->scan, ex->pending, ex->n_pending, &head_len, &why);
+
+	if (err == ERR_AGAIN)
+		return EXCHANGE_AGAIN;
+	if (err == 0)
+		err = http_parse_response(ex->pending, head_len, ex->o.method, &ex->head, &why);
+	if (err == 0 && ex->head.status < 200 && ++ex->interim > HTTP_INTERIM_MAX)
+		err = ERR_PARSE;
+	if (err != 0) {
+		fail(ex, why);
+		return EXCHANGE_FAILED;
+	}
+	*base = ex->pending;
+	ex->pending += head_len;
+	ex->n_pending -= head_len;
+	if (ex->head.status >= 200) {
+		begin_body(ex);
+		return EXCHANGE_OK;
+	}
+	http_scan_start(&ex->scan, HTTP_SCAN_RESPONSE);
+	return EXCHANGE_END;
+}
+
+static enum exchange_result head_ended_early(struct exchange *ex)
+{
+	/* Half a head is a broken answer; none at all, a connection that was given up. */
+	fail(ex, ex->got_byte ? FAIL_WORKER_PROTOCOL : FAIL_WORKER_RESET);
+	return EXCHANGE_FAILED;
+}
+
+/* Bytes that were not scanned yet lie at pending, or one read brings some. */
+static enum exchange_result more_head_bytes(struct exchange *ex)
+{
+	ssize_t n;
+
+	if (ex->has_unscanned)
+		return EXCHANGE_OK;
+	n = read_head_bytes(ex);
+	if (n == ERR_AGAIN)
+		return EXCHANGE_AGAIN;
+	return n > 0 ? EXCHANGE_OK : head_ended_early(ex);
+}
+
+enum exchange_result exchange_head(struct exchange *ex, const struct http_head **head, const char **base)
+{
+	enum exchange_result r;
+
+	assert(ex->magic == EXCHANGE_MAGIC);
+	for (;;) {
+		if (ex->phase == PHASE_FAILED)
+			return EXCHANGE_FAILED;
+		if (ex->phase != PHASE_HEAD)
+			return EXCHANGE_AGAIN;
+		r = more_head_bytes(ex);
+		if (r == EXCHANGE_OK)
+			r = take_head(ex, base);
+		else
+			return r;
+		*head = &ex->head;
+		if (r == EXCHANGE_OK || r == EXCHANGE_FAILED)
+			return r;
+		ex->has_unscanned = r == EXCHANGE_END && ex->n_pending > 0;
+		if (r == EXCHANGE_END && ex->n_pending == 0)
+			ex->gathered = 0;
+		else if (r == EXCHANGE_AGAIN && keep_partial(ex) != 0)
+			fail(ex, FAIL_INTERNAL);
+	}
+}
+
+static enum exchange_result body_ended_early(struct exchange *ex, ssize_t n)
+{
+	if (ex->framing == HTTP_BODY_UNTIL_CLOSE && n == ERR_CLOSED) {
+		ex->phase = PHASE_ENDED;
+		return EXCHANGE_END;
+	}
+	fail(ex, FAIL_WORKER_BROKE);
+	return EXCHANGE_FAILED;
+}
+
+static enum exchange_result take_chunks(struct exchange *ex, struct span *data)
+{
+	enum fail why;
+	size_t n = 0, used = 0;
+	int err = http_chunk_decode(&ex->chunk, ex->pending, ex->n_pending, &n, &used, &why);
+
+	*data = span_make(ex->pending, n);
+	if (err == 0) {
+		ex->is_last = true;
+		ex->has_surplus = used < ex->n_pending;
+	}
+	ex->n_pending = 0;
+	if (err != 0 && err != ERR_AGAIN) {
+		fail(ex, FAIL_WORKER_BROKE);
+		/* What came before the fault was sent by the worker, and is given. */
+		return n > 0 ? EXCHANGE_OK : EXCHANGE_FAILED;
+	}
+	return n > 0 || ex->is_last ? EXCHANGE_OK : EXCHANGE_AGAIN;
+}
+
+static enum exchange_result take_body(struct exchange *ex, struct span *data)
+{
+	size_t n = ex->n_pending;
+
+	if (ex->framing == HTTP_BODY_CHUNKED)
+		return take_chunks(ex, data);
+	if (ex->framing == HTTP_BODY_LENGTH) {
+		n = MIN(n, ex->left);
+		ex->left -= n;
+		ex->is_last = ex->left == 0;
+		ex->has_surplus = n < ex->n_pending;
+	}
+	*data = span_make(ex->pending, n);
+	ex->n_pending = 0;
+	return EXCHANGE_OK;
+}
+
+enum exchange_result exchange_body(struct exchange *ex, struct span *data)
+{
+	enum exchange_result r = EXCHANGE_AGAIN;
+
+	assert(ex->magic == EXCHANGE_MAGIC);
+	*data = span_make(NULL, 0);
+	if (ex->phase == PHASE_FAILED)
+		return EXCHANGE_FAILED;
+	if (ex->is_last) {
+		ex->has_surplus |= ex->n_pending > 0;
+		ex->phase = PHASE_ENDED;
+		return EXCHANGE_END;
+	}
+	while (r == EXCHANGE_AGAIN) {
+		if (ex->n_pending == 0) {
+			ssize_t n = read_once(ex, ex->t->scratch, IO_SCRATCH_BYTES);
+
+			if (n == ERR_AGAIN)
+				return EXCHANGE_AGAIN;
+			if (n <= 0)
+				return body_ended_early(ex, n);
+			ex->pending = ex->t->scratch;
+			ex->n_pending = (size_t)n;
+		}
+		r = take_body(ex, data);
+	}
+	return r;
+}
+
+bool exchange_at_end(const struct exchange *ex)
+{
+	return ex->is_last;
+}
+
+void exchange_pause(struct exchange *ex)
+{
+	if (ex->is_paused || ex->uc == NULL)
+		return;
+	ex->is_paused = true;
+	stream_pause(&ex->uc->stream);
+}
+
+void exchange_resume(struct exchange *ex)
+{
+	if (!ex->is_paused || ex->uc == NULL)
+		return;
+	ex->is_paused = false;
+	stream_resume(&ex->uc->stream);
+}
+
+enum fail exchange_failure(const struct exchange *ex)
+{
+	return ex->failure;
+}
+
+bool exchange_was_reused(const struct exchange *ex)
+{
+	return ex->is_reused;
+}
+
+bool exchange_was_silent(const struct exchange *ex)
+{
+	return !ex->got_byte;
+}
+
+bool exchange_never_connected(const struct exchange *ex)
+{
+	return !ex->was_connected;
+}
