@@ -1,0 +1,116 @@
+/*
+ * Moves what a prefix index holds into the first part of its arena, when a reload makes
+ * the memory bound smaller. Costs the whole index, and takes no memory beside it. Called
+ * by prefix_index.c.
+ */
+#include "model/prefix_tree.h"
+
+/* A cell's contents in a cell that stays. */
+static uint32_t cell_copy(struct prefix_index *ix, uint32_t cell)
+{
+	uint32_t fresh = arena_alloc(&ix->arena, 0);
+
+	assert(fresh != PREFIX_NIL);
+	__builtin_memcpy(arena_cell(&ix->arena, fresh), arena_cell(&ix->arena, cell),
+		ARENA_CELL_BYTES);
+	return fresh;
+}
+
+static uint32_t entry_move(struct prefix_index *ix, uint32_t cell)
+{
+	uint32_t fresh = cell_copy(ix, cell);
+	uint32_t newer = entry_at(ix, cell)->newer;
+
+	lru_unlink(ix, cell);
+	lru_link(ix, fresh, newer);
+	arena_free(&ix->arena, cell, 0);
+	return fresh;
+}
+
+static void move_parts(struct prefix_index *ix, uint32_t node, uint32_t limit)
+{
+	struct prefix_node *n = node_at(ix, node);
+
+	keys_move(&ix->arena, &n->run, n->len, limit);
+	for (uint32_t *link = &n->entries; *link != PREFIX_NIL;
+		link = &entry_at(ix, *link)->next) {
+		if (*link >= limit)
+			*link = entry_move(ix, *link);
+	}
+}
+
+/*
+ * Takes every node out of its bucket into one chain, moved where need be. A node left
+ * behind names its new place in `entries`, and is chained in *left.
+ */
+static uint32_t gather_nodes(struct prefix_index *ix, uint32_t limit, uint32_t *left)
+{
+	uint32_t all = PREFIX_NIL;
+
+	for (uint32_t i = 0; i < ix->n_buckets; i++) {
+		uint32_t cell = ix->buckets[i];
+
+		ix->buckets[i] = PREFIX_NIL;
+		while (cell != PREFIX_NIL) {
+			uint32_t next = node_at(ix, cell)->hash_next;
+			uint32_t kept = cell;
+
+			move_parts(ix, cell, limit);
+			if (cell >= limit) {
+				kept = cell_copy(ix, cell);
+				node_at(ix, cell)->entries = kept;
+				node_at(ix, cell)->hash_next = *left;
+				*left = cell;
+			}
+			node_at(ix, kept)->hash_next = all;
+			all = kept;
+			cell = next;
+		}
+	}
+	return all;
+}
+
+static void set_links(struct prefix_index *ix, uint32_t node, uint32_t limit)
+{
+	struct prefix_node *n = node_at(ix, node);
+
+	n->n_children = 0;
+	n->child_xor = 0;
+	if (n->parent >= limit)
+		n->parent = node_at(ix, n->parent)->entries;
+	for (uint32_t cell = n->entries; cell != PREFIX_NIL;
+		cell = entry_at(ix, cell)->next)
+		entry_at(ix, cell)->node = node;
+}
+
+static void publish_all(struct prefix_index *ix, uint32_t all)
+{
+	ix->n_nodes = 0;
+	while (all != PREFIX_NIL) {
+		uint32_t next = node_at(ix, all)->hash_next;
+
+		tree_publish(ix, all);
+		all = next;
+	}
+}
+
+void shrink_to(struct prefix_index *ix, uint32_t blocks)
+{
+	uint32_t limit = blocks * ARENA_BLOCK_CELLS;
+	uint32_t left = PREFIX_NIL, all;
+
+	arena_cut(&ix->arena, blocks);
+	all = gather_nodes(ix, limit, &left);
+	node_at(ix, PREFIX_ROOT)->n_children = 0;
+	node_at(ix, PREFIX_ROOT)->child_xor = 0;
+	for (uint32_t cell = all; cell != PREFIX_NIL; cell = node_at(ix, cell)->hash_next)
+		set_links(ix, cell, limit);
+	publish_all(ix, all);
+	while (left != PREFIX_NIL) {
+		uint32_t next = node_at(ix, left)->hash_next;
+
+		arena_free(&ix->arena, left, 0);
+		left = next;
+	}
+	arena_cut_done(&ix->arena);
+}
