@@ -94,6 +94,11 @@ libkvsteer_a_SOURCES += src/proxy/body.c src/proxy/body.h
 libkvsteer_a_SOURCES += src/proxy/answer.c src/proxy/answer.h
 
 # Layer 5, control
+libkvsteer_a_SOURCES += src/control/control.h
+libkvsteer_a_SOURCES += src/control/listen.c src/control/listen.h
+libkvsteer_a_SOURCES += src/control/models.c src/control/models.h
+libkvsteer_a_SOURCES += src/control/scrape.c src/control/scrape.h
+libkvsteer_a_SOURCES += src/control/threads.c src/control/threads.h
 
 # What a program or a test links with libkvsteer.a, in this order.
 KVSTEER_LIBS = libkvsteer.a $(LLHTTP_LIB) $(LLHTTP_LIBS) $(EVENT_LIBS) $(OPENSSL_LIBS) \

@@ -27,6 +27,7 @@ endif
 
 # Unit tests, and what they share
 noinst_HEADERS += tests/unit/unit.h
+noinst_HEADERS += tests/unit/route_oracle.h
 noinst_HEADERS += tests/unit/unit_loop.h
 check_PROGRAMS += tests/unit/check_clock
 check_PROGRAMS += tests/unit/check_conf
@@ -51,13 +52,23 @@ check_PROGRAMS += tests/unit/check_stream
 check_PROGRAMS += tests/unit/check_http_server
 check_PROGRAMS += tests/unit/check_route_key
 check_PROGRAMS += tests/unit/check_prefix_index
+check_PROGRAMS += tests/unit/check_http_chunk
+check_PROGRAMS += tests/unit/check_http_scan
+check_PROGRAMS += tests/unit/check_route_prompt
 
 # Unit tests of the engine
+check_PROGRAMS += tests/unit/check_engine_token
+tests_unit_check_engine_token_LDADD = $(ENGINE_TEST_LIBS)
+check_PROGRAMS += tests/unit/check_kv_cache
+tests_unit_check_kv_cache_LDADD = $(ENGINE_TEST_LIBS)
 
 # Fuzz targets
 check_PROGRAMS += tests/fuzz/fuzz_conf
 tests_fuzz_fuzz_conf_LDADD = $(FUZZ_LIBS)
 tests_fuzz_fuzz_conf_LDFLAGS = $(FUZZ_LINK)
+check_PROGRAMS += tests/fuzz/fuzz_route_key
+tests_fuzz_fuzz_route_key_LDADD = $(FUZZ_LIBS)
+tests_fuzz_fuzz_route_key_LDFLAGS = $(FUZZ_LINK)
 
 # Lint
 LINT = tests/lint/check-includes tests/lint/check-lists tests/lint/check-man \
