@@ -53,6 +53,7 @@ static enum fail end_size(struct http_chunk *c, char byte)
 		return FAIL_BAD_CHUNK;
 	if (c->left > c->max_data - c->data_bytes)
 		return FAIL_BODY_TOO_LARGE;
+	c->ext_bytes += byte == ';';
 	c->state = byte == ';' ? CHUNK_EXT_FIRST : CHUNK_SIZE_LF;
 	return FAIL_NONE;
 }
