@@ -9,6 +9,7 @@ CONF_FILES =
 UNITS =
 UNITS_IN =
 SYSUSERS =
+CONF_FILES += etc/kvsteer.conf
 
 SUFFIXES += .service.in .service
 .service.in.service:

@@ -1,2 +1,3 @@
 # Manual pages (mdoc). One line per page:
 #   dist_man_MANS += man/kvsteerd.8
+dist_man_MANS += man/kvsteer.conf.5

@@ -73,7 +73,7 @@ tests_fuzz_fuzz_route_key_LDADD = $(FUZZ_LIBS)
 tests_fuzz_fuzz_route_key_LDFLAGS = $(FUZZ_LINK)
 
 # Lint
-LINT = tests/lint/check-includes tests/lint/check-lists tests/lint/check-man \
+LINT = tests/lint/check-docs tests/lint/check-includes tests/lint/check-lists tests/lint/check-man \
 	tests/lint/check-scripts tests/lint/check-units
 
 dist_check_SCRIPTS += tests/run tests/build-deps $(LINT)

@@ -1,8 +1,9 @@
 /*
- * A struct conf's life: built from what files and flags say, resolved, checked as a whole, counted by references.
- * A value comes from the most particular place that gives it: default, [pool], [pool NAME role], [worker]; a flag stands in
- * for the section it acts on. Nothing leaves conf_load unless the whole is good.
- * Called by the control thread (daemon.c, reload.c, admin.c); conf_ref and conf_unref by any thread.
+ * A struct conf's life: built from what files and flags say, resolved, checked as a
+ * whole, counted by references. A value comes from the most particular place that gives
+ * it: default, [pool], [pool NAME role], [worker]; a flag stands in for the section it
+ * acts on. Nothing leaves conf_load unless the whole is good. Called by the control
+ * thread (daemon.c, reload.c, admin.c); conf_ref and conf_unref by any thread.
  */
 #include "model/conf.h"
 #include "base/cleanup.h"
@@ -20,7 +21,7 @@
 
 const char *role_name(enum role role)
 {
-	static const char *const names[] = { "unified", "prefill", "decode" };
+	static const char *const names[] = {"unified", "prefill", "decode"};
 
 	_Static_assert(ARRAY_LEN(names) == ROLE_MAX, "a name for each role");
 	assert(role < ROLE_MAX);
@@ -29,7 +30,8 @@ const char *role_name(enum role role)
 
 /* Values into structs */
 
-static void apply(const struct conf_key *key, void *base, const char *value, bool is_first)
+static void apply(
+	const struct conf_key *key, void *base, const char *value, bool is_first)
 {
 	struct conf_fault fault;
 	int rc;
@@ -41,8 +43,8 @@ static void apply(const struct conf_key *key, void *base, const char *value, boo
 	(void)rc;
 }
 
-static void apply_to_pool(struct pool_conf *pool, const struct conf_key *key, const char *value,
-	bool is_first, enum role from, enum role to)
+static void apply_to_pool(struct pool_conf *pool, const struct conf_key *key,
+	const char *value, bool is_first, enum role from, enum role to)
 {
 	if (key->base == CONF_BASE_POOL) {
 		apply(key, pool, value, is_first);
@@ -51,13 +53,15 @@ static void apply_to_pool(struct pool_conf *pool, const struct conf_key *key, co
 	for (int r = (int)from; r <= (int)to; r++) {
 		struct role_opts *opts = &pool->roles[r];
 
-		apply(key, key->base == CONF_BASE_ROLE ? (void *)opts : (void *)&opts->worker,
+		apply(key,
+			key->base == CONF_BASE_ROLE ? (void *)opts
+						    : (void *)&opts->worker,
 			value, is_first);
 	}
 }
 
-static void apply_router(struct conf *c, const struct conf_source *source,
-	const struct conf_flags *flags)
+static void apply_router(
+	struct conf *c, const struct conf_source *source, const struct conf_flags *flags)
 {
 	conf_base_defaults(CONF_BASE_ROUTER, &c->router);
 	for (size_t i = 0; i < source->n_sections; i++) {
@@ -70,8 +74,8 @@ static void apply_router(struct conf *c, const struct conf_source *source,
 	}
 	for (size_t i = 0; flags != NULL && i < flags->n_settings; i++)
 		if (flags->settings[i].scope == CONF_SCOPE_ROUTER)
-			apply(flags->settings[i].key, &c->router, flags->settings[i].value,
-				flags->settings[i].is_first);
+			apply(flags->settings[i].key, &c->router,
+				flags->settings[i].value, flags->settings[i].is_first);
 	for (size_t i = 0; i < c->router.pass_paths.n; i++)
 		if (strcmp(c->router.pass_paths.items[i], "*") == 0)
 			c->router.pass_all = true;
@@ -95,7 +99,7 @@ static void add_pool(struct conf *c, const char *name, bool is_explicit)
 		return;
 	c->pools = xrealloc(c->pools, (c->n_pools + 1) * sizeof(*c->pools));
 	pool = &c->pools[c->n_pools++];
-	*pool = (struct pool_conf){ .name = xstrdup(name), .is_explicit = is_explicit };
+	*pool = (struct pool_conf){.name = xstrdup(name), .is_explicit = is_explicit};
 	conf_base_defaults(CONF_BASE_POOL, pool);
 	for (int r = 0; r < ROLE_MAX; r++) {
 		conf_base_defaults(CONF_BASE_ROLE, &pool->roles[r]);
@@ -111,8 +115,8 @@ static const char *pool_of(const struct conf_section *worker)
 }
 
 /* The pools that have sections, or else those that workers name. */
-static void add_pools(struct conf *c, const struct conf_source *source,
-	const struct conf_flags *flags)
+static void add_pools(
+	struct conf *c, const struct conf_source *source, const struct conf_flags *flags)
 {
 	for (size_t i = 0; i < source->n_sections; i++) {
 		const struct conf_section *s = &source->sections[i];
@@ -169,14 +173,15 @@ static void resolve_pool(struct pool_conf *pool, const struct conf_source *sourc
 
 /* Workers */
 
-static void apply_worker_lines(struct worker_conf *w, const struct conf_section *s,
-	enum conf_base which)
+static void apply_worker_lines(
+	struct worker_conf *w, const struct conf_section *s, enum conf_base which)
 {
 	void *base = which == CONF_BASE_OPTS ? (void *)&w->opts : (void *)w;
 
 	for (size_t i = 0; i < s->n_lines; i++)
 		if (s->lines[i].is_good && s->lines[i].key->base == which)
-			apply(s->lines[i].key, base, s->lines[i].value, s->lines[i].is_first);
+			apply(s->lines[i].key, base, s->lines[i].value,
+				s->lines[i].is_first);
 }
 
 static void report_unknown_pool(const struct conf *c, const struct conf_section *s,
@@ -193,23 +198,26 @@ static void report_unknown_pool(const struct conf *c, const struct conf_section 
 	}
 	conf_errors_add(errors, line != NULL ? line->file : s->file,
 		line != NULL ? line->line : s->line, conf_worker_key_name(w, "pool"),
-		w->origin == ORIGIN_FLAG ? w->url.text : w->pool, hint, "no such pool%s%s",
-		w->origin == ORIGIN_FLAG ? ": " : "", w->origin == ORIGIN_FLAG ? w->pool : "");
+		w->origin == ORIGIN_FLAG ? w->url.text : w->pool, hint,
+		"no such pool%s%s", w->origin == ORIGIN_FLAG ? ": " : "",
+		w->origin == ORIGIN_FLAG ? w->pool : "");
 }
 
-/* The worker that a section says, every value resolved against c's pools. False where one is wrong. */
+/* The worker that a section says, every value resolved against c's pools. False where one
+ * is wrong. */
 static bool make_worker(const struct conf *c, const struct conf_section *s,
 	enum worker_origin origin, struct conf_errors *errors, struct worker_conf *w)
 {
 	const struct pool_conf *pool;
 	bool is_good = true;
 
-	*w = (struct worker_conf){ .name = xstrdup(s->name), .origin = origin };
+	*w = (struct worker_conf){.name = xstrdup(s->name), .origin = origin};
 	conf_base_defaults(CONF_BASE_WORKER, w);
 	apply_worker_lines(w, s, CONF_BASE_WORKER);
 	if (conf_section_find(s, "url") == NULL) {
 		conf_errors_add(errors, s->file, s->line, "url", NULL,
-			"such as url = http://127.0.0.1:8000", "worker %s has no url", s->name);
+			"such as url = http://127.0.0.1:8000", "worker %s has no url",
+			s->name);
 		is_good = false;
 	}
 	pool = conf_pool_find(c, w->pool);
@@ -261,8 +269,8 @@ static char *flag_worker_name(const struct conf *c, const char *url_text)
 	assert(rc == 0); /* conf_flags_parse checked it */
 	(void)rc;
 	for (unsigned n = 1; name == NULL; n++) {
-		name = n == 1 ? xasprintf("%s:%u", url.host, url.port) :
-				xasprintf("%s:%u-%u", url.host, url.port, n);
+		name = n == 1 ? xasprintf("%s:%u", url.host, url.port)
+			      : xasprintf("%s:%u-%u", url.host, url.port, n);
 		for (size_t i = 0; i < c->n_workers && name != NULL; i++) {
 			if (strcmp(c->workers[i].name, name) == 0) {
 				free(name);
@@ -277,7 +285,7 @@ static char *flag_worker_name(const struct conf *c, const char *url_text)
 static void add_flag_worker(struct conf *c, const struct conf_flags *flags,
 	const struct conf_flag_worker *given, struct conf_errors *errors)
 {
-	struct conf_section s = { .kind = SECTION_WORKER };
+	struct conf_section s = {.kind = SECTION_WORKER};
 	struct worker_conf w;
 
 	s.name = flag_worker_name(c, given->url);
@@ -287,7 +295,8 @@ static void add_flag_worker(struct conf *c, const struct conf_flags *flags,
 		add_line(&s, "bootstrap_port", given->bootstrap_port);
 	for (size_t i = 0; i < flags->n_settings; i++)
 		if (flags->settings[i].scope == CONF_SCOPE_WORKERS)
-			add_line(&s, flags->settings[i].key->name, flags->settings[i].value);
+			add_line(&s, flags->settings[i].key->name,
+				flags->settings[i].value);
 	if (make_worker(c, &s, ORIGIN_FLAG, errors, &w) &&
 		conf_check_twins(c, &w, NULL, 0, given->flag, errors))
 		add_worker(c, &w);
@@ -317,16 +326,18 @@ static void add_workers(struct conf *c, const struct conf_source *source,
 		add_flag_worker(c, flags, &flags->workers[i], errors);
 }
 
-int conf_worker_make(const struct conf *c, const char *name, const struct conf_pair *pairs,
-	size_t n, struct conf_errors *errors, struct worker_conf *out)
+int conf_worker_make(const struct conf *c, const char *name,
+	const struct conf_pair *pairs, size_t n, struct conf_errors *errors,
+	struct worker_conf *out)
 {
-	struct conf_section s = { .kind = SECTION_WORKER, .name = xstrdup(name) };
+	struct conf_section s = {.kind = SECTION_WORKER, .name = xstrdup(name)};
 	size_t before = errors->n_errors;
 	struct conf_fault fault;
-	struct worker_conf w = { 0 };
+	struct worker_conf w = {0};
 
 	if (conf_name_check(span_str(name), &fault) != 0)
-		conf_errors_add(errors, NULL, 0, "name", name, fault.hint, "%s", fault.message);
+		conf_errors_add(
+			errors, NULL, 0, "name", name, fault.hint, "%s", fault.message);
 	for (size_t i = 0; i < n; i++)
 		if (conf_check_pair(&s, &pairs[i], errors))
 			add_line(&s, pairs[i].key, pairs[i].value);
@@ -359,24 +370,26 @@ int worker_conf_copy(const struct worker_conf *from, struct worker_conf *to)
 
 /* The whole */
 
-/* The default file may be missing where flags were given: they are the configuration then. */
-static bool is_file_wanted(const char *path, const struct conf_flags *flags,
-	struct conf_errors *errors)
+/* The default file may be missing where flags were given: they are the configuration
+ * then. */
+static bool is_file_wanted(
+	const char *path, const struct conf_flags *flags, struct conf_errors *errors)
 {
 	if (path == NULL)
 		return false;
 	if (flags == NULL || !flags->is_default_file || flags->n_settings == 0 ||
 		access(path, F_OK) == 0 || errno != ENOENT)
 		return true;
-	conf_warnings_add(errors, path, 0, NULL, NULL, "workers can be added by the admin API",
+	conf_warnings_add(errors, path, 0, NULL, NULL,
+		"workers can be added by the admin API",
 		"there is no such file: only the flags are in force");
 	return false;
 }
 
-int conf_load(const char *path, const struct conf_flags *flags, struct conf_errors *errors,
-	struct conf **out)
+int conf_load(const char *path, const struct conf_flags *flags,
+	struct conf_errors *errors, struct conf **out)
 {
-	struct conf_source source = { 0 };
+	struct conf_source source = {0};
 	struct conf *c = xcalloc(1, sizeof(*c));
 	size_t before = errors->n_errors;
 

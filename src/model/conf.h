@@ -1,7 +1,9 @@
 /*
- * An immutable, reference-counted configuration: parsed from files and flags, validated whole, printed, compared.
- * Four key tables (router, pool, role, worker; conf_keys.h) drive parser, defaults, ranges, -t, -T, the documentation check and the reload rules.
- * Nothing here opens a socket or asks the clock. Made by the control thread; any thread may read a conf it holds a reference to.
+ * An immutable, reference-counted configuration: parsed from files and flags, validated
+ * whole, printed, compared. Four key tables (router, pool, role, worker; conf_keys.h)
+ * drive parser, defaults, ranges, -t, -T, the documentation check and the reload rules.
+ * Nothing here opens a socket or asks the clock. Made by the control thread; any thread
+ * may read a conf it holds a reference to.
  */
 #ifndef MODEL_CONF_H
 #define MODEL_CONF_H
@@ -36,25 +38,26 @@ struct conf_list {
 /* [router]. Times in milliseconds (0: none), sizes in bytes. */
 struct router_opts {
 	/* process */
-	unsigned threads; /* 0: one for each core */
+	unsigned threads;     /* 0: one for each core */
 	char *metrics_listen; /* NULL: none */
 	char *admin_socket;   /* NULL: none */
 	unsigned admin_socket_mode;
-	char *admin_key;      /* NULL: none */
+	char *admin_key; /* NULL: none */
 	enum log_level log_level;
 	enum log_format log_format;
 	bool access_log;
 	uint64_t drain_timeout_ms;
 	uint64_t body_memory;
 	unsigned max_connections; /* 0: from the descriptor limit */
-	char *hash_secret;	  /* NULL: random for each boot */
+	char *hash_secret;        /* NULL: random for each boot */
 	/* client side */
 	struct conf_list listen; /* "host:port", "[v6]:port" */
 	char *tls_cert, *tls_key, *client_ca, *api_keys;
 	struct conf_list pass_paths; /* exact raw paths added to the table, or "*" */
-	bool pass_all;		     /* pass_paths has "*" */
+	bool pass_all;               /* pass_paths has "*" */
 	uint64_t max_body_size;
-	uint64_t head_timeout_ms, body_timeout_ms, keepalive_timeout_ms, write_timeout_ms, tls_handshake_timeout_ms;
+	uint64_t head_timeout_ms, body_timeout_ms, keepalive_timeout_ms, write_timeout_ms,
+		tls_handshake_timeout_ms;
 	enum half_close half_close;
 	unsigned queue_size;
 	uint64_t queue_timeout_ms;
@@ -69,7 +72,7 @@ struct policy_opts {
 	enum policy_kind policy;
 	enum signal_kind signal;
 	enum cost_kind cost;
-	double cache_threshold;	     /* fraction in [0, 1], strict > */
+	double cache_threshold; /* fraction in [0, 1], strict > */
 	unsigned balance_abs_threshold;
 	double balance_rel_threshold;
 	double beta, alpha, decode_weight, max_load_skew;
@@ -77,7 +80,8 @@ struct policy_opts {
 	enum policy_kind affinity_fallback;
 };
 
-/* Defaults of the workers of a pool; a worker may override each. Plain values but for the strings (owned by the conf). */
+/* Defaults of the workers of a pool; a worker may override each. Plain values but for the
+ * strings (owned by the conf). */
 struct worker_opts {
 	char *health_path;
 	uint64_t health_interval_ms, health_timeout_ms;
@@ -85,7 +89,8 @@ struct worker_opts {
 	uint64_t stall_timeout_ms;
 	double degraded_ratio;
 	uint64_t degraded_window_ms, slow_start_ms;
-	uint64_t connect_timeout_ms, first_byte_timeout_ms, stream_idle_timeout_ms, total_timeout_ms, upstream_idle_ms;
+	uint64_t connect_timeout_ms, first_byte_timeout_ms, stream_idle_timeout_ms,
+		total_timeout_ms, upstream_idle_ms;
 	unsigned retry_max_retries;
 	unsigned retry_budget; /* per cent of recent requests */
 	uint64_t no_worker_wait_ms;
@@ -108,12 +113,14 @@ struct role_opts {
 	struct worker_opts worker;
 };
 
-/* [pool NAME] and its [pool NAME prefill|decode] sections, resolved: roles[r] holds every value that is in force for role r. */
+/* [pool NAME] and its [pool NAME prefill|decode] sections, resolved: roles[r] holds every
+ * value that is in force for role r. */
 struct pool_conf {
 	char *name;
 	struct conf_list models; /* globs; none: all */
 	struct role_opts roles[ROLE_MAX];
-	bool is_explicit; /* a section stood in a file (else made for the workers that name it) */
+	bool is_explicit; /* a section stood in a file (else made for the workers that
+			     name it) */
 };
 
 /* A parsed worker URL (conf_url_parse). */
@@ -122,7 +129,7 @@ struct conf_url {
 	bool tls;
 	char *host; /* without brackets */
 	uint16_t port;
-	char *base;	    /* "" or "/team-a", never a trailing slash */
+	char *base;        /* "" or "/team-a", never a trailing slash */
 	char *host_header; /* "w0.test", "[::1]:8001": what Host says */
 };
 
@@ -134,7 +141,7 @@ struct worker_conf {
 	struct conf_url url;
 	enum role role;
 	struct conf_list models; /* none: whatever the pool serves */
-	unsigned max_requests;	 /* 0: no cap */
+	unsigned max_requests;   /* 0: no cap */
 	unsigned dp_size;
 	uint64_t capacity; /* tokens; 0: learn */
 	char *worker_key;
@@ -154,7 +161,8 @@ struct conf {
 	bool by_flags_alone; /* no file was read */
 };
 
-/* One thing wrong. file NULL: the command line (key is the flag then) or the admin API. All strings owned. */
+/* One thing wrong. file NULL: the command line (key is the flag then) or the admin API.
+ * All strings owned. */
 struct conf_error {
 	char *file;
 	unsigned line;
@@ -170,57 +178,71 @@ struct conf_errors {
 	size_t n;
 	size_t n_errors; /* those that are no warnings */
 };
-void conf_errors_add(struct conf_errors *errors, const char *file, unsigned line, const char *key, const char *value,
-		     const char *hint, const char *fmt, ...) PRINTF_LIKE(7, 8);
+void conf_errors_add(struct conf_errors *errors, const char *file, unsigned line,
+	const char *key, const char *value, const char *hint, const char *fmt, ...)
+	PRINTF_LIKE(7, 8);
 /* The same, for what does not stop a start. */
-void conf_warnings_add(struct conf_errors *errors, const char *file, unsigned line, const char *key, const char *value,
-		       const char *hint, const char *fmt, ...) PRINTF_LIKE(7, 8);
+void conf_warnings_add(struct conf_errors *errors, const char *file, unsigned line,
+	const char *key, const char *value, const char *hint, const char *fmt, ...)
+	PRINTF_LIKE(7, 8);
 void conf_errors_free(struct conf_errors *errors);
-/* "file:line: key = value: message; hint" (or "--flag value: message; hint") into a new string. */
+/* "file:line: key = value: message; hint" (or "--flag value: message; hint") into a new
+ * string. */
 char *conf_error_text(const struct conf_error *e);
 
 /*
- * What the command line gave: the configuration file (or NULL), and pairs of a key path and a value in order. Filled by conf_flags.c;
- * kept by the daemon so that SIGHUP applies it again.
+ * What the command line gave: the configuration file (or NULL), and pairs of a key path
+ * and a value in order. Filled by conf_flags.c; kept by the daemon so that SIGHUP applies
+ * it again.
  */
 struct conf_flags;
 
 /*
- * Reads path (may be NULL) and then the conf.d/ *.conf in its directory, sorted by name, applies flags (may be NULL) over it, resolves
- * inheritance, validates the whole. 0 and *out with one reference; or ERR_PARSE and at least one error in *errors (warnings may be
- * there in both cases). Reads files, nothing else.
+ * Reads path (may be NULL) and then the conf.d/ *.conf in its directory, sorted by name,
+ * applies flags (may be NULL) over it, resolves inheritance, validates the whole. 0 and
+ * *out with one reference; or ERR_PARSE and at least one error in *errors (warnings may
+ * be there in both cases). Reads files, nothing else.
  */
-int conf_load(const char *path, const struct conf_flags *flags, struct conf_errors *errors, struct conf **out) MUST_CHECK;
+int conf_load(const char *path, const struct conf_flags *flags,
+	struct conf_errors *errors, struct conf **out) MUST_CHECK;
 struct conf *conf_ref(struct conf *c);
 void conf_unref(struct conf *c);
 
-/* The effective configuration in file form (-T, GET config), secrets shown as "(set)"; a new string. */
+/* The effective configuration in file form (-T, GET config), secrets shown as "(set)"; a
+ * new string. */
 char *conf_print(const struct conf *c);
 
 /*
- * Calls on_change(arg, "section", "key", old text, new text, needs_restart) for each difference. A worker or pool that came or
- * went is one call with the key "(section)" and the texts "absent" and "present". Secrets are shown as "(set)", a changed one as
+ * Calls on_change(arg, "section", "key", old text, new text, needs_restart) for each
+ * difference. A worker or pool that came or went is one call with the key "(section)" and
+ * the texts "absent" and "present". Secrets are shown as "(set)", a changed one as
  * "(set)" and "(changed)". Nothing is called when the two are equal.
  */
-typedef void conf_change_fn(void *arg, const char *section, const char *key, const char *was, const char *now, bool needs_restart);
-void conf_diff(const struct conf *was, const struct conf *now, conf_change_fn *fn, void *arg);
+typedef void conf_change_fn(void *arg, const char *section, const char *key,
+	const char *was, const char *now, bool needs_restart);
+void conf_diff(
+	const struct conf *was, const struct conf *now, conf_change_fn *fn, void *arg);
 
-/* http(s)://host[:port][/base]; ERR_PARSE and a static *why. IPv6 literals in brackets; no userinfo, query, fragment. */
+/* http(s)://host[:port][/base]; ERR_PARSE and a static *why. IPv6 literals in brackets;
+ * no userinfo, query, fragment. */
 int conf_url_parse(struct span text, struct conf_url *out, const char **why) MUST_CHECK;
 void conf_url_free(struct conf_url *u);
 /* "host:port" or "[v6]:port" or ":port"; host is newly allocated. */
-int conf_hostport_parse(struct span text, char **host, uint16_t *port, const char **why) MUST_CHECK;
+int conf_hostport_parse(
+	struct span text, char **host, uint16_t *port, const char **why) MUST_CHECK;
 
 /*
- * One worker as the admin API gives it: resolves it against the pool's defaults. key/value pairs are the [worker] keys. The
- * result is owned by the caller (worker_conf_free).
+ * One worker as the admin API gives it: resolves it against the pool's defaults.
+ * key/value pairs are the [worker] keys. The result is owned by the caller
+ * (worker_conf_free).
  */
 struct conf_pair {
 	const char *key;
 	const char *value;
 };
-int conf_worker_make(const struct conf *c, const char *name, const struct conf_pair *pairs, size_t n, struct conf_errors *errors,
-		     struct worker_conf *out) MUST_CHECK;
+int conf_worker_make(const struct conf *c, const char *name,
+	const struct conf_pair *pairs, size_t n, struct conf_errors *errors,
+	struct worker_conf *out) MUST_CHECK;
 void worker_conf_free(struct worker_conf *w);
 int worker_conf_copy(const struct worker_conf *from, struct worker_conf *to) MUST_CHECK;
 

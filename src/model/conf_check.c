@@ -1,7 +1,7 @@
 /*
  * The checks that look at more than one value, each with its place and a hint.
- * A key whose feature does not exist yet is refused, never ignored: nobody may believe that a listener is encrypted or closed when it is not.
- * Called by conf.c.
+ * A key whose feature does not exist yet is refused, never ignored: nobody may believe
+ * that a listener is encrypted or closed when it is not. Called by conf.c.
  */
 #include "model/conf_check.h"
 #include "base/cleanup.h"
@@ -15,13 +15,14 @@ static const struct {
 	const char *key;
 	const char *message;
 } unbuilt[] = {
-	{ "tls_cert", "TLS is not built in yet" },
-	{ "tls_key", "TLS is not built in yet" },
-	{ "client_ca", "TLS is not built in yet" },
-	{ "api_keys", "client keys are not built in yet" },
+	{"tls_cert", "TLS is not built in yet"},
+	{"tls_key", "TLS is not built in yet"},
+	{"client_ca", "TLS is not built in yet"},
+	{"api_keys", "client keys are not built in yet"},
 };
 
-static const struct conf_line *router_line(const struct conf_source *source, const char *key)
+static const struct conf_line *router_line(
+	const struct conf_source *source, const char *key)
 {
 	for (size_t i = 0; i < source->n_sections; i++)
 		if (source->sections[i].kind == SECTION_ROUTER)
@@ -38,16 +39,16 @@ static bool is_flag_given(const struct conf_flags *flags, const struct conf_key 
 }
 
 /* At the line that says it; at the flag when there is no such line. */
-static void report_router(const struct conf_source *source, const struct conf_flags *flags,
-	const struct conf_key *key, const char *value, const char *hint, const char *message,
-	struct conf_errors *errors)
+static void report_router(const struct conf_source *source,
+	const struct conf_flags *flags, const struct conf_key *key, const char *value,
+	const char *hint, const char *message, struct conf_errors *errors)
 {
 	const struct conf_line *line = router_line(source, key->name);
 	scoped_free char *flag = xasprintf("--%s", key->name);
 
 	if (!is_flag_given(flags, key) && line != NULL) {
-		conf_errors_add(errors, line->file, line->line, key->name, value, hint, "%s",
-			message);
+		conf_errors_add(errors, line->file, line->line, key->name, value, hint,
+			"%s", message);
 		return;
 	}
 	for (char *c = flag; *c != '\0'; c++)
@@ -63,7 +64,8 @@ static void check_router(const struct conf *c, const struct conf_source *source,
 	const struct conf_list *list = &c->router.listen;
 
 	if (list->n == 0)
-		report_router(source, flags, listen, "none", "such as listen = 127.0.0.1:30000",
+		report_router(source, flags, listen, "none",
+			"such as listen = 127.0.0.1:30000",
 			"there is nothing to listen on", errors);
 	for (size_t i = 0; i < list->n; i++)
 		for (size_t j = i + 1; j < list->n; j++)
@@ -83,7 +85,8 @@ static void check_router(const struct conf *c, const struct conf_source *source,
 	}
 }
 
-static const char *worker_file(const struct conf_section *s, const char *key, unsigned *line)
+static const char *worker_file(
+	const struct conf_section *s, const char *key, unsigned *line)
 {
 	const struct conf_line *found = conf_section_find(s, key);
 
@@ -93,7 +96,8 @@ static const char *worker_file(const struct conf_section *s, const char *key, un
 
 const char *conf_worker_key_name(const struct worker_conf *w, const char *key)
 {
-	static const char *const flags[ROLE_MAX] = { "--worker-urls", "--prefill", "--decode" };
+	static const char *const flags[ROLE_MAX] = {
+		"--worker-urls", "--prefill", "--decode"};
 
 	return w->origin == ORIGIN_FLAG ? flags[w->role] : key;
 }
@@ -119,14 +123,14 @@ bool conf_check_twins(const struct conf *c, const struct worker_conf *w, const c
 
 		if (strcmp(other->name, w->name) == 0) {
 			conf_errors_add(errors, file, line, key, w->url.text,
-				"give each worker its own name", "duplicate worker name %s",
-				w->name);
+				"give each worker its own name",
+				"duplicate worker name %s", w->name);
 			return false;
 		}
 		if (other->role == w->role && strcmp(other->url.text, w->url.text) == 0) {
 			conf_errors_add(errors, file, line, key, w->url.text,
-				"leave one of them", "worker %s has this URL and role already",
-				other->name);
+				"leave one of them",
+				"worker %s has this URL and role already", other->name);
 			return false;
 		}
 	}
@@ -149,7 +153,7 @@ bool conf_check_pair(const struct conf_section *s, const struct conf_pair *pair,
 		return false;
 	}
 	is_shown = !key->is_secret &&
-		!(key->type == CONF_TYPE_URL && strchr(pair->value, '@') != NULL);
+		   !(key->type == CONF_TYPE_URL && strchr(pair->value, '@') != NULL);
 	if (conf_section_find(s, pair->key) != NULL && !conf_key_is_list(key)) {
 		conf_errors_add(errors, NULL, 0, pair->key, is_shown ? pair->value : NULL,
 			"leave one of them", "duplicate key");
@@ -162,7 +166,8 @@ bool conf_check_pair(const struct conf_section *s, const struct conf_pair *pair,
 	return false;
 }
 
-static const struct conf_section *pool_section(const struct conf_source *source, const char *name)
+static const struct conf_section *pool_section(
+	const struct conf_source *source, const char *name)
 {
 	for (size_t i = 0; i < source->n_sections; i++) {
 		const struct conf_section *s = &source->sections[i];
@@ -175,19 +180,21 @@ static const struct conf_section *pool_section(const struct conf_source *source,
 }
 
 static void warn_of_pool(const struct conf_source *source, const struct pool_conf *pool,
-	const char *key, const char *hint, const char *message, struct conf_errors *errors)
+	const char *key, const char *hint, const char *message,
+	struct conf_errors *errors)
 {
 	const struct conf_section *s = pool_section(source, pool->name);
 
-	conf_warnings_add(errors, s != NULL ? s->file : NULL, s != NULL ? s->line : 0, key, NULL,
-		hint, "pool %s %s", pool->name, message);
+	conf_warnings_add(errors, s != NULL ? s->file : NULL, s != NULL ? s->line : 0,
+		key, NULL, hint, "pool %s %s", pool->name, message);
 }
 
-/* Prefill without decode, or the reverse, serves nobody; not an error, since the admin API may add the rest. */
+/* Prefill without decode, or the reverse, serves nobody; not an error, since the admin
+ * API may add the rest. */
 static void check_roles(const struct conf *c, const struct conf_source *source,
 	const struct pool_conf *pool, struct conf_errors *errors)
 {
-	unsigned count[ROLE_MAX] = { 0 };
+	unsigned count[ROLE_MAX] = {0};
 
 	for (size_t i = 0; i < c->n_workers; i++)
 		if (strcmp(c->workers[i].pool, pool->name) == 0)
@@ -200,7 +207,8 @@ static void check_roles(const struct conf *c, const struct conf_source *source,
 			"has decode workers but none for prefill", errors);
 	if (count[ROLE_PREFILL] > 0 && count[ROLE_DECODE] > 0 &&
 		pool->roles[ROLE_PREFILL].kv_connector == NULL)
-		warn_of_pool(source, pool, "kv_connector", "kv_connector = nixl, or as the engines say",
+		warn_of_pool(source, pool, "kv_connector",
+			"kv_connector = nixl, or as the engines say",
 			"has prefill and decode workers but no kv_connector", errors);
 }
 
@@ -214,15 +222,19 @@ void conf_check_whole(const struct conf *c, const struct conf_source *source,
 		const struct pool_conf *pool = &c->pools[i];
 
 		if (takes_all != NULL)
-			warn_of_pool(source, pool, "models", "give the pools before it models, "
-				"or put it before them", "is never reached: one before it "
-				"takes every model", errors);
+			warn_of_pool(source, pool, "models",
+				"give the pools before it models, "
+				"or put it before them",
+				"is never reached: one before it "
+				"takes every model",
+				errors);
 		else if (pool->models.n == 0)
 			takes_all = pool;
 		check_roles(c, source, pool, errors);
 	}
 	if (c->n_workers == 0 && errors->n_errors == 0)
 		conf_warnings_add(errors, NULL, 0, NULL, NULL,
-			"add a [worker NAME] section, --worker-urls, or one by the admin API",
+			"add a [worker NAME] section, --worker-urls, or one by the admin "
+			"API",
 			"no worker is configured");
 }

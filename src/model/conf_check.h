@@ -1,6 +1,6 @@
 /*
- * The checks that look at more than one value: what a worker, a pair of workers, the whole configuration must fulfil.
- * Called by conf.c only.
+ * The checks that look at more than one value: what a worker, a pair of workers, the
+ * whole configuration must fulfil. Called by conf.c only.
  */
 #ifndef MODEL_CONF_CHECK_H
 #define MODEL_CONF_CHECK_H
@@ -14,7 +14,8 @@ const char *conf_worker_key_name(const struct worker_conf *w, const char *key);
 /* One worker by itself; s says where its lines are. True when it may be used. */
 bool conf_check_worker(const struct worker_conf *w, const struct conf_section *s,
 	struct conf_errors *errors);
-/* No other worker of c has its name, or its URL in the same role. The place is that of its URL. */
+/* No other worker of c has its name, or its URL in the same role. The place is that of
+ * its URL. */
 bool conf_check_twins(const struct conf *c, const struct worker_conf *w, const char *file,
 	unsigned line, const char *key, struct conf_errors *errors);
 /* A key and value from the admin API, beside those taken already. */

@@ -1,6 +1,7 @@
 /*
  * The list of what is wrong with a configuration, and each item as one line of text.
- * Values arrive here only when they may be shown. Called by the other conf_*.c files and whoever prints.
+ * Values arrive here only when they may be shown. Called by the other conf_*.c files and
+ * whoever prints.
  */
 #include "base/cleanup.h"
 #include "base/mem.h"
@@ -47,7 +48,7 @@ static void add(struct conf_errors *errors, struct conf_error item)
 static struct conf_error make_item(const char *file, unsigned line, const char *key,
 	const char *value, const char *hint, const char *fmt, va_list args)
 {
-	struct conf_error item = { .line = line };
+	struct conf_error item = {.line = line};
 	char message[512];
 
 	vsnprintf(message, sizeof(message), fmt, args);
@@ -59,8 +60,8 @@ static struct conf_error make_item(const char *file, unsigned line, const char *
 	return item;
 }
 
-void conf_errors_add(struct conf_errors *errors, const char *file, unsigned line, const char *key,
-	const char *value, const char *hint, const char *fmt, ...)
+void conf_errors_add(struct conf_errors *errors, const char *file, unsigned line,
+	const char *key, const char *value, const char *hint, const char *fmt, ...)
 {
 	va_list args;
 
@@ -94,7 +95,7 @@ void conf_errors_free(struct conf_errors *errors)
 		free(e->hint);
 	}
 	free(errors->items);
-	*errors = (struct conf_errors){ 0 };
+	*errors = (struct conf_errors){0};
 }
 
 char *conf_error_text(const struct conf_error *e)

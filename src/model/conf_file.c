@@ -1,8 +1,8 @@
 /*
- * Configuration files into sections and lines: which keys may stand where, values that can be read, nothing said twice.
- * Goes on after a fault, so that one run reports them all. A section may be continued in another file; a second one in the
- * same file, or a single-valued key given twice, is an error that names both places.
- * Called by conf.c.
+ * Configuration files into sections and lines: which keys may stand where, values that
+ * can be read, nothing said twice. Goes on after a fault, so that one run reports them
+ * all. A section may be continued in another file; a second one in the same file, or a
+ * single-valued key given twice, is an error that names both places. Called by conf.c.
  */
 #include "base/cleanup.h"
 #include "base/conf_lex.h"
@@ -26,11 +26,12 @@ struct reader {
 	struct conf_source *source;
 	struct conf_errors *errors;
 	const char *file;
-	size_t section; /* index of the open one; SIZE_MAX: a faulty one, keys are passed over */
+	size_t section; /* index of the open one; SIZE_MAX: a faulty one, keys are passed
+			   over */
 };
 
-static void report(struct reader *r, unsigned line, const struct conf_key *key, struct span value,
-	const char *message, const char *hint)
+static void report(struct reader *r, unsigned line, const struct conf_key *key,
+	struct span value, const char *message, const char *hint)
 {
 	scoped_free char *text = xstrndup(value.n > 0 ? value.p : "", value.n);
 	bool is_shown = !key->is_secret;
@@ -54,12 +55,12 @@ static bool is_role_word(struct span word, enum role *role)
 }
 
 /* Splits "pool NAME prefill"; 0, or ERR_PARSE and *fault. */
-static int read_section_words(struct span text, struct conf_section *out,
-	struct conf_fault *fault)
+static int read_section_words(
+	struct span text, struct conf_section *out, struct conf_fault *fault)
 {
 	static const char forms[] =
 		"[router], [pool NAME], [pool NAME prefill|decode] or [worker NAME]";
-	struct span words[4] = { { NULL, 0 } };
+	struct span words[4] = {{NULL, 0}};
 	size_t n = 0;
 
 	while (n < 4 && span_next_word(&text, &words[n]))
@@ -71,7 +72,8 @@ static int read_section_words(struct span text, struct conf_section *out,
 		out->kind = SECTION_WORKER;
 	} else if (n == 2 && span_is(words[0], "pool")) {
 		out->kind = SECTION_POOL;
-	} else if (n == 3 && span_is(words[0], "pool") && is_role_word(words[2], &out->role)) {
+	} else if (n == 3 && span_is(words[0], "pool") &&
+		   is_role_word(words[2], &out->role)) {
 		out->kind = SECTION_POOL_ROLE;
 	} else {
 		conf_fault_set(fault, "no such section", "%s", forms);
@@ -83,8 +85,8 @@ static int read_section_words(struct span text, struct conf_section *out,
 	return 0;
 }
 
-static struct conf_section *find_section(struct conf_source *source,
-	const struct conf_section *like)
+static struct conf_section *find_section(
+	struct conf_source *source, const struct conf_section *like)
 {
 	for (size_t i = 0; i < source->n_sections; i++) {
 		struct conf_section *s = &source->sections[i];
@@ -98,7 +100,7 @@ static struct conf_section *find_section(struct conf_source *source,
 
 static void open_section(struct reader *r, const struct conf_item *item)
 {
-	struct conf_section made = { .file = r->file, .line = item->line };
+	struct conf_section made = {.file = r->file, .line = item->line};
 	struct conf_source *source = r->source;
 	struct conf_section *old;
 	struct conf_fault fault;
@@ -119,8 +121,8 @@ static void open_section(struct reader *r, const struct conf_item *item)
 	}
 	if (old->file == r->file)
 		conf_errors_add(r->errors, r->file, item->line, NULL, NULL,
-			"put all its keys below the first one", "[" SPAN_FMT
-			"]: duplicate section, the first is in line %u",
+			"put all its keys below the first one",
+			"[" SPAN_FMT "]: duplicate section, the first is in line %u",
 			SPAN_ARG(item->section), old->line);
 	else
 		r->section = (size_t)(old - source->sections);
@@ -132,7 +134,8 @@ static void open_section(struct reader *r, const struct conf_item *item)
 	free(made.name);
 }
 
-const struct conf_line *conf_section_find(const struct conf_section *section, const char *key)
+const struct conf_line *conf_section_find(
+	const struct conf_section *section, const char *key)
 {
 	for (size_t i = 0; i < section->n_lines; i++)
 		if (strcmp(section->lines[i].key->name, key) == 0)
@@ -149,7 +152,8 @@ static bool is_duplicate(struct reader *r, const struct conf_section *section,
 	if (first == NULL || conf_key_is_list(key))
 		return false;
 	if (first->file == r->file)
-		message = xasprintf("duplicate key, the first is in line %u", first->line);
+		message =
+			xasprintf("duplicate key, the first is in line %u", first->line);
 	else
 		message = xasprintf("duplicate key in one section, the first is in %s:%u",
 			first->file, first->line);
@@ -161,7 +165,7 @@ static void take_key(struct reader *r, const struct conf_item *item)
 {
 	struct conf_section *section = &r->source->sections[r->section];
 	const struct conf_key *key = conf_key_find(section->kind, item->key);
-	struct conf_line line = { .key = key, .file = r->file, .line = item->line };
+	struct conf_line line = {.key = key, .file = r->file, .line = item->line};
 	struct conf_fault fault;
 	char hint[128];
 
@@ -191,8 +195,8 @@ static int take_item(void *arg, const struct conf_item *item)
 
 	switch (item->token) {
 	case CONF_TOKEN_ERROR:
-		conf_errors_add(r->errors, r->file, item->line, NULL, NULL, item->hint, "%s",
-			item->message);
+		conf_errors_add(r->errors, r->file, item->line, NULL, NULL, item->hint,
+			"%s", item->message);
 		break;
 	case CONF_TOKEN_SECTION:
 		open_section(r, item);
@@ -242,9 +246,10 @@ static const char *keep_file_name(struct conf_source *source, const char *path)
 	return source->files[source->n_files++];
 }
 
-static void read_file(struct conf_source *source, const char *path, struct conf_errors *errors)
+static void read_file(
+	struct conf_source *source, const char *path, struct conf_errors *errors)
 {
-	struct reader r = { .source = source, .errors = errors, .section = SIZE_MAX };
+	struct reader r = {.source = source, .errors = errors, .section = SIZE_MAX};
 	scoped_free char *text = NULL;
 	size_t n;
 	int rc;
@@ -254,10 +259,12 @@ static void read_file(struct conf_source *source, const char *path, struct conf_
 	if (rc == 0) {
 		rc = conf_lex(span_make(text, n), take_item, &r);
 		if (rc != 0)
-			conf_errors_add(errors, path, 0, NULL, NULL, NULL, "%s", err_text(rc));
+			conf_errors_add(
+				errors, path, 0, NULL, NULL, NULL, "%s", err_text(rc));
 		mem_wipe(text, n);
 	} else if (rc == ERR_LIMIT) {
-		conf_errors_add(errors, path, 0, NULL, NULL, "up to 16m", "the file is too large");
+		conf_errors_add(errors, path, 0, NULL, NULL, "up to 16m",
+			"the file is too large");
 	} else {
 		conf_errors_add(errors, path, 0, NULL, NULL,
 			errno == ENOENT ? "name another with -c FILE" : NULL,
@@ -277,7 +284,8 @@ static int by_bytes(const struct dirent **a, const struct dirent **b)
 	return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-void conf_source_read(struct conf_source *source, const char *path, struct conf_errors *errors)
+void conf_source_read(
+	struct conf_source *source, const char *path, struct conf_errors *errors)
 {
 	const char *slash = strrchr(path, '/');
 	int dir_n = slash != NULL ? (int)(slash - path) + 1 : 0;
@@ -318,5 +326,5 @@ void conf_source_free(struct conf_source *source)
 		free(source->files[i]);
 	free(source->files);
 	free(source->sections);
-	*source = (struct conf_source){ 0 };
+	*source = (struct conf_source){0};
 }

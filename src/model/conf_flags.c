@@ -1,7 +1,8 @@
 /*
- * The command line: each argument is a row of conf_flag_table.h, or a key of [router] or [pool NAME] by its own name.
- * Values are checked here, so that what is kept can always be applied; all faults are reported, not only the first.
- * Called by daemon.c at start; the result is applied by conf.c, also at each reload.
+ * The command line: each argument is a row of conf_flag_table.h, or a key of [router] or
+ * [pool NAME] by its own name. Values are checked here, so that what is kept can always
+ * be applied; all faults are reported, not only the first. Called by daemon.c at start;
+ * the result is applied by conf.c, also at each reload.
  */
 #include "model/conf_flags.h"
 #include "base/cleanup.h"
@@ -15,7 +16,14 @@
 #include <strings.h>
 
 enum arity { ARITY_NONE, ARITY_ONE, ARITY_MANY, ARITY_PAIR };
-enum effect { EFFECT_GROUP, EFFECT_SET, EFFECT_FIXED, EFFECT_CALL, EFFECT_IGNORED, EFFECT_REFUSED };
+enum effect {
+	EFFECT_GROUP,
+	EFFECT_SET,
+	EFFECT_FIXED,
+	EFFECT_CALL,
+	EFFECT_IGNORED,
+	EFFECT_REFUSED
+};
 
 struct words {
 	char **items;
@@ -33,8 +41,8 @@ struct flag {
 	const char *argument;
 	enum conf_scope scope;
 	const char *key;
-	const char *unit;  /* SET: put behind a bare number ("s"); FIXED: the value */
-	const char *text;  /* for -h; why or hint; NULL: the key's doc */
+	const char *unit; /* SET: put behind a bare number ("s"); FIXED: the value */
+	const char *text; /* for -h; why or hint; NULL: the key's doc */
 	take_fn *take;
 };
 
@@ -50,10 +58,10 @@ struct parser {
 	bool no_retries, no_breaker;
 };
 
-static take_fn take_config, take_test, take_print, take_version, take_help, take_host, take_port,
-	take_metrics_host, take_metrics_port, take_bytes, take_worker_urls, take_prefill,
-	take_decode, take_vllm_pd, take_sglang_pd, take_backend, take_no_breaker, take_retries,
-	take_no_retries, take_concurrent, take_log_level;
+static take_fn take_config, take_test, take_print, take_version, take_help, take_host,
+	take_port, take_metrics_host, take_metrics_port, take_bytes, take_worker_urls,
+	take_prefill, take_decode, take_vllm_pd, take_sglang_pd, take_backend,
+	take_no_breaker, take_retries, take_no_retries, take_concurrent, take_log_level;
 
 /* clang-format off */
 #define GROUP(title) { .name = title, .effect = EFFECT_GROUP },
@@ -65,14 +73,14 @@ static take_fn take_config, take_test, take_print, take_version, take_help, take
 #define REFUSED(flag, ar, arg, text) { flag, EFFECT_REFUSED, ARITY_##ar, arg, CONF_SCOPE_ROUTER, NULL, NULL, text, NULL },
 /* clang-format on */
 
-static const struct flag table[] = { CONF_FLAG_TABLE };
+static const struct flag table[] = {CONF_FLAG_TABLE};
 
 /* The one-letter options and the flag that each stands for. */
 static const struct {
 	char letter;
 	const char *name;
-} letters[] = { { 'c', "--config" }, { 't', "--test" }, { 'T', "--print" }, { 'V', "--version" },
-	{ 'h', "--help" } };
+} letters[] = {{'c', "--config"}, {'t', "--test"}, {'T', "--print"}, {'V', "--version"},
+	{'h', "--help"}};
 
 static enum conf_section_kind section_of(enum conf_scope scope)
 {
@@ -92,14 +100,15 @@ static enum conf_section_kind section_of(enum conf_scope scope)
 
 static const struct conf_key *key_of(const struct flag *flag)
 {
-	const struct conf_key *key = conf_key_find(section_of(flag->scope), span_str(flag->key));
+	const struct conf_key *key =
+		conf_key_find(section_of(flag->scope), span_str(flag->key));
 
 	assert(key != NULL); /* rows name keys that exist: the tests read every row */
 	return key;
 }
 
-static void refuse(struct parser *p, const char *name, const char *value, const char *hint,
-	const char *message)
+static void refuse(struct parser *p, const char *name, const char *value,
+	const char *hint, const char *message)
 {
 	conf_errors_add(p->errors, NULL, 0, name, value,
 		hint != NULL && hint[0] != '\0' ? hint : NULL, "%s", message);
@@ -108,8 +117,8 @@ static void refuse(struct parser *p, const char *name, const char *value, const 
 /* Settings */
 
 /* A later flag replaces an earlier one, but lists grow. */
-static void keep_setting(struct parser *p, enum conf_scope scope, const struct conf_key *key,
-	const char *value)
+static void keep_setting(struct parser *p, enum conf_scope scope,
+	const struct conf_key *key, const char *value)
 {
 	struct conf_flags *out = p->out;
 	struct conf_setting *old = NULL;
@@ -122,9 +131,12 @@ static void keep_setting(struct parser *p, enum conf_scope scope, const struct c
 		old->value = xstrdup(value);
 		return;
 	}
-	out->settings = xrealloc(out->settings, (out->n_settings + 1) * sizeof(*out->settings));
-	out->settings[out->n_settings++] = (struct conf_setting){
-		.scope = scope, .key = key, .value = xstrdup(value), .is_first = old == NULL };
+	out->settings =
+		xrealloc(out->settings, (out->n_settings + 1) * sizeof(*out->settings));
+	out->settings[out->n_settings++] = (struct conf_setting){.scope = scope,
+		.key = key,
+		.value = xstrdup(value),
+		.is_first = old == NULL};
 }
 
 static void add_setting(struct parser *p, const char *name, enum conf_scope scope,
@@ -139,8 +151,8 @@ static void add_setting(struct parser *p, const char *name, enum conf_scope scop
 }
 
 /* A setting whose value this file made itself. */
-static void add_own_setting(struct parser *p, enum conf_scope scope, const char *name,
-	const char *value)
+static void add_own_setting(
+	struct parser *p, enum conf_scope scope, const char *name, const char *value)
 {
 	const struct conf_key *key = conf_key_find(section_of(scope), span_str(name));
 
@@ -164,8 +176,11 @@ static void take_setting(struct parser *p, const struct flag *flag, struct words
 			continue;
 		}
 		value = xasprintf("%s%s", words.items[i],
-			flag->unit != NULL && strcmp(words.items[i], "0") != 0 ? flag->unit : "");
-		add_setting(p, flag->name, flag->scope, key_of(flag), value, words.items[i]);
+			flag->unit != NULL && strcmp(words.items[i], "0") != 0
+				? flag->unit
+				: "");
+		add_setting(
+			p, flag->name, flag->scope, key_of(flag), value, words.items[i]);
 	}
 }
 
@@ -178,29 +193,32 @@ static void take_config(struct parser *p, const struct flag *flag, struct words 
 	p->out->conf_file = words.items[0];
 }
 
-static void take_test(struct parser *p, const struct flag *flag UNUSED, struct words words UNUSED)
+static void take_test(
+	struct parser *p, const struct flag *flag UNUSED, struct words words UNUSED)
 {
 	p->out->test = true;
 }
 
-static void take_print(struct parser *p, const struct flag *flag UNUSED, struct words words UNUSED)
+static void take_print(
+	struct parser *p, const struct flag *flag UNUSED, struct words words UNUSED)
 {
 	p->out->print = true;
 }
 
-static void take_version(struct parser *p, const struct flag *flag UNUSED,
-	struct words words UNUSED)
+static void take_version(
+	struct parser *p, const struct flag *flag UNUSED, struct words words UNUSED)
 {
 	p->out->version = true;
 }
 
-static void take_help(struct parser *p, const struct flag *flag UNUSED, struct words words UNUSED)
+static void take_help(
+	struct parser *p, const struct flag *flag UNUSED, struct words words UNUSED)
 {
 	p->out->help = true;
 }
 
-static void take_host_into(struct parser *p, const struct flag *flag, const char *host,
-	const char **out)
+static void take_host_into(
+	struct parser *p, const struct flag *flag, const char *host, const char **out)
 {
 	bool is_v6 = strchr(host, ':') != NULL && host[0] != '[';
 	scoped_free char *address = xasprintf(is_v6 ? "[%s]:1" : "%s:1", host);
@@ -211,21 +229,22 @@ static void take_host_into(struct parser *p, const struct flag *flag, const char
 	if (host[0] == '\0')
 		refuse(p, flag->name, NULL, "such as 127.0.0.1 or ::", "has no value");
 	else if (conf_hostport_read(span_str(address), &parsed, &port, &fault) != 0)
-		refuse(p, flag->name, host, "an address or a name, such as 127.0.0.1 or ::",
-			fault.message);
+		refuse(p, flag->name, host,
+			"an address or a name, such as 127.0.0.1 or ::", fault.message);
 	else
 		*out = host;
 }
 
-static void take_port_into(struct parser *p, const struct flag *flag, const char *port,
-	const char **out)
+static void take_port_into(
+	struct parser *p, const struct flag *flag, const char *port, const char **out)
 {
 	uint64_t value;
 
 	if (span_to_u64(span_str(port), &value) == 0 && value <= 65535)
 		*out = port;
 	else
-		refuse(p, flag->name, port, "a number from 0 to 65535; 0 lets the kernel choose",
+		refuse(p, flag->name, port,
+			"a number from 0 to 65535; 0 lets the kernel choose",
 			"is not a port");
 }
 
@@ -239,25 +258,29 @@ static void take_port(struct parser *p, const struct flag *flag, struct words wo
 	take_port_into(p, flag, words.items[0], &p->port);
 }
 
-static void take_metrics_host(struct parser *p, const struct flag *flag, struct words words)
+static void take_metrics_host(
+	struct parser *p, const struct flag *flag, struct words words)
 {
 	take_host_into(p, flag, words.items[0], &p->metrics_host);
 }
 
-static void take_metrics_port(struct parser *p, const struct flag *flag, struct words words)
+static void take_metrics_port(
+	struct parser *p, const struct flag *flag, struct words words)
 {
 	take_port_into(p, flag, words.items[0], &p->metrics_port);
 }
 
 static void take_bytes(struct parser *p, const struct flag *flag, struct words words)
 {
-	const struct conf_key *key = conf_key_find(SECTION_ROUTER, SPAN_LIT("max_body_size"));
+	const struct conf_key *key =
+		conf_key_find(SECTION_ROUTER, SPAN_LIT("max_body_size"));
 
-	add_setting(p, flag->name, CONF_SCOPE_ROUTER, key, words.items[0], words.items[0]);
+	add_setting(
+		p, flag->name, CONF_SCOPE_ROUTER, key, words.items[0], words.items[0]);
 }
 
-static void add_worker(struct parser *p, const struct flag *flag, const char *text, enum role role,
-	const char *bootstrap_port)
+static void add_worker(struct parser *p, const struct flag *flag, const char *text,
+	enum role role, const char *bootstrap_port)
 {
 	struct conf_flags *out = p->out;
 	struct conf_fault fault;
@@ -268,7 +291,8 @@ static void add_worker(struct parser *p, const struct flag *flag, const char *te
 			fault.message);
 		return;
 	}
-	out->workers = xrealloc(out->workers, (out->n_workers + 1) * sizeof(*out->workers));
+	out->workers =
+		xrealloc(out->workers, (out->n_workers + 1) * sizeof(*out->workers));
 	out->workers[out->n_workers++] = (struct conf_flag_worker){
 		.url = xstrdup(url.text),
 		.role = role,
@@ -278,7 +302,8 @@ static void add_worker(struct parser *p, const struct flag *flag, const char *te
 	conf_url_free(&url);
 }
 
-static void take_worker_urls(struct parser *p, const struct flag *flag, struct words words)
+static void take_worker_urls(
+	struct parser *p, const struct flag *flag, struct words words)
 {
 	p->out->has_worker_flag = true;
 	for (size_t i = 0; i < words.n; i++)
@@ -305,26 +330,27 @@ static void take_decode(struct parser *p, const struct flag *flag, struct words 
 {
 	p->out->has_worker_flag = true;
 	if (words.n == 0)
-		refuse(p, flag->name, NULL, "such as http://127.0.0.1:8000", "has no value");
+		refuse(p, flag->name, NULL, "such as http://127.0.0.1:8000",
+			"has no value");
 	for (size_t i = 0; i < words.n; i++)
 		add_worker(p, flag, words.items[i], ROLE_DECODE, NULL);
 }
 
-static void take_vllm_pd(struct parser *p, const struct flag *flag UNUSED,
-	struct words words UNUSED)
+static void take_vllm_pd(
+	struct parser *p, const struct flag *flag UNUSED, struct words words UNUSED)
 {
 	p->pd_connector = "nixl";
 }
 
-static void take_sglang_pd(struct parser *p, const struct flag *flag UNUSED,
-	struct words words UNUSED)
+static void take_sglang_pd(
+	struct parser *p, const struct flag *flag UNUSED, struct words words UNUSED)
 {
 	p->pd_connector = "sglang";
 }
 
 static void take_backend(struct parser *p, const struct flag *flag, struct words words)
 {
-	static const char *const served[] = { "vllm", "sglang", "trtllm" };
+	static const char *const served[] = {"vllm", "sglang", "trtllm"};
 
 	for (size_t i = 0; i < ARRAY_LEN(served); i++)
 		if (strcmp(words.items[0], served[i]) == 0)
@@ -333,14 +359,14 @@ static void take_backend(struct parser *p, const struct flag *flag, struct words
 		"is not a backend that is served");
 }
 
-static void take_no_breaker(struct parser *p, const struct flag *flag UNUSED,
-	struct words words UNUSED)
+static void take_no_breaker(
+	struct parser *p, const struct flag *flag UNUSED, struct words words UNUSED)
 {
 	p->no_breaker = true;
 }
 
-static void take_no_retries(struct parser *p, const struct flag *flag UNUSED,
-	struct words words UNUSED)
+static void take_no_retries(
+	struct parser *p, const struct flag *flag UNUSED, struct words words UNUSED)
 {
 	p->no_retries = true;
 }
@@ -375,8 +401,8 @@ static void take_concurrent(struct parser *p, const struct flag *flag, struct wo
 
 static void take_log_level(struct parser *p, const struct flag *flag, struct words words)
 {
-	static const char *const others[][2] = { { "warning", "warn" }, { "critical", "error" },
-		{ "trace", "debug" } };
+	static const char *const others[][2] = {
+		{"warning", "warn"}, {"critical", "error"}, {"trace", "debug"}};
 	const struct conf_key *key = conf_key_find(SECTION_ROUTER, SPAN_LIT("log_level"));
 	const char *value = words.items[0];
 	scoped_free char *lower = xstrdup(value);
@@ -403,7 +429,8 @@ static const struct flag *find_row(struct span name)
 	return NULL;
 }
 
-/* "--index-memory" is index_memory. Room for the key's name in `out`; false when it is no such name. */
+/* "--index-memory" is index_memory. Room for the key's name in `out`; false when it is no
+ * such name. */
 static bool read_key_name(struct span name, char *out, size_t n)
 {
 	if (name.n < 3 || name.n - 2 >= n || memchr(name.p, '_', name.n) != NULL)
@@ -422,8 +449,8 @@ static bool make_row(struct span name, const char *full_name, struct flag *out)
 	static const struct {
 		const char *prefix;
 		enum conf_scope scope;
-	} places[] = { { "", CONF_SCOPE_ROUTER }, { "", CONF_SCOPE_POOL },
-		{ "prefill_", CONF_SCOPE_PREFILL }, { "decode_", CONF_SCOPE_DECODE } };
+	} places[] = {{"", CONF_SCOPE_ROUTER}, {"", CONF_SCOPE_POOL},
+		{"prefill_", CONF_SCOPE_PREFILL}, {"decode_", CONF_SCOPE_DECODE}};
 	const struct conf_key *key;
 	char text[64];
 
@@ -458,7 +485,8 @@ static void try_near(struct nearest *best, struct span given, const char *candid
 {
 	unsigned distance = conf_distance(given, span_str(candidate));
 
-	if (distance >= best->distance || !conf_is_near(given, span_str(candidate), distance))
+	if (distance >= best->distance ||
+		!conf_is_near(given, span_str(candidate), distance))
 		return;
 	best->distance = distance;
 	snprintf(best->name, sizeof(best->name), "%s", candidate);
@@ -466,7 +494,7 @@ static void try_near(struct nearest *best, struct span given, const char *candid
 
 static void report_unknown(struct parser *p, const char *name)
 {
-	struct nearest best = { .distance = UINT32_MAX };
+	struct nearest best = {.distance = UINT32_MAX};
 	struct span given = span_str(name);
 	scoped_free char *hint = NULL;
 
@@ -506,21 +534,22 @@ static bool is_bootstrap_port(const char *arg)
 static struct words take_inline(struct parser *p, const struct flag *flag, char *value)
 {
 	p->pair[0] = value;
-	if (flag->arity == ARITY_PAIR && p->at < p->argc && is_bootstrap_port(p->argv[p->at])) {
+	if (flag->arity == ARITY_PAIR && p->at < p->argc &&
+		is_bootstrap_port(p->argv[p->at])) {
 		p->pair[1] = p->argv[p->at++];
-		return (struct words){ p->pair, 2 };
+		return (struct words){p->pair, 2};
 	}
-	return (struct words){ p->pair, 1 };
+	return (struct words){p->pair, 1};
 }
 
 /* As many arguments as the flag takes. */
 static struct words take_words(struct parser *p, const struct flag *flag)
 {
-	struct words words = { p->argv + p->at, 0 };
+	struct words words = {p->argv + p->at, 0};
 
 	while (p->at < p->argc && is_value(p->argv[p->at])) {
 		bool is_port = flag->arity == ARITY_PAIR && words.n == 1 &&
-			is_bootstrap_port(p->argv[p->at]);
+			       is_bootstrap_port(p->argv[p->at]);
 
 		if (flag->arity != ARITY_MANY && words.n > 0 && !is_port)
 			break;
@@ -537,8 +566,8 @@ static void run_flag(struct parser *p, const struct flag *flag, struct words wor
 		take_setting(p, flag, words);
 		break;
 	case EFFECT_FIXED:
-		add_setting(p, flag->name, flag->scope, key_of(flag), flag->unit,
-			flag->unit);
+		add_setting(
+			p, flag->name, flag->scope, key_of(flag), flag->unit, flag->unit);
 		break;
 	case EFFECT_CALL:
 		flag->take(p, flag, words);
@@ -568,22 +597,23 @@ static bool is_switched_off(struct parser *p, const struct flag *flag, const cha
 static bool wants_switch_word(const struct flag *flag, struct words words)
 {
 	return words.n == 0 && flag->effect == EFFECT_SET &&
-		key_of(flag)->type == CONF_TYPE_SWITCH;
+	       key_of(flag)->type == CONF_TYPE_SWITCH;
 }
 
 static void take_flag(struct parser *p, const struct flag *flag, char *inline_value)
 {
-	char *on = (char[]){ "on" };
+	char *on = (char[]){"on"};
 	struct words words;
 
 	if (flag->arity == ARITY_NONE) {
 		if (inline_value == NULL || !is_switched_off(p, flag, inline_value))
-			run_flag(p, flag, (struct words){ NULL, 0 });
+			run_flag(p, flag, (struct words){NULL, 0});
 		return;
 	}
-	words = inline_value != NULL ? take_inline(p, flag, inline_value) : take_words(p, flag);
+	words = inline_value != NULL ? take_inline(p, flag, inline_value)
+				     : take_words(p, flag);
 	if (wants_switch_word(flag, words))
-		words = (struct words){ &on, 1 };
+		words = (struct words){&on, 1};
 	if (words.n == 0 && flag->arity != ARITY_MANY) {
 		refuse(p, flag->name, NULL, flag->argument, "has no value");
 		return;
@@ -600,7 +630,8 @@ static void skip_values(struct parser *p)
 static void take_long(struct parser *p, char *arg)
 {
 	char *equals = strchr(arg, '=');
-	struct span name = span_make(arg, equals != NULL ? (size_t)(equals - arg) : strlen(arg));
+	struct span name =
+		span_make(arg, equals != NULL ? (size_t)(equals - arg) : strlen(arg));
 	const struct flag *row = find_row(name);
 	scoped_free char *full_name = xstrndup(name.p, name.n);
 	struct flag made;
@@ -661,15 +692,16 @@ static char *join_address(const char *host, const char *port)
 static void join_addresses(struct parser *p)
 {
 	if (p->host != NULL || p->port != NULL) {
-		scoped_free char *listen = join_address(p->host != NULL ? p->host : "127.0.0.1",
-			p->port != NULL ? p->port : "30000");
+		scoped_free char *listen =
+			join_address(p->host != NULL ? p->host : "127.0.0.1",
+				p->port != NULL ? p->port : "30000");
 
 		add_own_setting(p, CONF_SCOPE_ROUTER, "listen", listen);
 	}
 	if (p->metrics_host != NULL || p->metrics_port != NULL) {
-		scoped_free char *metrics =
-			join_address(p->metrics_host != NULL ? p->metrics_host : "127.0.0.1",
-				p->metrics_port != NULL ? p->metrics_port : "29000");
+		scoped_free char *metrics = join_address(
+			p->metrics_host != NULL ? p->metrics_host : "127.0.0.1",
+			p->metrics_port != NULL ? p->metrics_port : "29000");
 
 		add_own_setting(p, CONF_SCOPE_ROUTER, "metrics_listen", metrics);
 	}
@@ -710,11 +742,12 @@ static void finish(struct parser *p)
 	}
 }
 
-int conf_flags_parse(int argc, char **argv, struct conf_errors *errors, struct conf_flags *out)
+int conf_flags_parse(
+	int argc, char **argv, struct conf_errors *errors, struct conf_flags *out)
 {
-	struct conf_flags flags = { 0 };
+	struct conf_flags flags = {0};
 	struct parser p = {
-		.out = &flags, .errors = errors, .argv = argv, .argc = argc, .at = 1 };
+		.out = &flags, .errors = errors, .argv = argv, .argc = argc, .at = 1};
 	size_t before = errors->n_errors;
 
 	while (p.at < argc) {
@@ -742,7 +775,8 @@ void conf_flags_free(struct conf_flags *flags)
 		return;
 	for (size_t i = 0; i < flags->n_settings; i++) {
 		if (flags->settings[i].key->is_secret)
-			mem_wipe(flags->settings[i].value, strlen(flags->settings[i].value));
+			mem_wipe(flags->settings[i].value,
+				strlen(flags->settings[i].value));
 		free(flags->settings[i].value);
 	}
 	for (size_t i = 0; i < flags->n_workers; i++) {
@@ -751,7 +785,7 @@ void conf_flags_free(struct conf_flags *flags)
 	}
 	free(flags->settings);
 	free(flags->workers);
-	*flags = (struct conf_flags){ 0 };
+	*flags = (struct conf_flags){0};
 }
 
 /* -h */
@@ -778,11 +812,12 @@ static void print_names(FILE *to, enum effect effect, const char *title)
 
 static void print_row(FILE *to, const struct flag *flag)
 {
-	scoped_free char *head = xasprintf("%s%s%s", flag->name,
-		flag->argument != NULL ? " " : "", flag->argument != NULL ? flag->argument : "");
-	const char *role = flag->scope == CONF_SCOPE_PREFILL ? "prefill: " :
-		flag->scope == CONF_SCOPE_DECODE	     ? "decode: " :
-							       "";
+	scoped_free char *head =
+		xasprintf("%s%s%s", flag->name, flag->argument != NULL ? " " : "",
+			flag->argument != NULL ? flag->argument : "");
+	const char *role = flag->scope == CONF_SCOPE_PREFILL  ? "prefill: "
+			   : flag->scope == CONF_SCOPE_DECODE ? "decode: "
+							      : "";
 
 	fprintf(to, strlen(head) > 34 ? "  %s\n%38s" : "  %-34s  %s", head, "");
 	fprintf(to, "%s%s\n", role, flag->text != NULL ? flag->text : key_of(flag)->doc);
@@ -797,11 +832,13 @@ void conf_usage(FILE *to)
 		if (flag->effect == EFFECT_GROUP && flag->name != NULL)
 			fprintf(to, "\n%s:\n", flag->name);
 		else if (flag->effect == EFFECT_SET || flag->effect == EFFECT_FIXED ||
-			flag->effect == EFFECT_CALL)
+			 flag->effect == EFFECT_CALL)
 			print_row(to, flag);
 	}
-	fputs("\nEvery key of [router] and [pool NAME] in kvsteer.conf(5) is a flag too, with its own\n"
-	      "units: --key-with-dashes VALUE. --prefill-KEY and --decode-KEY set it for one role.\n"
+	fputs("\nEvery key of [router] and [pool NAME] in kvsteer.conf(5) is a flag too, "
+	      "with its own\n"
+	      "units: --key-with-dashes VALUE. --prefill-KEY and --decode-KEY set it for "
+	      "one role.\n"
 	      "Flags override the file.\n",
 		to);
 	print_names(to, EFFECT_IGNORED, "Accepted, without effect");

@@ -1,7 +1,8 @@
 /*
- * The command line of kvsteerd: flags of the vLLM router and its peers by their own names, and every key of [router] and
- * [pool] as --key-with-dashes. What it gives is kept as settings, so that a reload can lay them over the file again.
- * Called by daemon.c at start; conf.c reads the result.
+ * The command line of kvsteerd: flags of the vLLM router and its peers by their own
+ * names, and every key of [router] and [pool] as --key-with-dashes. What it gives is kept
+ * as settings, so that a reload can lay them over the file again. Called by daemon.c at
+ * start; conf.c reads the result.
  */
 #ifndef MODEL_CONF_FLAGS_H
 #define MODEL_CONF_FLAGS_H
@@ -12,7 +13,8 @@
 
 #define CONF_DEFAULT_FILE "/etc/kvsteer/kvsteer.conf"
 
-/* Where a setting acts: as if it stood in that section, in place of what the file says there. */
+/* Where a setting acts: as if it stood in that section, in place of what the file says
+ * there. */
 enum conf_scope {
 	CONF_SCOPE_ROUTER,
 	CONF_SCOPE_POOL,    /* every pool */
@@ -36,9 +38,11 @@ struct conf_flag_worker {
 };
 
 struct conf_flags {
-	/* -c's, else the default file when no worker flag was given, else NULL. Not owned. */
+	/* -c's, else the default file when no worker flag was given, else NULL. Not
+	 * owned. */
 	const char *conf_file;
-	bool is_default_file; /* conf_file was not named: it may be missing when flags say enough */
+	bool is_default_file; /* conf_file was not named: it may be missing when flags say
+				 enough */
 	bool test, print, version, help;
 	bool has_worker_flag; /* also for an empty --worker-urls */
 	struct conf_setting *settings;
@@ -48,11 +52,12 @@ struct conf_flags {
 };
 
 /*
- * Reads argv[1] onwards. 0 and *out, which conf_flags_free() releases and which points into argv; or ERR_PARSE and at least
- * one error in *errors, all of them. Warnings may be there in both cases. errors must be zeroed before its first use.
+ * Reads argv[1] onwards. 0 and *out, which conf_flags_free() releases and which points
+ * into argv; or ERR_PARSE and at least one error in *errors, all of them. Warnings may be
+ * there in both cases. errors must be zeroed before its first use.
  */
-int conf_flags_parse(int argc, char **argv, struct conf_errors *errors, struct conf_flags *out)
-	MUST_CHECK;
+int conf_flags_parse(int argc, char **argv, struct conf_errors *errors,
+	struct conf_flags *out) MUST_CHECK;
 void conf_flags_free(struct conf_flags *flags);
 
 /* The text of -h, from the flag table. */

@@ -1,17 +1,18 @@
 /*
  * The key tables of kvsteer.conf(5): one row per key and place where its value lives.
- * Everything that knows keys walks these rows: parser, defaults, ranges, -T, conf_diff, the flags and
- * tests/lint/check-docs (which reads this file as text: a row begins with "K(", its key, field, type
- * and default on one line). Rows stand in the order of the manual.
+ * Everything that knows keys walks these rows: parser, defaults, ranges, -T, conf_diff,
+ * the flags and tests/lint/check-docs (which reads this file as text: a row begins with
+ * "K(", and all but its doc is on one line). Rows stand in the order of the manual.
  * Included by conf_table.c alone.
  *
  * K(key, field, type, default, min, max, reload, exposure, doc)
- *   field     member of the table's struct
- *   type      row of conf_type.c
- *   default   as it would stand in the file; NULL: not set
- *   min, max  of numbers (times in ms, sizes in bytes, text in characters); 0, 0 where there is no range
- *   reload    live: SIGHUP applies it; restart: needs a new process
- *   exposure  open, or secret: never quoted in an error, a print or a diff
+ *
+ * field:    member of the table's struct
+ * type:     row of conf_type.c
+ * default:  as it would stand in the file; NULL: not set
+ * min, max: of numbers (times in ms, sizes in bytes, text in characters); 0, 0: any
+ * reload:   live: SIGHUP applies it; restart: needs a new process
+ * exposure: open, or secret: never quoted in an error, a print or a diff
  */
 #ifndef MODEL_CONF_KEYS_H
 #define MODEL_CONF_KEYS_H
@@ -36,13 +37,13 @@
 	K(admin_key, admin_key, TOKEN, NULL, 0, 4096, live, secret, \
 	  "bearer key that opens the admin paths on the client side") \
 	K(log_level, log_level, LOG_LEVEL, "info", 0, 0, live, open, \
-	  "error, warn, notice, info or debug") \
+	  "lines of this level and above: error, warn, notice, info or debug") \
 	K(log_format, log_format, LOG_FORMAT, "text", 0, 0, live, open, \
 	  "form of the access lines: text or json") \
 	K(access_log, access_log, SWITCH, "on", 0, 0, live, open, \
 	  "one line for each request") \
 	K(drain_timeout, drain_timeout_ms, TIME, "300s", 0, CONF_YEAR_MS, live, open, \
-	  "how long a stop waits for requests in flight; 0: for ever") \
+	  "how long a stop waits for requests in flight; 0: not at all") \
 	K(body_memory, body_memory, SIZE, "1g", 65536, CONF_TERA, live, open, \
 	  "request bodies held by the whole process; more is answered 503") \
 	K(max_connections, max_connections, COUNT, "0", 0, CONF_MANY, restart, open, \
@@ -106,9 +107,9 @@
 	K(cache_threshold, policy.cache_threshold, REAL, "0.3", 0, 1, live, open, \
 	  "a holder must have more than this fraction of the prompt") \
 	K(balance_abs_threshold, policy.balance_abs_threshold, COUNT, "32", 0, CONF_MANY, live, open, \
-	  "overload_check: more than this many requests above the least loaded, and") \
+	  "overload_check: requests more than the least loaded has that are too many") \
 	K(balance_rel_threshold, policy.balance_rel_threshold, REAL, "1.5", 1, 1000, live, open, \
-	  "overload_check: more than this many times its load is overloaded") \
+	  "overload_check: times the load of the least loaded that are too many") \
 	K(beta, policy.beta, REAL, "1", 0, 1000, live, open, \
 	  "relative_load: weight of the load") \
 	K(alpha, policy.alpha, REAL, "0.5", 0, 1, live, open, \
@@ -155,7 +156,7 @@
 	K(slow_start, slow_start_ms, TIME, "0", 0, CONF_DAY_MS, live, open, \
 	  "a new worker's share grows over this time; 0: full at once") \
 	K(connect_timeout, connect_timeout_ms, TIME, "2s", 1, CONF_DAY_MS, live, open, \
-	  "connecting to a worker") \
+	  "connecting to a worker takes no longer than this") \
 	K(first_byte_timeout, first_byte_timeout_ms, TIME, "600s", 0, CONF_YEAR_MS, live, open, \
 	  "from the request's last byte to the answer's first; 0: no limit") \
 	K(stream_idle_timeout, stream_idle_timeout_ms, TIME, "120s", 0, CONF_YEAR_MS, live, open, \
@@ -188,11 +189,11 @@
 /* [worker NAME] only: struct worker_conf */
 #define CONF_WORKER_KEYS(K) \
 	K(url, url, URL, NULL, 0, 0, live, open, \
-	  "http://host:port, with a base path where the engine has one; needed") \
+	  "where the engine answers: http://host:port, with its base path if any; needed") \
 	K(pool, pool, NAME, "default", 0, 0, live, open, \
 	  "the pool that the worker belongs to") \
 	K(role, role, ROLE, "unified", 0, 0, live, open, \
-	  "unified, prefill or decode") \
+	  "what it does: unified, prefill or decode") \
 	K(models, models, GLOBS, NULL, 0, 0, live, open, \
 	  "models that it serves, with * and ?; none: whatever the pool serves") \
 	K(max_requests, max_requests, COUNT, "0", 0, CONF_MANY, live, open, \
@@ -204,7 +205,7 @@
 	K(worker_key, worker_key, TOKEN, NULL, 0, 4096, live, secret, \
 	  "bearer key that the worker is given") \
 	K(bootstrap_port, bootstrap_port, COUNT, "0", 0, 65535, live, open, \
-	  "sglang, mooncake: bootstrap port of a prefill worker; 0: none") \
+	  "bootstrap port of a prefill worker (sglang, mooncake); 0: none") \
 	K(kv_group, kv_group, NAME, NULL, 0, 0, live, open, \
 	  "prefill and decode workers with the same word can hand over KV")
 

@@ -1,7 +1,7 @@
 /*
- * A configuration as text again, in the form and order of a file, and what differs between two.
- * What conf_print says can be read back and gives an equal configuration, but for secrets, which are never shown.
- * Called for -T, GET config and by reload.c.
+ * A configuration as text again, in the form and order of a file, and what differs
+ * between two. What conf_print says can be read back and gives an equal configuration,
+ * but for secrets, which are never shown. Called for -T, GET config and by reload.c.
  */
 #include "base/cleanup.h"
 #include "base/mem.h"
@@ -11,12 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A value as it must stand in a file: quoted where the lexer would not give it back as it is. */
+/* A value as it must stand in a file: quoted where the lexer would not give it back as it
+ * is. */
 static void print_value(FILE *to, const char *value)
 {
 	size_t n = strlen(value);
 	bool is_plain = n > 0 && value[0] != '"' && strchr(" \t", value[0]) == NULL &&
-		strchr(" \t", value[n - 1]) == NULL;
+			strchr(" \t", value[n - 1]) == NULL;
 
 	if (is_plain) {
 		fputs(value, to);
@@ -124,8 +125,9 @@ struct heritage {
 static bool is_inherited(const struct conf_key *key, const void *was, const void *now,
 	struct heritage from)
 {
-	return from.was != NULL && from.now != NULL && conf_value_equal(key, was, from.was) &&
-		conf_value_equal(key, now, from.now);
+	return from.was != NULL && from.now != NULL &&
+	       conf_value_equal(key, was, from.was) &&
+	       conf_value_equal(key, now, from.now);
 }
 
 static void diff_keys(const struct differ *d, const char *section, enum conf_base which,
@@ -141,31 +143,33 @@ static void diff_keys(const struct differ *d, const char *section, enum conf_bas
 		before = conf_value_shown(key, was);
 		after = conf_value_shown(key, now);
 		d->fn(d->arg, section, key->name, before,
-			strcmp(before, after) == 0 ? "(changed)" : after, key->needs_restart);
+			strcmp(before, after) == 0 ? "(changed)" : after,
+			key->needs_restart);
 	}
 }
 
-static void diff_role(const struct differ *d, const char *section, const struct role_opts *was,
-	const struct role_opts *now, const struct role_opts *all_was,
-	const struct role_opts *all_now)
+static void diff_role(const struct differ *d, const char *section,
+	const struct role_opts *was, const struct role_opts *now,
+	const struct role_opts *all_was, const struct role_opts *all_now)
 {
-	struct heritage none = { NULL, NULL };
+	struct heritage none = {NULL, NULL};
 	bool is_own = was == all_was;
 
 	diff_keys(d, section, CONF_BASE_ROLE, was, now,
-		is_own ? none : (struct heritage){ all_was, all_now });
+		is_own ? none : (struct heritage){all_was, all_now});
 	diff_keys(d, section, CONF_BASE_OPTS, &was->worker, &now->worker,
-		is_own ? none : (struct heritage){ &all_was->worker, &all_now->worker });
+		is_own ? none : (struct heritage){&all_was->worker, &all_now->worker});
 }
 
 /* The pool's own values; then, under the role's section, what changed there otherwise. */
-static void diff_pool(const struct differ *d, const struct pool_conf *was,
-	const struct pool_conf *now)
+static void diff_pool(
+	const struct differ *d, const struct pool_conf *was, const struct pool_conf *now)
 {
 	scoped_free char *section = xasprintf("pool %s", now->name);
 
-	diff_keys(d, section, CONF_BASE_POOL, was, now, (struct heritage){ NULL, NULL });
-	diff_role(d, section, &was->roles[0], &now->roles[0], &was->roles[0], &now->roles[0]);
+	diff_keys(d, section, CONF_BASE_POOL, was, now, (struct heritage){NULL, NULL});
+	diff_role(d, section, &was->roles[0], &now->roles[0], &was->roles[0],
+		&now->roles[0]);
 	for (int r = ROLE_PREFILL; r < ROLE_MAX; r++) {
 		scoped_free char *name =
 			xasprintf("%s %s", section, role_name((enum role)r));
@@ -175,7 +179,8 @@ static void diff_pool(const struct differ *d, const struct pool_conf *was,
 	}
 }
 
-static void diff_presence(const struct differ *d, const char *kind, const char *name, bool is_new)
+static void diff_presence(
+	const struct differ *d, const char *kind, const char *name, bool is_new)
 {
 	scoped_free char *section = xasprintf("%s %s", kind, name);
 
@@ -184,7 +189,8 @@ static void diff_presence(const struct differ *d, const char *kind, const char *
 }
 
 /* Which pool a model falls to depends on their order. */
-static void diff_pool_order(const struct differ *d, const struct conf *was, const struct conf *now)
+static void diff_pool_order(
+	const struct differ *d, const struct conf *was, const struct conf *now)
 {
 	const struct pool_conf *last = NULL;
 
@@ -203,7 +209,8 @@ static void diff_pool_order(const struct differ *d, const struct conf *was, cons
 	}
 }
 
-static void diff_pools(const struct differ *d, const struct conf *was, const struct conf *now)
+static void diff_pools(
+	const struct differ *d, const struct conf *was, const struct conf *now)
 {
 	for (size_t i = 0; i < was->n_pools; i++)
 		if (conf_pool_find(now, was->pools[i].name) == NULL)
@@ -234,7 +241,8 @@ static const void *inherited_opts(const struct conf *c, const struct worker_conf
 	return &conf_pool_find(c, w->pool)->roles[w->role].worker;
 }
 
-static void diff_workers(const struct differ *d, const struct conf *was, const struct conf *now)
+static void diff_workers(
+	const struct differ *d, const struct conf *was, const struct conf *now)
 {
 	for (size_t i = 0; i < was->n_workers; i++)
 		if (find_worker(now, was->workers[i].name) == NULL)
@@ -243,7 +251,7 @@ static void diff_workers(const struct differ *d, const struct conf *was, const s
 		const struct worker_conf *w = &now->workers[i];
 		const struct worker_conf *old = find_worker(was, w->name);
 		scoped_free char *section = xasprintf("worker %s", w->name);
-		struct heritage none = { NULL, NULL };
+		struct heritage none = {NULL, NULL};
 
 		if (old == NULL) {
 			diff_presence(d, "worker", w->name, true);
@@ -251,16 +259,18 @@ static void diff_workers(const struct differ *d, const struct conf *was, const s
 		}
 		diff_keys(d, section, CONF_BASE_WORKER, old, w, none);
 		diff_keys(d, section, CONF_BASE_OPTS, &old->opts, &w->opts,
-			(struct heritage){ inherited_opts(was, old), inherited_opts(now, w) });
+			(struct heritage){
+				inherited_opts(was, old), inherited_opts(now, w)});
 	}
 }
 
-void conf_diff(const struct conf *was, const struct conf *now, conf_change_fn *fn, void *arg)
+void conf_diff(
+	const struct conf *was, const struct conf *now, conf_change_fn *fn, void *arg)
 {
-	struct differ d = { fn, arg };
+	struct differ d = {fn, arg};
 
 	diff_keys(&d, "router", CONF_BASE_ROUTER, &was->router, &now->router,
-		(struct heritage){ NULL, NULL });
+		(struct heritage){NULL, NULL});
 	diff_pools(&d, was, now);
 	diff_workers(&d, was, now);
 }

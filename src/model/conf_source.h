@@ -1,7 +1,7 @@
 /*
- * A configuration as it was written: sections and lines with their places, before anything is resolved.
- * Built by conf_file.c from files; conf.c adds what the command line gave (conf_flags.h) and resolves both.
- * Lives during one conf_load.
+ * A configuration as it was written: sections and lines with their places, before
+ * anything is resolved. Built by conf_file.c from files; conf.c adds what the command
+ * line gave (conf_flags.h) and resolves both. Lives during one conf_load.
  */
 #ifndef MODEL_CONF_SOURCE_H
 #define MODEL_CONF_SOURCE_H
@@ -34,11 +34,14 @@ struct conf_source {
 	size_t n_files;
 };
 
-/* Reads path and the conf.d/ *.conf beside it. Every fault goes to *errors; what is good stays. */
-void conf_source_read(struct conf_source *source, const char *path, struct conf_errors *errors);
+/* Reads path and the conf.d/ *.conf beside it. Every fault goes to *errors; what is good
+ * stays. */
+void conf_source_read(
+	struct conf_source *source, const char *path, struct conf_errors *errors);
 void conf_source_free(struct conf_source *source);
 
 /* The line of that key in the section, or NULL. */
-const struct conf_line *conf_section_find(const struct conf_section *section, const char *key);
+const struct conf_line *conf_section_find(
+	const struct conf_section *section, const char *key);
 
 #endif

@@ -13,9 +13,9 @@
 #define open false
 #define secret true
 
-#define ROW(base, st, name, field, type, def, min, max, reload, exposure, doc)                   \
-	{ #name, base, CONF_TYPE_##type, offsetof(struct st, field), def, min, max, reload,      \
-		exposure, doc },
+#define ROW(base, st, name, field, type, def, min, max, reload, exposure, doc)     \
+	{#name, base, CONF_TYPE_##type, offsetof(struct st, field), def, min, max, \
+		reload, exposure, doc},
 #define ROUTER_ROW(...) ROW(CONF_BASE_ROUTER, router_opts, __VA_ARGS__)
 #define POOL_ROW(...) ROW(CONF_BASE_POOL, pool_conf, __VA_ARGS__)
 #define ROLE_ROW(...) ROW(CONF_BASE_ROLE, role_opts, __VA_ARGS__)
@@ -45,7 +45,7 @@ bool conf_key_in(const struct conf_key *key, enum conf_section_kind kind)
 		return key->base == CONF_BASE_ROUTER;
 	case SECTION_POOL:
 		return key->base == CONF_BASE_POOL || key->base == CONF_BASE_ROLE ||
-			key->base == CONF_BASE_OPTS;
+		       key->base == CONF_BASE_OPTS;
 	case SECTION_POOL_ROLE:
 		return key->base == CONF_BASE_ROLE || key->base == CONF_BASE_OPTS;
 	case SECTION_WORKER:
@@ -79,7 +79,8 @@ const char *conf_section_form(enum conf_section_kind kind)
 	return forms[kind];
 }
 
-/* Optimal string alignment over three rows; words longer than the row are far from anything. */
+/* Optimal string alignment over three rows; words longer than the row are far from
+ * anything. */
 unsigned conf_distance(struct span a, struct span b)
 {
 	enum { WORD_MAX = 64 };
@@ -127,7 +128,8 @@ static const struct conf_key *nearest_key(enum conf_section_kind kind, struct sp
 		struct span other = span_str(conf_keys[i].name);
 		unsigned distance = conf_distance(name, other);
 
-		if (!conf_key_in(&conf_keys[i], kind) || !conf_is_near(name, other, distance))
+		if (!conf_key_in(&conf_keys[i], kind) ||
+			!conf_is_near(name, other, distance))
 			continue;
 		if (best == NULL || distance < best_distance) {
 			best = &conf_keys[i];
@@ -137,7 +139,8 @@ static const struct conf_key *nearest_key(enum conf_section_kind kind, struct sp
 	return best;
 }
 
-const char *conf_key_hint(enum conf_section_kind kind, struct span name, char *out, size_t n)
+const char *conf_key_hint(
+	enum conf_section_kind kind, struct span name, char *out, size_t n)
 {
 	const struct conf_key *near;
 
@@ -155,7 +158,8 @@ const char *conf_key_hint(enum conf_section_kind kind, struct span name, char *o
 	return out;
 }
 
-void conf_fault_set(struct conf_fault *fault, const char *message, const char *hint_fmt, ...)
+void conf_fault_set(
+	struct conf_fault *fault, const char *message, const char *hint_fmt, ...)
 {
 	va_list args;
 

@@ -1,7 +1,7 @@
 /*
- * The keys as data: what exists in which section, and how one value is read, printed, copied, compared.
- * Reads and writes fields of the structs in conf.h by offset; knows no file and no command line.
- * Called by the conf_*.c files and by tests; nobody else.
+ * The keys as data: what exists in which section, and how one value is read, printed,
+ * copied, compared. Reads and writes fields of the structs in conf.h by offset; knows no
+ * file and no command line. Called by the conf_*.c files and by tests; nobody else.
  */
 #ifndef MODEL_CONF_TABLE_H
 #define MODEL_CONF_TABLE_H
@@ -13,13 +13,18 @@
 /* The struct that holds a key's value. */
 enum conf_base {
 	CONF_BASE_ROUTER, /* struct router_opts */
-	CONF_BASE_POOL,	  /* struct pool_conf */
-	CONF_BASE_ROLE,	  /* struct role_opts, without its worker member */
-	CONF_BASE_OPTS,	  /* struct worker_opts */
+	CONF_BASE_POOL,   /* struct pool_conf */
+	CONF_BASE_ROLE,   /* struct role_opts, without its worker member */
+	CONF_BASE_OPTS,   /* struct worker_opts */
 	CONF_BASE_WORKER  /* struct worker_conf, without its opts member */
 };
 
-enum conf_section_kind { SECTION_ROUTER, SECTION_POOL, SECTION_POOL_ROLE, SECTION_WORKER };
+enum conf_section_kind {
+	SECTION_ROUTER,
+	SECTION_POOL,
+	SECTION_POOL_ROLE,
+	SECTION_WORKER
+};
 
 enum conf_type {
 	CONF_TYPE_COUNT,
@@ -75,14 +80,16 @@ struct conf_fault {
 	char message[160];
 	char hint[256];
 };
-void conf_fault_set(struct conf_fault *fault, const char *message, const char *hint_fmt, ...)
-	PRINTF_LIKE(3, 4);
+void conf_fault_set(struct conf_fault *fault, const char *message, const char *hint_fmt,
+	...) PRINTF_LIKE(3, 4);
 
 /* The key of that name in that kind of section, or NULL. */
 const struct conf_key *conf_key_find(enum conf_section_kind kind, struct span name);
 bool conf_key_in(const struct conf_key *key, enum conf_section_kind kind);
-/* For an unknown key: where it belongs, or what was meant, or the manual. A static or `out` text. */
-const char *conf_key_hint(enum conf_section_kind kind, struct span name, char *out, size_t n);
+/* For an unknown key: where it belongs, or what was meant, or the manual. A static or
+ * `out` text. */
+const char *conf_key_hint(
+	enum conf_section_kind kind, struct span name, char *out, size_t n);
 bool conf_key_is_list(const struct conf_key *key);
 const char *conf_section_form(enum conf_section_kind kind); /* "[pool NAME]" */
 
@@ -91,35 +98,39 @@ unsigned conf_distance(struct span a, struct span b);
 bool conf_is_near(struct span a, struct span b, unsigned distance);
 
 /*
- * Reads text into the key's field of `base`. A list gains the items; anything else is replaced. ERR_PARSE and *fault
- * otherwise, and the field as it was.
+ * Reads text into the key's field of `base`. A list gains the items; anything else is
+ * replaced. ERR_PARSE and *fault otherwise, and the field as it was.
  */
 int conf_value_set(const struct conf_key *key, void *base, struct span text,
 	struct conf_fault *fault) MUST_CHECK;
 /* 0 when text could be read; no field is needed. */
-int conf_value_check(const struct conf_key *key, struct span text, struct conf_fault *fault)
-	MUST_CHECK;
+int conf_value_check(const struct conf_key *key, struct span text,
+	struct conf_fault *fault) MUST_CHECK;
 /* Frees what the field holds and zeroes it. */
 void conf_value_clear(const struct conf_key *key, void *base);
 void conf_value_copy(const struct conf_key *key, const void *from, void *to);
 bool conf_value_equal(const struct conf_key *key, const void *a, const void *b);
-/* As it would stand in a file ("none" for what is not set), unquoted; a new string. Secrets too. */
+/* As it would stand in a file ("none" for what is not set), unquoted; a new string.
+ * Secrets too. */
 char *conf_value_text(const struct conf_key *key, const void *base);
 /* conf_value_text, but "(set)" for a secret that is set. */
 char *conf_value_shown(const struct conf_key *key, const void *base);
 /* "time", "size", ... as the manual names the type. */
 const char *conf_type_name(enum conf_type type);
 
-/* All keys of a base at once. set_defaults expects a zeroed struct; copy overwrites without freeing. */
+/* All keys of a base at once. set_defaults expects a zeroed struct; copy overwrites
+ * without freeing. */
 void conf_base_defaults(enum conf_base which, void *base);
 void conf_base_copy(enum conf_base which, const void *from, void *to);
 void conf_base_clear(enum conf_base which, void *base);
 
-/* conf_url_parse and conf_hostport_parse with hints; and the other address checks (conf_url.c). */
-int conf_url_read(struct span text, struct conf_url *out, struct conf_fault *fault) MUST_CHECK;
+/* conf_url_parse and conf_hostport_parse with hints; and the other address checks
+ * (conf_url.c). */
+int conf_url_read(
+	struct span text, struct conf_url *out, struct conf_fault *fault) MUST_CHECK;
 void conf_url_copy(const struct conf_url *from, struct conf_url *to);
-int conf_hostport_read(struct span text, char **host, uint16_t *port, struct conf_fault *fault)
-	MUST_CHECK;
+int conf_hostport_read(struct span text, char **host, uint16_t *port,
+	struct conf_fault *fault) MUST_CHECK;
 /* "10.0.0.0/8", "fd00::/8", or an address alone; bits beyond the prefix must be zero. */
 int conf_cidr_check(struct span text, struct conf_fault *fault) MUST_CHECK;
 

@@ -1,7 +1,8 @@
 /*
- * The types of configuration values: how a text is read into a field, and how a field is printed, copied, compared and freed.
- * One row per type; what is wrong is said without quoting the value, since it may be a secret.
- * Called by the other conf_*.c files through conf_table.h.
+ * The types of configuration values: how a text is read into a field, and how a field is
+ * printed, copied, compared and freed. One row per type; what is wrong is said without
+ * quoting the value, since it may be a secret. Called by the other conf_*.c files through
+ * conf_table.h.
  */
 #include "base/cleanup.h"
 #include "base/conf_lex.h"
@@ -27,75 +28,77 @@ struct type_row {
 	size_t size; /* of a plain value */
 	int (*read)(const struct conf_key *key, struct span text, void *field,
 		struct conf_fault *fault);
-	char *(*print)(const struct conf_key *key, const void *field); /* of a plain value */
-	int (*check)(struct span text, struct conf_fault *fault);      /* of a string or item */
-	const struct choice *choices;				       /* ends in a NULL name */
+	char *(*print)(
+		const struct conf_key *key, const void *field); /* of a plain value */
+	int (*check)(
+		struct span text, struct conf_fault *fault); /* of a string or item */
+	const struct choice *choices;                        /* ends in a NULL name */
 };
 
 static const struct type_row types[CONF_TYPE_MAX];
 
 static const struct choice log_levels[] = {
-	{ "error", LOG_LEVEL_ERROR },
-	{ "warn", LOG_LEVEL_WARN },
-	{ "notice", LOG_LEVEL_NOTICE },
-	{ "info", LOG_LEVEL_INFO },
-	{ "debug", LOG_LEVEL_DEBUG },
-	{ NULL, 0 },
+	{"error", LOG_LEVEL_ERROR},
+	{"warn", LOG_LEVEL_WARN},
+	{"notice", LOG_LEVEL_NOTICE},
+	{"info", LOG_LEVEL_INFO},
+	{"debug", LOG_LEVEL_DEBUG},
+	{NULL, 0},
 };
 static const struct choice log_formats[] = {
-	{ "text", LOG_FORMAT_TEXT },
-	{ "json", LOG_FORMAT_JSON },
-	{ NULL, 0 },
+	{"text", LOG_FORMAT_TEXT},
+	{"json", LOG_FORMAT_JSON},
+	{NULL, 0},
 };
 static const struct choice half_closes[] = {
-	{ "auto", HALF_CLOSE_AUTO },
-	{ "abort", HALF_CLOSE_ABORT },
-	{ "allow", HALF_CLOSE_ALLOW },
-	{ NULL, 0 },
+	{"auto", HALF_CLOSE_AUTO},
+	{"abort", HALF_CLOSE_ABORT},
+	{"allow", HALF_CLOSE_ALLOW},
+	{NULL, 0},
 };
 static const struct choice roles[] = {
-	{ "unified", ROLE_UNIFIED },
-	{ "prefill", ROLE_PREFILL },
-	{ "decode", ROLE_DECODE },
-	{ NULL, 0 },
+	{"unified", ROLE_UNIFIED},
+	{"prefill", ROLE_PREFILL},
+	{"decode", ROLE_DECODE},
+	{NULL, 0},
 };
 static const struct choice policies[] = {
-	{ "cache_aware", POLICY_CACHE_AWARE },
-	{ "least_requests", POLICY_LEAST_REQUESTS },
-	{ "round_robin", POLICY_ROUND_ROBIN },
-	{ "random", POLICY_RANDOM },
-	{ "prefix_affinity", -1 },
-	{ "power_of_two", -1 },
-	{ "consistent_hash", -1 },
-	{ "rendezvous_hash", -1 },
-	{ "sticky_least_loaded", -1 },
-	{ "kv_aware", -1 },
-	{ NULL, 0 },
+	{"cache_aware", POLICY_CACHE_AWARE},
+	{"least_requests", POLICY_LEAST_REQUESTS},
+	{"round_robin", POLICY_ROUND_ROBIN},
+	{"random", POLICY_RANDOM},
+	{"prefix_affinity", -1},
+	{"power_of_two", -1},
+	{"consistent_hash", -1},
+	{"rendezvous_hash", -1},
+	{"sticky_least_loaded", -1},
+	{"kv_aware", -1},
+	{NULL, 0},
 };
 static const struct choice signals[] = {
-	{ "longest_prefix", SIGNAL_LONGEST_PREFIX },
-	{ "first_block", -1 },
-	{ "none", -1 },
-	{ NULL, 0 },
+	{"longest_prefix", SIGNAL_LONGEST_PREFIX},
+	{"first_block", -1},
+	{"none", -1},
+	{NULL, 0},
 };
 static const struct choice costs[] = {
-	{ "overload_check", COST_OVERLOAD_CHECK },
-	{ "relative_load", -1 },
-	{ "free_capacity", -1 },
-	{ "prefill_cost", -1 },
-	{ NULL, 0 },
+	{"overload_check", COST_OVERLOAD_CHECK},
+	{"relative_load", -1},
+	{"free_capacity", -1},
+	{"prefill_cost", -1},
+	{NULL, 0},
 };
 static const struct choice connectors[] = {
-	{ "nixl", 0 },
-	{ "mooncake", 1 },
-	{ "p2p_nccl", 2 },
-	{ "sglang", 3 },
-	{ "moriio", -1 },
-	{ NULL, 0 },
+	{"nixl", 0},
+	{"mooncake", 1},
+	{"p2p_nccl", 2},
+	{"sglang", 3},
+	{"moriio", -1},
+	{NULL, 0},
 };
 static const struct choice load_sources[] = {
-	{ "own", 0 },
-	{ NULL, 0 },
+	{"own", 0},
+	{NULL, 0},
 };
 
 /* Numbers */
@@ -104,7 +107,7 @@ static char *print_size(const struct conf_key *key UNUSED, const void *field);
 
 static void print_bound(const struct conf_key *key, double bound, char *out, size_t n)
 {
-	double units[] = { 3600000, 60000, 1000 };
+	double units[] = {3600000, 60000, 1000};
 
 	if (key->type == CONF_TYPE_SIZE || key->type == CONF_TYPE_SIZE32) {
 		uint64_t bytes = (uint64_t)bound;
@@ -193,7 +196,8 @@ static int read_mode(const struct conf_key *key, struct span text, void *field,
 
 	for (size_t i = 0; i < text.n; i++) {
 		if (text.n > 5 || text.p[i] < '0' || text.p[i] > '7') {
-			conf_fault_set(fault, "is not a file mode", "octal digits, such as 0660");
+			conf_fault_set(fault, "is not a file mode",
+				"octal digits, such as 0660");
 			return ERR_PARSE;
 		}
 		mode = mode * 8 + (unsigned)(text.p[i] - '0');
@@ -237,7 +241,8 @@ static int read_time(const struct conf_key *key, struct span text, void *field,
 	if (rc != 0) {
 		bool is_bare = span_to_u64(text, &ms) != ERR_PARSE;
 
-		conf_fault_set(fault, is_bare ? "has no unit" : "is not a time", "%s", hint);
+		conf_fault_set(
+			fault, is_bare ? "has no unit" : "is not a time", "%s", hint);
 		return ERR_PARSE;
 	}
 	if (check_range(key, (double)ms, fault) != 0)
@@ -286,8 +291,8 @@ static int read_switch(const struct conf_key *key UNUSED, struct span text, void
 	return ERR_PARSE;
 }
 
-static int find_choice(const struct choice *all, struct span text, int *value,
-	struct conf_fault *fault)
+static int find_choice(
+	const struct choice *all, struct span text, int *value, struct conf_fault *fault)
 {
 	const char *message = "is not known";
 	char names[200] = "";
@@ -301,8 +306,8 @@ static int find_choice(const struct choice *all, struct span text, int *value,
 		if (span_is(text, c->name))
 			message = "is not built yet";
 		if (c->value >= 0 && used < sizeof(names))
-			used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
-				used > 0 ? ", " : "", c->name);
+			used += (size_t)snprintf(names + used, sizeof(names) - used,
+				"%s%s", used > 0 ? ", " : "", c->name);
 	}
 	conf_fault_set(fault, message, "available: %s", names);
 	return ERR_PARSE;
@@ -361,7 +366,7 @@ static char *print_time(const struct conf_key *key UNUSED, const void *field)
 
 static char *print_size(const struct conf_key *key UNUSED, const void *field)
 {
-	static const char *const units[] = { "", "k", "m", "g" };
+	static const char *const units[] = {"", "k", "m", "g"};
 	unsigned long long bytes = *(const uint64_t *)field;
 	size_t unit = 0;
 
@@ -400,7 +405,7 @@ static bool all_in(struct span text, const char *marks)
 	for (size_t i = 0; i < text.n; i++) {
 		unsigned char c = (unsigned char)text.p[i];
 		bool is_alnum = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') ||
-			(c >= 'a' && c <= 'z');
+				(c >= 'a' && c <= 'z');
 
 		if (!is_alnum && (c == 0 || strchr(marks, c) == NULL))
 			return false;
@@ -442,7 +447,8 @@ static int check_target(struct span text, struct conf_fault *fault)
 	if (text.n > 0 && text.p[0] == '/' && check_token(text, &unused) == 0 &&
 		memchr(text.p, '#', text.n) == NULL)
 		return 0;
-	conf_fault_set(fault, "is not a path", "begin with /, such as /health; no blanks");
+	conf_fault_set(
+		fault, "is not a path", "begin with /, such as /health; no blanks");
 	return ERR_PARSE;
 }
 
@@ -456,7 +462,8 @@ static int check_pass_path(struct span text, struct conf_fault *fault)
 		memchr(text.p, '?', text.n) == NULL)
 		return 0;
 	conf_fault_set(fault, "is not an exact path",
-		"such as /v1/audio/speech, without query or wildcard; * alone for every path");
+		"such as /v1/audio/speech, without query or wildcard; * alone for every "
+		"path");
 	return ERR_PARSE;
 }
 
@@ -472,7 +479,8 @@ static int check_header(struct span text, struct conf_fault *fault)
 {
 	if (text.n > 0 && text.n <= 128 && all_in(text, "!#$%&'*+-.^_`|~"))
 		return 0;
-	conf_fault_set(fault, "is not a header name", "such as X-Session-Id; blanks part the names");
+	conf_fault_set(fault, "is not a header name",
+		"such as X-Session-Id; blanks part the names");
 	return ERR_PARSE;
 }
 
@@ -480,7 +488,8 @@ static int check_glob(struct span text, struct conf_fault *fault)
 {
 	if (memchr(text.p, ',', text.n) == NULL && text.n <= 256)
 		return 0;
-	conf_fault_set(fault, "is not a model pattern", "blanks part the patterns, not commas");
+	conf_fault_set(
+		fault, "is not a model pattern", "blanks part the patterns, not commas");
 	return ERR_PARSE;
 }
 
@@ -498,12 +507,13 @@ static int check_load_source(struct span text, struct conf_fault *fault)
 	return find_choice(load_sources, text, &value, fault);
 }
 
-/* "none" unsets what may be unset; the types that must have a value take it as any other word. */
+/* "none" unsets what may be unset; the types that must have a value take it as any other
+ * word. */
 static bool is_none(const struct conf_key *key, struct span text)
 {
 	return span_is(text, "none") && key->type != CONF_TYPE_TARGET &&
-		key->type != CONF_TYPE_LOAD_SOURCE &&
-		!(key->type == CONF_TYPE_NAME && key->def != NULL);
+	       key->type != CONF_TYPE_LOAD_SOURCE &&
+	       !(key->type == CONF_TYPE_NAME && key->def != NULL);
 }
 
 static int read_string(const struct conf_key *key, struct span text, void *field,
@@ -565,7 +575,7 @@ void conf_list_clear(struct conf_list *list)
 	for (size_t i = 0; i < list->n; i++)
 		free(list->items[i]);
 	free(list->items);
-	*list = (struct conf_list){ NULL, 0 };
+	*list = (struct conf_list){NULL, 0};
 }
 
 static char *print_list(const struct conf_list *list)
@@ -579,8 +589,8 @@ static char *print_list(const struct conf_list *list)
 		size += strlen(list->items[i]) + 1;
 	text = xmalloc(size);
 	for (size_t i = 0; i < list->n; i++)
-		used += (size_t)snprintf(text + used, size - used, "%s%s", i > 0 ? " " : "",
-			list->items[i]);
+		used += (size_t)snprintf(text + used, size - used, "%s%s",
+			i > 0 ? " " : "", list->items[i]);
 	return text;
 }
 
@@ -634,16 +644,18 @@ const char *conf_type_name(enum conf_type type)
 	return types[type].name;
 }
 
-static int refuse_value(const struct conf_key *key, struct span text, struct conf_fault *fault)
+static int refuse_value(
+	const struct conf_key *key, struct span text, struct conf_fault *fault)
 {
 	if (text.n == 0) {
 		conf_fault_set(fault, "has no value", "%s",
-			key->def == NULL ? "write none, or leave the line out" :
-					   "give one, or leave the line out");
+			key->def == NULL ? "write none, or leave the line out"
+					 : "give one, or leave the line out");
 		return ERR_PARSE;
 	}
 	if (key->is_secret && span_is(text, "(set)")) {
-		conf_fault_set(fault, "is what a printed configuration shows, not the secret",
+		conf_fault_set(fault,
+			"is what a printed configuration shows, not the secret",
 			"put the secret in its place");
 		return ERR_PARSE;
 	}
@@ -655,10 +667,12 @@ int conf_value_set(const struct conf_key *key, void *base, struct span text,
 {
 	int rc = refuse_value(key, text, fault);
 
-	return rc != 0 ? rc : types[key->type].read(key, text, field_of(key, base), fault);
+	return rc != 0 ? rc
+		       : types[key->type].read(key, text, field_of(key, base), fault);
 }
 
-int conf_value_check(const struct conf_key *key, struct span text, struct conf_fault *fault)
+int conf_value_check(
+	const struct conf_key *key, struct span text, struct conf_fault *fault)
 {
 	union {
 		char *string;
@@ -716,7 +730,7 @@ void conf_value_copy(const struct conf_key *key, const void *from, void *to)
 		*(char **)target = *string != NULL ? xstrdup(*string) : NULL;
 		break;
 	case STORE_LIST:
-		*(struct conf_list *)target = (struct conf_list){ NULL, 0 };
+		*(struct conf_list *)target = (struct conf_list){NULL, 0};
 		for (size_t i = 0; i < list->n; i++)
 			conf_list_add(target, span_str(list->items[i]));
 		break;

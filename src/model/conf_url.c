@@ -1,7 +1,8 @@
 /*
- * Addresses as people write them: worker URLs, host:port, networks; and the globs of `models`.
- * Every refusal says what would do. A host is an IPv4 address, an IPv6 address in brackets, or a name; nothing is resolved here.
- * Called by conf_type.c and conf_flags.c, and through conf.h by whoever takes an address from outside.
+ * Addresses as people write them: worker URLs, host:port, networks; and the globs of
+ * `models`. Every refusal says what would do. A host is an IPv4 address, an IPv6 address
+ * in brackets, or a name; nothing is resolved here. Called by conf_type.c and
+ * conf_flags.c, and through conf.h by whoever takes an address from outside.
  */
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -66,10 +67,11 @@ static bool read_ip(int family, struct span text, unsigned char *bytes, char *ou
 	memcpy(copy, text.p, text.n);
 	copy[text.n] = '\0';
 	return inet_pton(family, copy, bytes) == 1 &&
-		inet_ntop(family, bytes, out, ADDRESS_TEXT_MAX) != NULL;
+	       inet_ntop(family, bytes, out, ADDRESS_TEXT_MAX) != NULL;
 }
 
-static int read_port(struct span text, bool may_be_zero, uint16_t *port, struct refusal *r)
+static int read_port(
+	struct span text, bool may_be_zero, uint16_t *port, struct refusal *r)
 {
 	uint64_t value;
 	int rc = span_to_u64(text, &value);
@@ -95,9 +97,11 @@ static int read_v6(struct span text, char **host, struct span *rest, struct refu
 	if (close == text.n)
 		return refuse(r, "has no closing bracket", "such as [::1]:8000");
 	if (has(inside, '%'))
-		return refuse(r, "has an IPv6 zone", "use an address that is not link-local");
+		return refuse(
+			r, "has an IPv6 zone", "use an address that is not link-local");
 	if (!read_ip(AF_INET6, inside, bytes, printed))
-		return refuse(r, "has no IPv6 address in its brackets", "such as [::1]:8000");
+		return refuse(
+			r, "has no IPv6 address in its brackets", "such as [::1]:8000");
 	*rest = from(text, close + 1);
 	if (rest->n > 0 && rest->p[0] != ':')
 		return refuse(r, "has text after the bracket", "such as [::1]:8000");
@@ -111,9 +115,11 @@ static int check_name(struct span name, struct refusal *r)
 	char printed[ADDRESS_TEXT_MAX];
 
 	if (name.n > HOST_MAX)
-		return refuse(r, "has a host name that is too long", "up to 253 characters");
+		return refuse(
+			r, "has a host name that is too long", "up to 253 characters");
 	if (!all_of(name, LETTERS DIGITS "-._"))
-		return refuse(r, "has a host name with other characters than a-z, 0-9, - and .",
+		return refuse(r,
+			"has a host name with other characters than a-z, 0-9, - and .",
 			"write international names in their xn-- form");
 	if (name.p[0] == '.' || name.p[0] == '-' ||
 		(name.n > 1 && memmem(name.p, name.n, "..", 2) != NULL))
@@ -161,11 +167,12 @@ static int read_scheme(struct span text, bool *tls, struct span *rest, struct re
 	if (mark == NULL) {
 		refuse(r, "has no scheme", "such as http://127.0.0.1:8000");
 		if (text.n > 0 && text.n < 100 && all_of(text, DIGITS))
-			snprintf(r->hint, sizeof(r->hint), "did you mean http://127.0.0.1:" SPAN_FMT
-				"?", SPAN_ARG(text));
-		else if (text.n > 0 && text.n < 100 && !has(text, '@'))
-			snprintf(r->hint, sizeof(r->hint), "did you mean http://" SPAN_FMT "?",
+			snprintf(r->hint, sizeof(r->hint),
+				"did you mean http://127.0.0.1:" SPAN_FMT "?",
 				SPAN_ARG(text));
+		else if (text.n > 0 && text.n < 100 && !has(text, '@'))
+			snprintf(r->hint, sizeof(r->hint),
+				"did you mean http://" SPAN_FMT "?", SPAN_ARG(text));
 		return ERR_PARSE;
 	}
 	scheme = span_make(text.p, (size_t)(mark - text.p));
@@ -173,7 +180,8 @@ static int read_scheme(struct span text, bool *tls, struct span *rest, struct re
 	*tls = span_case_eq(scheme, SPAN_LIT("https"));
 	if (*tls || span_case_eq(scheme, SPAN_LIT("http")))
 		return 0;
-	if (span_case_eq(scheme, SPAN_LIT("grpc")) || span_case_eq(scheme, SPAN_LIT("grpcs")))
+	if (span_case_eq(scheme, SPAN_LIT("grpc")) ||
+		span_case_eq(scheme, SPAN_LIT("grpcs")))
 		return refuse(r, "is a gRPC URL", "give the engine's HTTP address");
 	return refuse(r, "has a scheme that is neither http nor https",
 		"such as http://127.0.0.1:8000");
@@ -185,15 +193,18 @@ static int check_base(struct span base, struct refusal *r)
 	struct span rest = base, segment;
 
 	if (!all_of(base, LETTERS DIGITS "-._~!$&'()*+,;=:@/%"))
-		return refuse(r, "has characters that no path may hold", "escape them as %XX");
+		return refuse(
+			r, "has characters that no path may hold", "escape them as %XX");
 	for (size_t i = 0; i < base.n; i++)
 		if (base.p[i] == '%' &&
 			(i + 2 >= base.n || !all_of(span_make(base.p + i + 1, 2), HEX)))
-			return refuse(r, "has an incomplete escape", "two hex digits follow a %");
+			return refuse(r, "has an incomplete escape",
+				"two hex digits follow a %");
 	while (span_next(&rest, '/', &segment))
 		if (segment.p != base.p && (segment.n == 0 || span_is(segment, ".") ||
-			span_is(segment, "..")))
-			return refuse(r, "has an empty or dotted path segment", "such as /team-a");
+						   span_is(segment, "..")))
+			return refuse(r, "has an empty or dotted path segment",
+				"such as /team-a");
 	return 0;
 }
 
@@ -205,8 +216,11 @@ static int read_base(struct span text, struct span *base, struct refusal *r)
 	if (check_base(text, r) != 0)
 		return ERR_PARSE;
 	if (span_ends(text, SPAN_LIT("/v1"))) {
-		refuse(r, "ends in /v1, which the requests' own paths begin with: it would become "
-			"/v1/v1/...", "leave /v1 out");
+		refuse(r,
+			"ends in /v1, which the requests' own paths begin with: it would "
+			"become "
+			"/v1/v1/...",
+			"leave /v1 out");
 		return ERR_PARSE;
 	}
 	*base = text;
@@ -227,8 +241,8 @@ static int check_shape(struct span text, struct refusal *r)
 }
 
 /* What follows "scheme://" cut into host[:port] and path. */
-static int cut_authority(struct span rest, struct span *authority, struct span *path,
-	struct refusal *r)
+static int cut_authority(
+	struct span rest, struct span *authority, struct span *path, struct refusal *r)
 {
 	size_t slash = find(rest, '/');
 
@@ -244,11 +258,11 @@ static int cut_authority(struct span rest, struct span *authority, struct span *
 	return 0;
 }
 
-static void fill_url(struct conf_url *out, bool tls, char *host, uint16_t port, struct span base)
+static void fill_url(
+	struct conf_url *out, bool tls, char *host, uint16_t port, struct span base)
 {
 	bool is_v6 = strchr(host, ':') != NULL;
-	scoped_free char *shown =
-		is_v6 ? xasprintf("[%s]", host) : xstrdup(host);
+	scoped_free char *shown = is_v6 ? xasprintf("[%s]", host) : xstrdup(host);
 
 	out->tls = tls;
 	out->host = host;
@@ -258,7 +272,8 @@ static void fill_url(struct conf_url *out, bool tls, char *host, uint16_t port, 
 		out->host_header = xstrdup(shown);
 	else
 		out->host_header = xasprintf("%s:%u", shown, port);
-	out->text = xasprintf("%s://%s%s", tls ? "https" : "http", out->host_header, out->base);
+	out->text = xasprintf(
+		"%s://%s%s", tls ? "https" : "http", out->host_header, out->base);
 }
 
 static int parse_url(struct span text, struct conf_url *out, struct refusal *r)
@@ -310,7 +325,8 @@ void conf_url_copy(const struct conf_url *from_url, struct conf_url *to)
 	to->text = from_url->text != NULL ? xstrdup(from_url->text) : NULL;
 	to->host = from_url->host != NULL ? xstrdup(from_url->host) : NULL;
 	to->base = from_url->base != NULL ? xstrdup(from_url->base) : NULL;
-	to->host_header = from_url->host_header != NULL ? xstrdup(from_url->host_header) : NULL;
+	to->host_header =
+		from_url->host_header != NULL ? xstrdup(from_url->host_header) : NULL;
 }
 
 void conf_url_free(struct conf_url *u)
@@ -321,10 +337,11 @@ void conf_url_free(struct conf_url *u)
 	free(u->host);
 	free(u->base);
 	free(u->host_header);
-	*u = (struct conf_url){ 0 };
+	*u = (struct conf_url){0};
 }
 
-static int parse_hostport(struct span text, char **host, uint16_t *port, struct refusal *r)
+static int parse_hostport(
+	struct span text, char **host, uint16_t *port, struct refusal *r)
 {
 	scoped_free char *name = NULL;
 	struct span rest = text;
@@ -333,12 +350,15 @@ static int parse_hostport(struct span text, char **host, uint16_t *port, struct 
 	if (text.n > 0 && all_of(text, DIGITS)) {
 		refuse(r, "is a port without an address", "");
 		text.n = MIN(text.n, (size_t)20);
-		snprintf(r->hint, sizeof(r->hint), "127.0.0.1:" SPAN_FMT " for this machine, "
-			":" SPAN_FMT " for every address", SPAN_ARG(text), SPAN_ARG(text));
+		snprintf(r->hint, sizeof(r->hint),
+			"127.0.0.1:" SPAN_FMT " for this machine, "
+			":" SPAN_FMT " for every address",
+			SPAN_ARG(text), SPAN_ARG(text));
 		return ERR_PARSE;
 	}
 	if (span_starts(text, SPAN_LIT("*:")))
-		return refuse(r, "has no valid host name", "begin with : for every address");
+		return refuse(
+			r, "has no valid host name", "begin with : for every address");
 	if (text.n > 0 && text.p[0] == ':' && !has(from(text, 1), ':'))
 		name = xstrdup("");
 	else if (read_host(text, &name, &rest, r) != 0)
@@ -352,7 +372,8 @@ static int parse_hostport(struct span text, char **host, uint16_t *port, struct 
 	return 0;
 }
 
-int conf_hostport_read(struct span text, char **host, uint16_t *port, struct conf_fault *fault)
+int conf_hostport_read(
+	struct span text, char **host, uint16_t *port, struct conf_fault *fault)
 {
 	struct refusal r;
 
@@ -394,18 +415,21 @@ int conf_cidr_check(struct span text, struct conf_fault *fault)
 	}
 	if (slash < text.n &&
 		(span_to_u64(from(text, slash + 1), &prefix) != 0 || prefix > size * 8)) {
-		conf_fault_set(fault, "has no valid prefix length", "from /0 to /%u", size * 8);
+		conf_fault_set(
+			fault, "has no valid prefix length", "from /0 to /%u", size * 8);
 		return ERR_PARSE;
 	}
 	if (!is_zero_beyond(bytes, size, (unsigned)prefix)) {
 		conf_fault_set(fault, "has bits beyond its prefix length",
-			"write the network's first address, or /%u for this one alone", size * 8);
+			"write the network's first address, or /%u for this one alone",
+			size * 8);
 		return ERR_PARSE;
 	}
 	return 0;
 }
 
-/* Greedy with one point of return: the last '*' seen. Linear in practice, never recursive. */
+/* Greedy with one point of return: the last '*' seen. Linear in practice, never
+ * recursive. */
 bool conf_glob(const char *pattern, struct span text)
 {
 	const char *star = NULL;
@@ -415,7 +439,8 @@ bool conf_glob(const char *pattern, struct span text)
 		if (*pattern == '*') {
 			star = pattern++;
 			mark = at;
-		} else if (*pattern != '\0' && (*pattern == '?' || *pattern == text.p[at])) {
+		} else if (*pattern != '\0' &&
+			   (*pattern == '?' || *pattern == text.p[at])) {
 			pattern++;
 			at++;
 		} else if (star != NULL) {

@@ -1,6 +1,7 @@
 /*
- * Configuration files: everything that is refused, with its line, key and hint; inheritance; what is printed reads back;
- * differences; several files; secrets stay unseen.
+ * Configuration files: everything that is refused, with its line, key and hint;
+ * inheritance; what is printed reads back; differences; several files; secrets stay
+ * unseen.
  */
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -48,7 +49,7 @@ static void set_up(void)
 	snprintf(folder, sizeof(folder), "/tmp/check_conf.XXXXXX");
 	ck_assert_ptr_nonnull(mkdtemp(folder));
 	snprintf(main_file, sizeof(main_file), "%s/kvsteer.conf", folder);
-	errors = (struct conf_errors){ 0 };
+	errors = (struct conf_errors){0};
 	conf = NULL;
 }
 
@@ -114,7 +115,8 @@ static void load_good(const char *text)
 
 #define W "[worker a]\nurl = http://h:1\n"
 
-/* Each is one error (n when there are more) at that line, with that key, and these words. */
+/* Each is one error (n when there are more) at that line, with that key, and these words.
+ */
 static const struct {
 	const char *text;
 	unsigned line;
@@ -123,127 +125,172 @@ static const struct {
 	unsigned n; /* 0: 1 */
 } broken[] = {
 	/* sections */
-	{ "[rooter]\n" W, 1, NULL, "no such section", "[router]", 0 },
-	{ "[router x]\n" W, 1, NULL, "no such section", "[router]", 0 },
-	{ "[pool]\n" W, 1, NULL, "no such section", "[pool NAME]", 0 },
-	{ "[pool a b]\n" W, 1, NULL, "no such section", "prefill|decode", 0 },
-	{ "[pool a unified]\n" W, 1, NULL, "no such section", "prefill|decode", 0 },
-	{ "[worker]\n", 1, NULL, "no such section", "[worker NAME]", 0 },
-	{ "[worker a/b]\nurl = http://h:1\n", 1, NULL, "is not a name", "letters", 0 },
-	{ "[]\n" W, 1, NULL, "without a name", "[router]", 0 },
-	{ "[router\n" W, 1, NULL, "closing bracket", "", 0 },
-	{ "[router] # main\n" W, 1, NULL, "after the section", "", 0 },
-	{ "[router]\nthreads = 1\n[router]\nthreads = 2\n" W, 3, NULL, "duplicate section", "first", 0 },
-	{ W "[pool default]\n[pool default]\n", 4, NULL, "the first is in line 3", "", 0 },
-	{ W "[worker a]\nurl = http://h:2\n", 3, NULL, "the first is in line 1", "", 0 },
-	{ W "[pool default decode]\n[pool default decode]\n", 4, NULL, "duplicate section", "", 0 },
+	{"[rooter]\n" W, 1, NULL, "no such section", "[router]", 0},
+	{"[router x]\n" W, 1, NULL, "no such section", "[router]", 0},
+	{"[pool]\n" W, 1, NULL, "no such section", "[pool NAME]", 0},
+	{"[pool a b]\n" W, 1, NULL, "no such section", "prefill|decode", 0},
+	{"[pool a unified]\n" W, 1, NULL, "no such section", "prefill|decode", 0},
+	{"[worker]\n", 1, NULL, "no such section", "[worker NAME]", 0},
+	{"[worker a/b]\nurl = http://h:1\n", 1, NULL, "is not a name", "letters", 0},
+	{"[]\n" W, 1, NULL, "without a name", "[router]", 0},
+	{"[router\n" W, 1, NULL, "closing bracket", "", 0},
+	{"[router] # main\n" W, 1, NULL, "after the section", "", 0},
+	{"[router]\nthreads = 1\n[router]\nthreads = 2\n" W, 3, NULL, "duplicate section",
+		"first", 0},
+	{W "[pool default]\n[pool default]\n", 4, NULL, "the first is in line 3", "", 0},
+	{W "[worker a]\nurl = http://h:2\n", 3, NULL, "the first is in line 1", "", 0},
+	{W "[pool default decode]\n[pool default decode]\n", 4, NULL, "duplicate section",
+		"", 0},
 	/* keys */
-	{ "threads = 1\n" W, 1, NULL, "before any section", "[router]", 0 },
-	{ "[router]\nlisen = :1\n" W, 2, "lisen", "unknown key", "did you mean listen?", 0 },
-	{ "[router]\nthread = 1\n" W, 2, "thread", "unknown key", "did you mean threads?", 0 },
-	{ "[router]\npolicy = random\n" W, 2, "policy", "unknown key", "belongs in [pool NAME]", 0 },
-	{ "[pool default]\nlisten = :1\n" W, 2, "listen", "unknown key", "belongs in [router]", 0 },
-	{ "[pool default decode]\nmodels = x\n" W, 2, "models", "unknown key",
-	  "belongs in [pool NAME]", 0 },
-	{ W "policy = random\n", 3, "policy", "unknown key", "belongs in [pool NAME]", 0 },
-	{ "[router]\nxyzzy = 1\n" W, 2, "xyzzy", "unknown key", "kvsteer.conf(5)", 0 },
-	{ "[router]\nlisten\n" W, 2, NULL, "neither a section nor", "key = value", 0 },
-	{ "[router]\n= 1\n" W, 2, NULL, "no key", "", 0 },
-	{ "[router]\nListen = :1\n" W, 2, NULL, "bad character in the key", "a-z", 0 },
-	{ "[router]\nadmin_key = \"x\n" W, 2, NULL, "closing quote", "", 0 },
-	{ "[router]\nthreads = 1\n\nthreads = 1\n" W, 4, "threads", "the first is in line 2",
-	  "leave one", 0 },
-	{ W "url = http://h:2\n", 3, "url", "the first is in line 2", "leave one", 0 },
-	{ "[router]\nthreads =\n" W, 2, "threads", "has no value", "", 0 },
-	{ "[router]\nadmin_key =\n" W, 2, "admin_key", "has no value", "none", 0 },
-	{ "[router]\nlisten = \"\"\n" W, 2, "listen", "has no value", "", 0 },
+	{"threads = 1\n" W, 1, NULL, "before any section", "[router]", 0},
+	{"[router]\nlisen = :1\n" W, 2, "lisen", "unknown key", "did you mean listen?",
+		0},
+	{"[router]\nthread = 1\n" W, 2, "thread", "unknown key", "did you mean threads?",
+		0},
+	{"[router]\npolicy = random\n" W, 2, "policy", "unknown key",
+		"belongs in [pool NAME]", 0},
+	{"[pool default]\nlisten = :1\n" W, 2, "listen", "unknown key",
+		"belongs in [router]", 0},
+	{"[pool default decode]\nmodels = x\n" W, 2, "models", "unknown key",
+		"belongs in [pool NAME]", 0},
+	{W "policy = random\n", 3, "policy", "unknown key", "belongs in [pool NAME]", 0},
+	{"[router]\nxyzzy = 1\n" W, 2, "xyzzy", "unknown key", "kvsteer.conf(5)", 0},
+	{"[router]\nlisten\n" W, 2, NULL, "neither a section nor", "key = value", 0},
+	{"[router]\n= 1\n" W, 2, NULL, "no key", "", 0},
+	{"[router]\nListen = :1\n" W, 2, NULL, "bad character in the key", "a-z", 0},
+	{"[router]\nadmin_key = \"x\n" W, 2, NULL, "closing quote", "", 0},
+	{"[router]\nthreads = 1\n\nthreads = 1\n" W, 4, "threads",
+		"the first is in line 2", "leave one", 0},
+	{W "url = http://h:2\n", 3, "url", "the first is in line 2", "leave one", 0},
+	{"[router]\nthreads =\n" W, 2, "threads", "has no value", "", 0},
+	{"[router]\nadmin_key =\n" W, 2, "admin_key", "has no value", "none", 0},
+	{"[router]\nlisten = \"\"\n" W, 2, "listen", "has no value", "", 0},
 	/* numbers */
-	{ "[router]\nthreads = two\n" W, 2, "threads", "not a whole number", "digits", 0 },
-	{ "[router]\nthreads = -1\n" W, 2, "threads", "not a whole number", "digits", 0 },
-	{ "[router]\nthreads = 1.5\n" W, 2, "threads", "not a whole number", "digits", 0 },
-	{ "[router]\nthreads = 1025\n" W, 2, "threads", "out of range", "from 0 to 1024", 0 },
-	{ "[router]\nthreads = 99999999999999999999999\n" W, 2, "threads", "out of range", "1024", 0 },
-	{ "[router]\nadmin_socket_mode = 0980\n" W, 2, "admin_socket_mode", "not a file mode", "0660", 0 },
-	{ "[router]\nadmin_socket_mode = 1777\n" W, 2, "admin_socket_mode", "range", "0777", 0 },
-	{ "[pool default]\nretry_budget = 101%\n" W, 2, "retry_budget", "not a percentage", "20%", 0 },
-	{ "[pool default]\ncache_threshold = 1.01\n" W, 2, "cache_threshold", "range", "from 0 to 1", 0 },
-	{ "[pool default]\ncache_threshold = 30%\n" W, 2, "cache_threshold", "not a number", "0.3", 0 },
-	{ "[pool default]\ncache_threshold = nan\n" W, 2, "cache_threshold", "not a number", "", 0 },
-	{ "[pool default]\ncache_threshold = 0x1\n" W, 2, "cache_threshold", "not a number", "", 0 },
-	{ "[pool default]\nbalance_rel_threshold = 0.5\n" W, 2, "balance_rel_threshold", "range",
-	  "from 1", 0 },
-	{ "[pool default]\nbalance_rel_threshold = 1e9\n" W, 2, "balance_rel_threshold", "range",
-	  "1000", 0 },
+	{"[router]\nthreads = two\n" W, 2, "threads", "not a whole number", "digits", 0},
+	{"[router]\nthreads = -1\n" W, 2, "threads", "not a whole number", "digits", 0},
+	{"[router]\nthreads = 1.5\n" W, 2, "threads", "not a whole number", "digits", 0},
+	{"[router]\nthreads = 1025\n" W, 2, "threads", "out of range", "from 0 to 1024",
+		0},
+	{"[router]\nthreads = 99999999999999999999999\n" W, 2, "threads", "out of range",
+		"1024", 0},
+	{"[router]\nadmin_socket_mode = 0980\n" W, 2, "admin_socket_mode",
+		"not a file mode", "0660", 0},
+	{"[router]\nadmin_socket_mode = 1777\n" W, 2, "admin_socket_mode", "range",
+		"0777", 0},
+	{"[pool default]\nretry_budget = 101%\n" W, 2, "retry_budget", "not a percentage",
+		"20%", 0},
+	{"[pool default]\ncache_threshold = 1.01\n" W, 2, "cache_threshold", "range",
+		"from 0 to 1", 0},
+	{"[pool default]\ncache_threshold = 30%\n" W, 2, "cache_threshold",
+		"not a number", "0.3", 0},
+	{"[pool default]\ncache_threshold = nan\n" W, 2, "cache_threshold",
+		"not a number", "", 0},
+	{"[pool default]\ncache_threshold = 0x1\n" W, 2, "cache_threshold",
+		"not a number", "", 0},
+	{"[pool default]\nbalance_rel_threshold = 0.5\n" W, 2, "balance_rel_threshold",
+		"range", "from 1", 0},
+	{"[pool default]\nbalance_rel_threshold = 1e9\n" W, 2, "balance_rel_threshold",
+		"range", "1000", 0},
 	/* times and sizes */
-	{ "[router]\nhead_timeout = 10\n" W, 2, "head_timeout", "has no unit", "5s", 0 },
-	{ "[router]\nhead_timeout = 10 s\n" W, 2, "head_timeout", "not a time", "5s", 0 },
-	{ "[router]\nhead_timeout = 10sec\n" W, 2, "head_timeout", "not a time", "5s", 0 },
-	{ "[router]\nhead_timeout = 0\n" W, 2, "head_timeout", "range", "from 1ms to 24h", 0 },
-	{ "[router]\nhead_timeout = 25h\n" W, 2, "head_timeout", "range", "from 1ms to 24h", 0 },
-	{ "[router]\nhead_timeout = 99999999999999999h\n" W, 2, "head_timeout", "range", "24h", 0 },
-	{ "[router]\nmax_body_size = 10mb\n" W, 2, "max_body_size", "not a size", "16m", 0 },
-	{ "[router]\nmax_body_size = 2048g\n" W, 2, "max_body_size", "range", "1024g", 0 },
-	{ "[pool default]\nprefix_block = 8\n" W, 2, "prefix_block", "range", "from 16 to 64k", 0 },
+	{"[router]\nhead_timeout = 10\n" W, 2, "head_timeout", "has no unit", "5s", 0},
+	{"[router]\nhead_timeout = 10 s\n" W, 2, "head_timeout", "not a time", "5s", 0},
+	{"[router]\nhead_timeout = 10sec\n" W, 2, "head_timeout", "not a time", "5s", 0},
+	{"[router]\nhead_timeout = 0\n" W, 2, "head_timeout", "range", "from 1ms to 24h",
+		0},
+	{"[router]\nhead_timeout = 25h\n" W, 2, "head_timeout", "range",
+		"from 1ms to 24h", 0},
+	{"[router]\nhead_timeout = 99999999999999999h\n" W, 2, "head_timeout", "range",
+		"24h", 0},
+	{"[router]\nmax_body_size = 10mb\n" W, 2, "max_body_size", "not a size", "16m",
+		0},
+	{"[router]\nmax_body_size = 2048g\n" W, 2, "max_body_size", "range", "1024g", 0},
+	{"[pool default]\nprefix_block = 8\n" W, 2, "prefix_block", "range",
+		"from 16 to 64k", 0},
 	/* words */
-	{ "[router]\naccess_log = maybe\n" W, 2, "access_log", "neither on nor off", "on or off", 0 },
-	{ "[router]\nlog_level = trace\n" W, 2, "log_level", "not known", "error, warn", 0 },
-	{ "[router]\nlog_format = xml\n" W, 2, "log_format", "not known", "text, json", 0 },
-	{ "[router]\nhalf_close = on\n" W, 2, "half_close", "not known", "auto, abort, allow", 0 },
-	{ "[pool default]\npolicy = cache-aware\n" W, 2, "policy", "not known", "cache_aware,", 0 },
-	{ "[pool default]\npolicy = prefix_affinity\n" W, 2, "policy", "not built yet",
-	  "cache_aware, least_requests, round_robin, random", 0 },
-	{ "[pool default]\nsignal = first_block\n" W, 2, "signal", "not built yet", "longest_prefix", 0 },
-	{ "[pool default]\ncost = prefill_cost\n" W, 2, "cost", "not built yet", "overload_check", 0 },
-	{ "[pool default]\nkv_connector = moriio\n" W, 2, "kv_connector", "not built yet", "nixl", 0 },
-	{ "[pool default]\nload_source = engine\n" W, 2, "load_source", "not known", "own", 0 },
-	{ W "role = encode\n", 3, "role", "not known", "unified, prefill, decode", 0 },
+	{"[router]\naccess_log = maybe\n" W, 2, "access_log", "neither on nor off",
+		"on or off", 0},
+	{"[router]\nlog_level = trace\n" W, 2, "log_level", "not known", "error, warn",
+		0},
+	{"[router]\nlog_format = xml\n" W, 2, "log_format", "not known", "text, json", 0},
+	{"[router]\nhalf_close = on\n" W, 2, "half_close", "not known",
+		"auto, abort, allow", 0},
+	{"[pool default]\npolicy = cache-aware\n" W, 2, "policy", "not known",
+		"cache_aware,", 0},
+	{"[pool default]\npolicy = prefix_affinity\n" W, 2, "policy", "not built yet",
+		"cache_aware, least_requests, round_robin, random", 0},
+	{"[pool default]\nsignal = first_block\n" W, 2, "signal", "not built yet",
+		"longest_prefix", 0},
+	{"[pool default]\ncost = prefill_cost\n" W, 2, "cost", "not built yet",
+		"overload_check", 0},
+	{"[pool default]\nkv_connector = moriio\n" W, 2, "kv_connector", "not built yet",
+		"nixl", 0},
+	{"[pool default]\nload_source = engine\n" W, 2, "load_source", "not known", "own",
+		0},
+	{W "role = encode\n", 3, "role", "not known", "unified, prefill, decode", 0},
 	/* addresses and lists */
-	{ "[router]\nlisten = 30000\n" W, 2, "listen", "port without an address", ":30000", 0 },
-	{ "[router]\nlisten = :1 h:99999\n" W, 2, "listen", "out of range", "65535", 0 },
-	{ "[router]\nlisten = none\n" W, 2, "listen", "nothing to listen on", "127.0.0.1:30000", 0 },
-	{ "[router]\nlisten = :1\nlisten = :1\n" W, 2, "listen", "twice", "leave one", 0 },
-	{ "[router]\nmetrics_listen = ::1:80\n" W, 2, "metrics_listen", "colon", "brackets", 0 },
-	{ "[router]\ntrusted_proxies = 10.0.0.1/8\n" W, 2, "trusted_proxies", "beyond its prefix",
-	  "/32", 0 },
-	{ "[router]\nrouting_key_headers = a,b\n" W, 2, "routing_key_headers", "header name",
-	  "blanks", 0 },
-	{ "[router]\npass_paths = v1/x\n" W, 2, "pass_paths", "not an exact path", "/v1/", 0 },
-	{ "[router]\npass_paths = /v1/*\n" W, 2, "pass_paths", "not an exact path", "wildcard", 0 },
-	{ "[pool default]\nmodels = a, b\n" W, 2, "models", "not a model pattern", "blanks", 0 },
-	{ "[pool default]\nhealth_path = health\n" W, 2, "health_path", "not a path", "begin with /", 0 },
-	{ "[pool default]\nworker_cidrs = localhost\n" W, 2, "worker_cidrs", "not a network", "10.", 0 },
+	{"[router]\nlisten = 30000\n" W, 2, "listen", "port without an address", ":30000",
+		0},
+	{"[router]\nlisten = :1 h:99999\n" W, 2, "listen", "out of range", "65535", 0},
+	{"[router]\nlisten = none\n" W, 2, "listen", "nothing to listen on",
+		"127.0.0.1:30000", 0},
+	{"[router]\nlisten = :1\nlisten = :1\n" W, 2, "listen", "twice", "leave one", 0},
+	{"[router]\nmetrics_listen = ::1:80\n" W, 2, "metrics_listen", "colon",
+		"brackets", 0},
+	{"[router]\ntrusted_proxies = 10.0.0.1/8\n" W, 2, "trusted_proxies",
+		"beyond its prefix", "/32", 0},
+	{"[router]\nrouting_key_headers = a,b\n" W, 2, "routing_key_headers",
+		"header name", "blanks", 0},
+	{"[router]\npass_paths = v1/x\n" W, 2, "pass_paths", "not an exact path", "/v1/",
+		0},
+	{"[router]\npass_paths = /v1/*\n" W, 2, "pass_paths", "not an exact path",
+		"wildcard", 0},
+	{"[pool default]\nmodels = a, b\n" W, 2, "models", "not a model pattern",
+		"blanks", 0},
+	{"[pool default]\nhealth_path = health\n" W, 2, "health_path", "not a path",
+		"begin with /", 0},
+	{"[pool default]\nworker_cidrs = localhost\n" W, 2, "worker_cidrs",
+		"not a network", "10.", 0},
 	/* workers */
-	{ "[worker a]\nrole = decode\n", 1, "url", "has no url", "http://", 0 },
-	{ "[worker a]\nurl = http://::1:8001\n", 2, "url", "more than one colon", "[::1]:8000", 0 },
-	{ "[worker a]\nurl = 8001\n", 2, "url", "no scheme", "http://127.0.0.1:8001", 0 },
-	{ "[worker a]\nurl = http://h:99999\n", 2, "url", "out of range", "65535", 0 },
-	{ "[worker a]\nurl = http://h:8000/v1\n", 2, "url", "/v1/v1", "leave /v1 out", 0 },
-	{ "[worker a]\nurl = https://h:1\n", 2, "url", "TLS is not built in yet", "http://", 0 },
-	{ W "\n[worker b]\nurl = http://H:1/\n", 5, "url", "worker a has this URL", "leave one", 0 },
-	{ W "pool = x\n[pool y]\n[pool z decode]\n", 3, "pool", "no such pool", "y z", 0 },
-	{ "[pool y]\n" W, 2, "pool", "no such pool", "y", 0 },
-	{ W "bootstrap_port = 65536\n", 3, "bootstrap_port", "range", "65535", 0 },
-	{ W "dp_size = 0\n", 3, "dp_size", "range", "from 1", 0 },
-	{ W "worker_key = a b\n", 3, "worker_key", "cannot be sent", "ASCII", 0 },
-	{ W "worker_key = (set)\n", 3, "worker_key", "printed configuration", "the secret", 0 },
+	{"[worker a]\nrole = decode\n", 1, "url", "has no url", "http://", 0},
+	{"[worker a]\nurl = http://::1:8001\n", 2, "url", "more than one colon",
+		"[::1]:8000", 0},
+	{"[worker a]\nurl = 8001\n", 2, "url", "no scheme", "http://127.0.0.1:8001", 0},
+	{"[worker a]\nurl = http://h:99999\n", 2, "url", "out of range", "65535", 0},
+	{"[worker a]\nurl = http://h:8000/v1\n", 2, "url", "/v1/v1", "leave /v1 out", 0},
+	{"[worker a]\nurl = https://h:1\n", 2, "url", "TLS is not built in yet",
+		"http://", 0},
+	{W "\n[worker b]\nurl = http://H:1/\n", 5, "url", "worker a has this URL",
+		"leave one", 0},
+	{W "pool = x\n[pool y]\n[pool z decode]\n", 3, "pool", "no such pool", "y z", 0},
+	{"[pool y]\n" W, 2, "pool", "no such pool", "y", 0},
+	{W "bootstrap_port = 65536\n", 3, "bootstrap_port", "range", "65535", 0},
+	{W "dp_size = 0\n", 3, "dp_size", "range", "from 1", 0},
+	{W "worker_key = a b\n", 3, "worker_key", "cannot be sent", "ASCII", 0},
+	{W "worker_key = (set)\n", 3, "worker_key", "printed configuration", "the secret",
+		0},
 	/* what does not exist yet */
-	{ "[router]\ntls_cert = /c\n" W, 2, "tls_cert", "TLS is not built in yet", "leave it out", 0 },
-	{ "[router]\nclient_ca = /c\n" W, 2, "client_ca", "TLS is not built in yet", "leave it out", 0 },
-	{ "[router]\napi_keys = /k\n" W, 2, "api_keys", "not built in yet", "leave it out", 0 },
+	{"[router]\ntls_cert = /c\n" W, 2, "tls_cert", "TLS is not built in yet",
+		"leave it out", 0},
+	{"[router]\nclient_ca = /c\n" W, 2, "client_ca", "TLS is not built in yet",
+		"leave it out", 0},
+	{"[router]\napi_keys = /k\n" W, 2, "api_keys", "not built in yet", "leave it out",
+		0},
 	/* bytes */
-	{ "[router]\n" W "x\xff = 1\n", 4, NULL, "UTF-8", "UTF-8", 0 },
-	{ "[router]\nadmin_key = a\x01\x62\n" W, 2, NULL, "control character", "", 0 },
+	{"[router]\n" W "x\xff = 1\n", 4, NULL, "UTF-8", "UTF-8", 0},
+	{"[router]\nadmin_key = a\x01\x62\n" W, 2, NULL, "control character", "", 0},
 	/* all of them are reported */
-	{ "[router]\nthreads = x\nlisen = :1\n[foo]\nbar = 1\n[worker a]\nurl = 8001\n", 2, "threads",
-	  "not a whole number", "", 4 },
+	{"[router]\nthreads = x\nlisen = :1\n[foo]\nbar = 1\n[worker a]\nurl = 8001\n", 2,
+		"threads", "not a whole number", "", 4},
 };
 
 static bool has_words(const struct conf_error *e, size_t i)
 {
-	return (broken[i].key == NULL ? e->key == NULL :
-					e->key != NULL && strcmp(e->key, broken[i].key) == 0) &&
-		e->line == broken[i].line && strstr(e->message, broken[i].message) != NULL &&
-		strstr(e->hint != NULL ? e->hint : "", broken[i].hint) != NULL;
+	return (broken[i].key == NULL
+			       ? e->key == NULL
+			       : e->key != NULL && strcmp(e->key, broken[i].key) == 0) &&
+	       e->line == broken[i].line &&
+	       strstr(e->message, broken[i].message) != NULL &&
+	       strstr(e->hint != NULL ? e->hint : "", broken[i].hint) != NULL;
 }
 
 START_TEST(refuses_broken_files)
@@ -272,7 +319,8 @@ START_TEST(says_everything_in_one_line)
 {
 	scoped_free char *text = NULL;
 	scoped_free char *want = xasprintf("%s:2: cache_threshold = 7: is out of range; "
-		"from 0 to 1", main_file);
+					   "from 0 to 1",
+		main_file);
 
 	ck_assert_int_eq(load("[pool default]\ncache_threshold = 7\n" W), ERR_PARSE);
 	ck_assert_str_eq(errors.items[0].value, "7");
@@ -299,12 +347,15 @@ END_TEST
 
 START_TEST(reports_unreadable_files)
 {
-	ck_assert_int_eq(conf_load("/nonexistent/kvsteer.conf", NULL, &errors, &conf), ERR_PARSE);
+	ck_assert_int_eq(
+		conf_load("/nonexistent/kvsteer.conf", NULL, &errors, &conf), ERR_PARSE);
 	ck_assert_str_eq(errors.items[0].file, "/nonexistent/kvsteer.conf");
-	ck_assert_ptr_nonnull(strstr(errors.items[0].message, "cannot be read: No such file"));
+	ck_assert_ptr_nonnull(
+		strstr(errors.items[0].message, "cannot be read: No such file"));
 	conf_errors_free(&errors);
 	ck_assert_int_eq(conf_load(folder, NULL, &errors, &conf), ERR_PARSE);
-	ck_assert_ptr_nonnull(strstr(errors.items[0].message, "cannot be read: Is a directory"));
+	ck_assert_ptr_nonnull(
+		strstr(errors.items[0].message, "cannot be read: Is a directory"));
 }
 END_TEST
 
@@ -386,7 +437,8 @@ START_TEST(every_default_is_readable_and_prints_as_written)
 
 		memset(&at, 0, sizeof(at));
 		if (key->def != NULL)
-			ck_assert_int_eq(conf_value_set(key, &at, span_str(key->def), &fault), 0);
+			ck_assert_int_eq(
+				conf_value_set(key, &at, span_str(key->def), &fault), 0);
 		text = conf_value_text(key, &at);
 		if (key->def != NULL || conf_key_is_list(key))
 			ck_assert_str_eq(text, key->def != NULL ? key->def : "none");
@@ -400,9 +452,12 @@ END_TEST
 
 START_TEST(reads_units)
 {
-	load_good("[router]\nhead_timeout = 250ms\nbody_timeout = 2m\nkeepalive_timeout = 0\n"
-		  "drain_timeout = 1h\nmax_body_size = 0\nbody_memory = 64k\nqueue_timeout = 7s\n"
-		  "[pool default]\nindex_memory = 2g\nretry_budget = 5 %\nprefix_block = 2k\n"
+	load_good("[router]\nhead_timeout = 250ms\nbody_timeout = 2m\nkeepalive_timeout "
+		  "= 0\n"
+		  "drain_timeout = 1h\nmax_body_size = 0\nbody_memory = "
+		  "64k\nqueue_timeout = 7s\n"
+		  "[pool default]\nindex_memory = 2g\nretry_budget = 5 %\nprefix_block = "
+		  "2k\n"
 		  "no_worker_wait = 1500ms\n" W);
 	ck_assert_uint_eq(conf->router.head_timeout_ms, 250);
 	ck_assert_uint_eq(conf->router.body_timeout_ms, 120000);
@@ -420,9 +475,11 @@ END_TEST
 
 START_TEST(reads_lists_and_none)
 {
-	load_good("[router]\nlisten = :1 \t [::1]:2\nlisten = h:3\npass_paths = /a *\n"
-		  "metrics_listen = none\nadmin_socket = none\nrouting_key_headers = none\n"
-		  "trusted_proxies = 10.0.0.0/8\n[pool default]\nmodels = a* b\n" W "models = c\n");
+	load_good(
+		"[router]\nlisten = :1 \t [::1]:2\nlisten = h:3\npass_paths = /a *\n"
+		"metrics_listen = none\nadmin_socket = none\nrouting_key_headers = none\n"
+		"trusted_proxies = 10.0.0.0/8\n[pool default]\nmodels = a* b\n" W
+		"models = c\n");
 	ck_assert_uint_eq(conf->router.listen.n, 3);
 	ck_assert_str_eq(conf->router.listen.items[1], "[::1]:2");
 	ck_assert_str_eq(conf->router.listen.items[2], "h:3");
@@ -438,15 +495,18 @@ END_TEST
 
 START_TEST(reads_crlf_bom_utf8_and_quotes)
 {
-	load_good("\xef\xbb\xbf# d\xc3\xa9" "but\r\n[router]\r\nhash_secret = \"gr\xc3\xbc\xc3\x9f "
-		  "\\\"x\\\\ \"\r\n; c\r\nadmin_socket = /run/\xc3\xa4\r\n[worker a]\r\nurl = "
+	load_good("\xef\xbb\xbf# d\xc3\xa9"
+		  "but\r\n[router]\r\nhash_secret = \"gr\xc3\xbc\xc3\x9f "
+		  "\\\"x\\\\ \"\r\n; c\r\nadmin_socket = /run/\xc3\xa4\r\n[worker "
+		  "a]\r\nurl = "
 		  "\"http://h:1\"\r\n");
 	ck_assert_str_eq(conf->router.hash_secret, "gr\xc3\xbc\xc3\x9f \"x\\ ");
 	ck_assert_str_eq(conf->router.admin_socket, "/run/\xc3\xa4");
 	ck_assert_str_eq(conf->workers[0].url.text, "http://h:1");
 	ck_assert_int_eq(load("[router]\r\n\r\nthreads = x\r\n" W), ERR_PARSE);
 	ck_assert_uint_eq(errors.items[0].line, 3);
-	ck_assert_int_eq(load_n("[router]\nthreads = 1\0\n" W, 23 + sizeof(W) - 1), ERR_PARSE);
+	ck_assert_int_eq(
+		load_n("[router]\nthreads = 1\0\n" W, 23 + sizeof(W) - 1), ERR_PARSE);
 	ck_assert_ptr_nonnull(strstr(errors.items[0].message, "NUL"));
 }
 END_TEST
@@ -467,16 +527,18 @@ END_TEST
 
 /* Inheritance */
 
-/* origin-systems.md A5: a role-specific threshold holds also where the role inherits its policy. */
+/* origin-systems.md A5: a role-specific threshold holds also where the role inherits its
+ * policy. */
 START_TEST(a5_role_keys_hold_with_an_inherited_policy)
 {
 	const struct role_opts *roles;
 
-	load_good("[pool default]\npolicy = cache_aware\nbalance_abs_threshold = 40\n"
-		  "cache_threshold = 0.4\n"
-		  "[pool default prefill]\nbalance_abs_threshold = 4\n"
-		  "[pool default decode]\nbalance_rel_threshold = 9\npolicy = round_robin\n"
-		  "index_memory = 1m\n" W);
+	load_good(
+		"[pool default]\npolicy = cache_aware\nbalance_abs_threshold = 40\n"
+		"cache_threshold = 0.4\n"
+		"[pool default prefill]\nbalance_abs_threshold = 4\n"
+		"[pool default decode]\nbalance_rel_threshold = 9\npolicy = round_robin\n"
+		"index_memory = 1m\n" W);
 	roles = conf->pools[0].roles;
 	ck_assert_uint_eq(roles[ROLE_PREFILL].policy.policy, POLICY_CACHE_AWARE);
 	ck_assert_uint_eq(roles[ROLE_PREFILL].policy.balance_abs_threshold, 4);
@@ -508,12 +570,13 @@ END_TEST
 
 START_TEST(workers_inherit_from_pool_then_role)
 {
-	load_good("[pool default]\nstall_timeout = 1m\nhealth_interval = 1s\n"
-		  "worker_cidrs = 10.0.0.0/8 ::1\nkv_connector = nixl\n"
-		  "[pool default decode]\nstall_timeout = 2m\nworker_cidrs = 127.0.0.0/8\n"
-		  "[worker u]\nurl = http://h:1\nhealth_interval = 3s\n"
-		  "[worker p]\nurl = http://h:2\nrole = prefill\nworker_cidrs = none\n"
-		  "[worker d]\nurl = http://h:3\nrole = decode\nhealth_path = /ping\n");
+	load_good(
+		"[pool default]\nstall_timeout = 1m\nhealth_interval = 1s\n"
+		"worker_cidrs = 10.0.0.0/8 ::1\nkv_connector = nixl\n"
+		"[pool default decode]\nstall_timeout = 2m\nworker_cidrs = 127.0.0.0/8\n"
+		"[worker u]\nurl = http://h:1\nhealth_interval = 3s\n"
+		"[worker p]\nurl = http://h:2\nrole = prefill\nworker_cidrs = none\n"
+		"[worker d]\nurl = http://h:3\nrole = decode\nhealth_path = /ping\n");
 	ck_assert_uint_eq(conf->workers[0].opts.stall_timeout_ms, 60000);
 	ck_assert_uint_eq(conf->workers[0].opts.health_interval_ms, 3000);
 	ck_assert_uint_eq(conf->workers[0].opts.worker_cidrs.n, 2);
@@ -529,7 +592,8 @@ END_TEST
 
 START_TEST(pools_are_made_for_workers_that_name_them)
 {
-	load_good("[worker a]\nurl = http://h:1\npool = x\n[worker b]\nurl = http://h:2\n");
+	load_good(
+		"[worker a]\nurl = http://h:1\npool = x\n[worker b]\nurl = http://h:2\n");
 	ck_assert_uint_eq(conf->n_pools, 2);
 	ck_assert_str_eq(conf->pools[0].name, "x");
 	ck_assert(!conf->pools[0].is_explicit);
@@ -558,7 +622,8 @@ START_TEST(warns_but_starts)
 	ck_assert_uint_eq(errors.n, 1);
 	ck_assert_str_eq(errors.items[0].key, "kv_connector");
 	ck_assert_uint_eq(errors.items[0].line, 1);
-	load_good("[pool a]\nmodels = x\n[pool b]\n[worker a]\nurl = http://h:1\npool = b\n");
+	load_good("[pool a]\nmodels = x\n[pool b]\n[worker a]\nurl = http://h:1\npool = "
+		  "b\n");
 	ck_assert_uint_eq(errors.n, 0);
 }
 END_TEST
@@ -569,7 +634,8 @@ START_TEST(reads_conf_d_in_order)
 {
 	make_folder("conf.d");
 	write_text("conf.d/20-b.conf", "[worker b]\nurl = http://h:2\n");
-	write_text("conf.d/10-a.conf", "[router]\nthreads = 3\nlisten = :2\n[worker a]\nurl = "
+	write_text("conf.d/10-a.conf",
+		"[router]\nthreads = 3\nlisten = :2\n[worker a]\nurl = "
 		"http://h:1\n");
 	write_text("conf.d/README", "nonsense");
 	write_text("conf.d/.hidden.conf", "nonsense");
@@ -587,7 +653,8 @@ END_TEST
 START_TEST(two_files_may_not_set_one_key)
 {
 	make_folder("conf.d");
-	write_text("conf.d/a.conf", "\n[router]\nthreads = 3\n[worker a]\nurl = http://h:2\n"
+	write_text("conf.d/a.conf",
+		"\n[router]\nthreads = 3\n[worker a]\nurl = http://h:2\n"
 		"[worker a]\nrole = decode\n");
 	ck_assert_int_eq(load("[router]\nthreads = 1\n" W), ERR_PARSE);
 	ck_assert_uint_eq(errors.n_errors, 3);
@@ -605,18 +672,23 @@ END_TEST
 /* Print and difference */
 
 static const char rich[] =
-	"[router]\nthreads = 3\nlisten = :1 [::1]:2\nhalf_close = abort\nhead_timeout = 1500ms\n"
+	"[router]\nthreads = 3\nlisten = :1 [::1]:2\nhalf_close = abort\nhead_timeout = "
+	"1500ms\n"
 	"max_body_size = 1000001\npass_paths = /a *\nadmin_socket = \" a b \"\n"
 	"admin_socket_mode = 0600\ntrusted_proxies = 10.0.0.0/8 ::1\nlog_format = json\n"
 	"metrics_listen = none\n"
 	"[pool a]\nmodels = m* n\npolicy = random\ncache_threshold = 0.1234567890123\n"
 	"retry_budget = 7\nkv_connector = sglang\n"
-	"[pool a decode]\nbalance_abs_threshold = 3\nstall_timeout = 1h\nworker_cidrs = none\n"
-	"[pool default]\nworker_cidrs = 10.0.0.0/8\n[pool default prefill]\npolicy = round_robin\n"
-	"[worker w0]\nurl = http://[::1]:80/base/\npool = a\nrole = prefill\nbootstrap_port = 7\n"
+	"[pool a decode]\nbalance_abs_threshold = 3\nstall_timeout = 1h\nworker_cidrs = "
+	"none\n"
+	"[pool default]\nworker_cidrs = 10.0.0.0/8\n[pool default prefill]\npolicy = "
+	"round_robin\n"
+	"[worker w0]\nurl = http://[::1]:80/base/\npool = a\nrole = "
+	"prefill\nbootstrap_port = 7\n"
 	"[worker w1]\nurl = http://h:1\nrole = decode\npool = a\nstall_timeout = 1m\n"
 	"kv_group = rack-1\n"
-	"[worker w2]\nurl = http://h:2\nmodels = x y\nworker_cidrs = none\ncapacity = 123456789012\n";
+	"[worker w2]\nurl = http://h:2\nmodels = x y\nworker_cidrs = none\ncapacity = "
+	"123456789012\n";
 
 struct changes {
 	size_t n;
@@ -630,13 +702,13 @@ static void note_change(void *arg, const char *section, const char *key, const c
 	size_t used = strlen(c->text);
 
 	c->n++;
-	snprintf(c->text + used, sizeof(c->text) - used, "[%s] %s: %s -> %s%s\n", section, key,
-		was, now, needs_restart ? " (restart)" : "");
+	snprintf(c->text + used, sizeof(c->text) - used, "[%s] %s: %s -> %s%s\n", section,
+		key, was, now, needs_restart ? " (restart)" : "");
 }
 
 START_TEST(print_reads_back)
 {
-	struct changes changes = { 0 };
+	struct changes changes = {0};
 	scoped_free char *first = NULL, *second = NULL;
 	struct conf *was;
 
@@ -650,8 +722,10 @@ START_TEST(print_reads_back)
 	ck_assert_str_eq(first, second);
 	ck_assert_str_eq(conf->router.admin_socket, " a b ");
 	ck_assert_uint_eq(conf->workers[1].opts.stall_timeout_ms, 60000);
-	ck_assert_uint_eq(conf->pools[0].roles[ROLE_DECODE].worker.stall_timeout_ms, 3600000);
-	ck_assert_double_eq(conf->pools[0].roles[0].policy.cache_threshold, 0.1234567890123);
+	ck_assert_uint_eq(
+		conf->pools[0].roles[ROLE_DECODE].worker.stall_timeout_ms, 3600000);
+	ck_assert_double_eq(
+		conf->pools[0].roles[0].policy.cache_threshold, 0.1234567890123);
 	conf_unref(was);
 }
 END_TEST
@@ -679,7 +753,7 @@ static void diff_of(const char *was_text, const char *now_text, struct changes *
 {
 	struct conf *was;
 
-	*out = (struct changes){ 0 };
+	*out = (struct changes){0};
 	load_good(was_text);
 	was = conf_ref(conf);
 	load_good(now_text);
@@ -693,7 +767,8 @@ START_TEST(diff_lists_changes)
 
 	diff_of("[router]\nthreads = 1\n" W "[worker b]\nurl = http://h:2\n",
 		"[router]\nthreads = 2\nlog_level = debug\n" W "max_requests = 4\n"
-		"stall_timeout = 5s\n[worker c]\nurl = http://h:3\n", &c);
+		"stall_timeout = 5s\n[worker c]\nurl = http://h:3\n",
+		&c);
 	ck_assert_str_eq(c.text, "[router] threads: 1 -> 2 (restart)\n"
 				 "[router] log_level: info -> debug\n"
 				 "[worker b] (section): present -> absent\n"
@@ -701,7 +776,8 @@ START_TEST(diff_lists_changes)
 				 "[worker a] stall_timeout: 60s -> 5s\n"
 				 "[worker c] (section): absent -> present\n");
 	/* a pool's change is said once, not again for its roles and workers */
-	diff_of("[pool default]\n" W, "[pool default]\nstall_timeout = 5s\nbeta = 2\n" W, &c);
+	diff_of("[pool default]\n" W, "[pool default]\nstall_timeout = 5s\nbeta = 2\n" W,
+		&c);
 	ck_assert_str_eq(c.text, "[pool default] beta: 1 -> 2\n"
 				 "[pool default] stall_timeout: 60s -> 5s\n");
 	diff_of("[pool default]\n" W, "[pool default decode]\nbeta = 2\n" W, &c);
@@ -716,8 +792,8 @@ END_TEST
 
 START_TEST(restart_keys_are_marked)
 {
-	static const char *const names[] = { "threads", "admin_socket", "metrics_listen",
-		"hash_secret", "max_connections", "prefix_block", "admin_socket_mode" };
+	static const char *const names[] = {"threads", "admin_socket", "metrics_listen",
+		"hash_secret", "max_connections", "prefix_block", "admin_socket_mode"};
 	size_t n = 0;
 
 	for (size_t i = 0; i < conf_keys_n; i++) {
@@ -725,10 +801,46 @@ START_TEST(restart_keys_are_marked)
 
 		for (size_t j = 0; j < ARRAY_LEN(names); j++)
 			is_named = is_named || strcmp(names[j], conf_keys[i].name) == 0;
-		ck_assert_msg(is_named == conf_keys[i].needs_restart, "%s", conf_keys[i].name);
+		ck_assert_msg(
+			is_named == conf_keys[i].needs_restart, "%s", conf_keys[i].name);
 		n += conf_keys[i].needs_restart;
 	}
 	ck_assert_uint_eq(n, ARRAY_LEN(names));
+}
+END_TEST
+
+/* The shipped file */
+
+/* etc/kvsteer.conf, with `uncomment` the keys and sections in it brought to life. */
+static char *read_shipped(bool uncomment)
+{
+	const char *source = getenv("srcdir");
+	scoped_free char *path =
+		xasprintf("%s/etc/kvsteer.conf", source != NULL ? source : ".");
+	scoped_file FILE *f = fopen(path, "r");
+	char *text = xcalloc(1, 65536), line[1024];
+
+	ck_assert_msg(f != NULL, "%s (srcdir names its folder)", path);
+	while (fgets(line, sizeof(line), f) != NULL) {
+		bool is_dead = line[0] == '#' && line[1] != ' ' && line[1] != '#';
+
+		strcat(text, line + (uncomment && is_dead));
+	}
+	return text;
+}
+
+START_TEST(shipped_file_says_the_defaults)
+{
+	scoped_free char *as_is = read_shipped(false), *alive = read_shipped(true);
+	struct changes c;
+
+	diff_of("[router]\n", as_is, &c);
+	ck_assert_str_eq(c.text, "");
+	ck_assert_ptr_nonnull(strstr(alive, "\nthreads = 0\n"));
+	ck_assert_ptr_nonnull(strstr(alive, "\n[worker gpu1]\n"));
+	diff_of("[worker gpu1]\nurl = http://127.0.0.1:8000\n", alive, &c);
+	ck_assert_str_eq(c.text, "");
+	ck_assert_uint_eq(errors.n, 0);
 }
 END_TEST
 
@@ -758,7 +870,8 @@ START_TEST(secrets_are_never_shown)
 			ck_assert_msg(strstr(text, "HUSH") == NULL, "%s", text);
 		}
 	}
-	diff_of("[router]\nadmin_key = HUSH1\nhash_secret = HUSH2\n" W "worker_key = HUSH3\n",
+	diff_of("[router]\nadmin_key = HUSH1\nhash_secret = HUSH2\n" W
+		"worker_key = HUSH3\n",
 		"[router]\nadmin_key = HUSH4\n" W "worker_key = HUSH5\n", &c);
 	ck_assert_str_eq(c.text, "[router] admin_key: (set) -> (changed)\n"
 				 "[router] hash_secret: (set) -> none (restart)\n"
@@ -780,12 +893,13 @@ END_TEST
 
 START_TEST(makes_a_worker_for_the_api)
 {
-	struct conf_pair pairs[] = { { "url", "http://h:9/" }, { "role", "decode" },
-		{ "stall_timeout", "9s" }, { "models", "a" }, { "models", "b" } };
+	struct conf_pair pairs[] = {{"url", "http://h:9/"}, {"role", "decode"},
+		{"stall_timeout", "9s"}, {"models", "a"}, {"models", "b"}};
 	struct worker_conf w, copy;
 
 	load_good("[pool default decode]\nhealth_interval = 7s\nstall_timeout = 1s\n" W);
-	ck_assert_int_eq(conf_worker_make(conf, "n", pairs, ARRAY_LEN(pairs), &errors, &w), 0);
+	ck_assert_int_eq(
+		conf_worker_make(conf, "n", pairs, ARRAY_LEN(pairs), &errors, &w), 0);
 	ck_assert_str_eq(w.name, "n");
 	ck_assert_str_eq(w.url.text, "http://h:9");
 	ck_assert_uint_eq(w.role, ROLE_DECODE);
@@ -807,24 +921,24 @@ static const struct {
 	size_t n;
 	const char *name, *key, *message;
 } bad_workers[] = {
-	{ { { NULL, NULL } }, 0, "n", "url", "has no url" },
-	{ { { "url", "8001" } }, 1, "n", "url", "no scheme" },
-	{ { { "url", "https://h:1" } }, 1, "n", "url", "TLS" },
-	{ { { "url", "http://h:1" }, { "url", "http://h:2" } }, 2, "n", "url", "duplicate" },
-	{ { { "url", "http://h:1" }, { "pool", "x" } }, 2, "n", "pool", "no such pool" },
-	{ { { "url", "http://h:1" }, { "policy", "random" } }, 2, "n", "policy", "unknown key" },
-	{ { { "url", "http://h:1" }, { "dp_size", "0" } }, 2, "n", "dp_size", "range" },
-	{ { { "url", "http://h:1" } }, 1, "a/b", "name", "not a name" },
-	{ { { "url", "http://h:1" } }, 1, "", "name", "not a name" },
+	{{{NULL, NULL}}, 0, "n", "url", "has no url"},
+	{{{"url", "8001"}}, 1, "n", "url", "no scheme"},
+	{{{"url", "https://h:1"}}, 1, "n", "url", "TLS"},
+	{{{"url", "http://h:1"}, {"url", "http://h:2"}}, 2, "n", "url", "duplicate"},
+	{{{"url", "http://h:1"}, {"pool", "x"}}, 2, "n", "pool", "no such pool"},
+	{{{"url", "http://h:1"}, {"policy", "random"}}, 2, "n", "policy", "unknown key"},
+	{{{"url", "http://h:1"}, {"dp_size", "0"}}, 2, "n", "dp_size", "range"},
+	{{{"url", "http://h:1"}}, 1, "a/b", "name", "not a name"},
+	{{{"url", "http://h:1"}}, 1, "", "name", "not a name"},
 };
 
 START_TEST(refuses_a_bad_worker_of_the_api)
 {
-	struct worker_conf w = { .name = (char *)0x1 };
+	struct worker_conf w = {.name = (char *)0x1};
 
 	load_good(W);
-	ck_assert_int_eq(conf_worker_make(conf, bad_workers[_i].name, bad_workers[_i].pairs,
-				 bad_workers[_i].n, &errors, &w),
+	ck_assert_int_eq(conf_worker_make(conf, bad_workers[_i].name,
+				 bad_workers[_i].pairs, bad_workers[_i].n, &errors, &w),
 		ERR_PARSE);
 	ck_assert_ptr_eq(w.name, (char *)0x1);
 	ck_assert_uint_eq(errors.n_errors, 1);
@@ -872,9 +986,11 @@ static Suite *conf_suite(void)
 	tcase_add_test(whole, prints_every_key);
 	tcase_add_test(whole, diff_lists_changes);
 	tcase_add_test(whole, restart_keys_are_marked);
+	tcase_add_test(whole, shipped_file_says_the_defaults);
 	suite_add_tcase(suite, whole);
 	tcase_add_test(api, makes_a_worker_for_the_api);
-	tcase_add_loop_test(api, refuses_a_bad_worker_of_the_api, 0, ARRAY_LEN(bad_workers));
+	tcase_add_loop_test(
+		api, refuses_a_bad_worker_of_the_api, 0, ARRAY_LEN(bad_workers));
 	suite_add_tcase(suite, api);
 	return suite;
 }

@@ -1,5 +1,6 @@
 /*
- * The command line: every flag of the vLLM router has a row, realistic command lines start, and what is refused says why.
+ * The command line: every flag of the vLLM router has a row, realistic command lines
+ * start, and what is refused says why.
  */
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -19,8 +20,8 @@ static char *line_copy;
 
 static void set_up(void)
 {
-	errors = (struct conf_errors){ 0 };
-	flags = (struct conf_flags){ 0 };
+	errors = (struct conf_errors){0};
+	flags = (struct conf_flags){0};
 	conf = NULL;
 	line_copy = NULL;
 }
@@ -46,7 +47,7 @@ static void dump_errors(void)
 /* The line is cut at blanks; "''" is an empty argument. */
 static int parse(const char *line)
 {
-	char *argv[WORDS_MAX] = { "kvsteerd" }, *rest;
+	char *argv[WORDS_MAX] = {"kvsteerd"}, *rest;
 	int argc = 1;
 
 	forget();
@@ -89,15 +90,19 @@ static void start(const char *line)
 
 START_TEST(starts_a_vllm_command_line)
 {
-	start("--host 0.0.0.0 --port 8080 --worker-urls http://10.0.0.1:8000 http://10.0.0.2:8000/ "
+	start("--host 0.0.0.0 --port 8080 --worker-urls http://10.0.0.1:8000 "
+	      "http://10.0.0.2:8000/ "
 	      "http://[::1]:8000 --policy cache_aware --cache-threshold 0.5 "
-	      "--balance-abs-threshold 64 --balance-rel-threshold 1.1 --eviction-interval-secs 120 "
-	      "--max-tree-size 67108864 --max-payload-size 536870912 --request-timeout-secs 1800 "
+	      "--balance-abs-threshold 64 --balance-rel-threshold 1.1 "
+	      "--eviction-interval-secs 120 "
+	      "--max-tree-size 67108864 --max-payload-size 536870912 "
+	      "--request-timeout-secs 1800 "
 	      "--max-concurrent-requests 256 --queue-size 10 --queue-timeout-secs 30 "
 	      "--rate-limit-tokens-per-second 100 --retry-max-retries 5 "
 	      "--retry-initial-backoff-ms 50 --retry-max-backoff-ms 30000 "
 	      "--retry-backoff-multiplier 1.5 --retry-jitter-factor 0.2 "
-	      "--cb-failure-threshold 7 --cb-success-threshold 4 --cb-timeout-duration-secs 61 "
+	      "--cb-failure-threshold 7 --cb-success-threshold 4 "
+	      "--cb-timeout-duration-secs 61 "
 	      "--cb-window-duration-secs 121 --health-failure-threshold 5 "
 	      "--health-success-threshold 1 --health-check-timeout-secs 9 "
 	      "--health-check-interval-secs 60 --health-check-endpoint /healthz "
@@ -147,12 +152,16 @@ START_TEST(starts_a_vllm_command_line)
 }
 END_TEST
 
-/* origin-systems.md A5, by flags: role thresholds hold where the role inherits --policy. */
+/* origin-systems.md A5, by flags: role thresholds hold where the role inherits --policy.
+ */
 START_TEST(a5_starts_prefill_and_decode)
 {
-	start("--vllm-pd-disaggregation --prefill http://p1:1 8998 --prefill http://p2:1 none "
-	      "--prefill http://p3:1 --decode http://d1:1 --decode http://d2:1 http://d3:1 "
-	      "--policy cache_aware --balance-abs-threshold 40 --prefill-balance-abs-threshold 4 "
+	start("--vllm-pd-disaggregation --prefill http://p1:1 8998 --prefill http://p2:1 "
+	      "none "
+	      "--prefill http://p3:1 --decode http://d1:1 --decode http://d2:1 "
+	      "http://d3:1 "
+	      "--policy cache_aware --balance-abs-threshold 40 "
+	      "--prefill-balance-abs-threshold 4 "
 	      "--decode-balance-rel-threshold 9 --decode-policy round_robin");
 	ck_assert_uint_eq(conf->n_workers, 6);
 	ck_assert_uint_eq(conf->workers[0].role, ROLE_PREFILL);
@@ -196,11 +205,13 @@ START_TEST(small_rules)
 	ck_assert_uint_eq(conf->workers[0].opts.retry_max_retries, 0);
 	start("--worker-urls http://h:1 --retry-max-retries 1");
 	ck_assert_uint_eq(conf->workers[0].opts.retry_max_retries, 0);
-	start("--worker-urls http://h:1 --disable-circuit-breaker --cb-failure-threshold 2");
+	start("--worker-urls http://h:1 --disable-circuit-breaker --cb-failure-threshold "
+	      "2");
 	ck_assert_uint_eq(conf->workers[0].opts.cb_failure_threshold, 1000000000);
 	start("--worker-urls http://h:1 --policy random --policy round_robin");
 	ck_assert_uint_eq(DEFAULT_ROLE->policy.policy, POLICY_ROUND_ROBIN);
-	start("--worker-urls http://h:1 --request-timeout-secs 0 --pool-idle-timeout-secs 0");
+	start("--worker-urls http://h:1 --request-timeout-secs 0 "
+	      "--pool-idle-timeout-secs 0");
 	ck_assert_uint_eq(conf->workers[0].opts.total_timeout_ms, 0);
 	ck_assert_uint_eq(conf->workers[0].opts.upstream_idle_ms, 0);
 	start("--worker-urls http://h:1 --log-level INFO --log-json --prometheus-port 1");
@@ -214,7 +225,8 @@ END_TEST
 
 START_TEST(own_keys_are_flags)
 {
-	start("--worker-urls http://h:1 --admin-socket /tmp/a --threads 2 --listen :1 [::1]:2 "
+	start("--worker-urls http://h:1 --admin-socket /tmp/a --threads 2 --listen :1 "
+	      "[::1]:2 "
 	      "--listen :3 --stall-timeout 9s --index-memory 1m --prefill-prefix-ttl 5s "
 	      "--decode-stall-timeout 7s --expose-worker --allow-pin on --access-log off "
 	      "--models a* b --admin-key k");
@@ -290,16 +302,18 @@ START_TEST(flags_override_the_file)
 	const struct pool_conf *b;
 	int rc;
 
-	write_conf(path,
-		"[router]\nlisten = :9 :10\nqueue_size = 7\nthreads = 5\n"
-		"[pool a]\nmodels = x\npolicy = random\nstall_timeout = 1s\n"
-		"[pool default]\nbalance_abs_threshold = 1\n"
-		"[pool default decode]\npolicy = least_requests\nbalance_abs_threshold = 2\n"
-		"[worker w]\nurl = http://h:1\nstall_timeout = 2s\n"
-		"[worker v]\nurl = http://h:2\npool = a\n");
-	parse_good("--worker-urls http://h:3 --port 1 --queue-size 8 --policy round_robin "
-		   "--balance-abs-threshold 3 --decode-balance-abs-threshold 4 --stall-timeout 9s "
-		   "--api-key k --intra-node-data-parallel-size 2");
+	write_conf(path, "[router]\nlisten = :9 :10\nqueue_size = 7\nthreads = 5\n"
+			 "[pool a]\nmodels = x\npolicy = random\nstall_timeout = 1s\n"
+			 "[pool default]\nbalance_abs_threshold = 1\n"
+			 "[pool default decode]\npolicy = "
+			 "least_requests\nbalance_abs_threshold = 2\n"
+			 "[worker w]\nurl = http://h:1\nstall_timeout = 2s\n"
+			 "[worker v]\nurl = http://h:2\npool = a\n");
+	parse_good(
+		"--worker-urls http://h:3 --port 1 --queue-size 8 --policy round_robin "
+		"--balance-abs-threshold 3 --decode-balance-abs-threshold 4 "
+		"--stall-timeout 9s "
+		"--api-key k --intra-node-data-parallel-size 2");
 	rc = conf_load(path, &flags, &errors, &conf);
 	unlink(path);
 	if (rc != 0)
@@ -346,54 +360,61 @@ END_TEST
 static const struct {
 	const char *line, *key, *message, *hint;
 } broken[] = {
-	{ "--polcy random", "--polcy", "unknown flag", "did you mean --policy?" },
-	{ "--worker_urls http://h:1", "--worker_urls", "unknown flag", "did you mean --worker-urls?" },
-	{ "--worker-url http://h:1 http://h:2", "--worker-url", "unknown flag", "--worker-urls?" },
-	{ "--stal-timeout 1s", "--stal-timeout", "unknown flag", "did you mean --stall-timeout?" },
-	{ "--xyzzy", "--xyzzy", "unknown flag", "-h lists" },
-	{ "--xyzzy=1", "--xyzzy", "unknown flag", "-h lists" },
-	{ "--", "--", "unknown flag", "" },
-	{ "--url http://h:1", "--url", "unknown flag", "" },
-	{ "-x", "-x", "unknown flag", "-h lists" },
-	{ "-tT", "-t", "unknown flag", "-h lists" },
-	{ "-c", "--config", "has no value", "FILE" },
-	{ "-c --port 1", "--config", "has no value", "FILE" },
-	{ "-c ''", "--config", "has no value", "-c FILE" },
-	{ "http://h:1", NULL, "unexpected argument http://h:1", "--worker-urls" },
-	{ "kv.conf", NULL, "unexpected argument", "-c" },
-	{ "--port", "--port", "has no value", "PORT" },
-	{ "--port x", "--port", "is not a port", "65535" },
-	{ "--port 65536", "--port", "is not a port", "65535" },
-	{ "--host a:b", "--host", "IPv6", "127.0.0.1" },
-	{ "--host ''", "--host", "has no value", "127.0.0.1" },
-	{ "--worker-urls 8001", "--worker-urls", "no scheme", "http://127.0.0.1:8001" },
-	{ "--worker-urls http://h:1/v1", "--worker-urls", "/v1/v1", "leave /v1 out" },
-	{ "--worker-urls grpc://h:1", "--worker-urls", "gRPC", "HTTP" },
-	{ "--prefill http://h:1 99999", "--prefill", "bootstrap port", "none" },
-	{ "--prefill", "--prefill", "has no value", "URL" },
-	{ "--decode", "--decode", "has no value", "http://" },
-	{ "--policy power_of_two", "--policy", "not built yet", "least_requests" },
-	{ "--policy kv_aware", "--policy", "not built yet", "cache_aware" },
-	{ "--decode-policy foo", "--decode-policy", "not known", "cache_aware" },
-	{ "--cache-threshold 2", "--cache-threshold", "range", "from 0 to 1" },
-	{ "--balance-rel-threshold 0.9", "--balance-rel-threshold", "range", "from 1" },
-	{ "--queue-timeout-secs 60s", "--queue-timeout-secs", "number of seconds", "digits" },
-	{ "--queue-timeout-secs 1.5", "--queue-timeout-secs", "number of seconds", "digits" },
-	{ "--retry-max-retries 0", "--retry-max-retries", "attempts", "from 1" },
-	{ "--max-payload-size -1", "--max-payload-size", "not a size", "" },
-	{ "--max-concurrent-requests 0", "--max-concurrent-requests", "range", "from 1" },
-	{ "--log-level loud", "--log-level", "not known", "debug" },
-	{ "--log-json=maybe", "--log-json", "takes no value", "" },
-	{ "--backend openai", "--backend", "not a backend", "vllm" },
-	{ "--kv-connector moriio", "--kv-connector", "not built yet", "nixl" },
-	{ "--service-discovery", "--service-discovery", "is not supported", "--worker-urls" },
-	{ "--enable-igw", "--enable-igw", "is not supported", "[pool NAME]" },
-	{ "--wasm-middleware x.wasm", "--wasm-middleware", "is not supported", "code" },
-	{ "--api-key-validation-urls http://a http://b", "--api-key-validation-urls",
-	  "is not supported", "open" },
-	{ "--vllm-discovery-address h:1", "--vllm-discovery-address", "is not supported", "--prefill" },
-	{ "--listen 80", "--listen", "port without an address", ":80" },
-	{ "--stall-timeout 60", "--stall-timeout", "has no unit", "5s" },
+	{"--polcy random", "--polcy", "unknown flag", "did you mean --policy?"},
+	{"--worker_urls http://h:1", "--worker_urls", "unknown flag",
+		"did you mean --worker-urls?"},
+	{"--worker-url http://h:1 http://h:2", "--worker-url", "unknown flag",
+		"--worker-urls?"},
+	{"--stal-timeout 1s", "--stal-timeout", "unknown flag",
+		"did you mean --stall-timeout?"},
+	{"--xyzzy", "--xyzzy", "unknown flag", "-h lists"},
+	{"--xyzzy=1", "--xyzzy", "unknown flag", "-h lists"},
+	{"--", "--", "unknown flag", ""},
+	{"--url http://h:1", "--url", "unknown flag", ""},
+	{"-x", "-x", "unknown flag", "-h lists"},
+	{"-tT", "-t", "unknown flag", "-h lists"},
+	{"-c", "--config", "has no value", "FILE"},
+	{"-c --port 1", "--config", "has no value", "FILE"},
+	{"-c ''", "--config", "has no value", "-c FILE"},
+	{"http://h:1", NULL, "unexpected argument http://h:1", "--worker-urls"},
+	{"kv.conf", NULL, "unexpected argument", "-c"},
+	{"--port", "--port", "has no value", "PORT"},
+	{"--port x", "--port", "is not a port", "65535"},
+	{"--port 65536", "--port", "is not a port", "65535"},
+	{"--host a:b", "--host", "IPv6", "127.0.0.1"},
+	{"--host ''", "--host", "has no value", "127.0.0.1"},
+	{"--worker-urls 8001", "--worker-urls", "no scheme", "http://127.0.0.1:8001"},
+	{"--worker-urls http://h:1/v1", "--worker-urls", "/v1/v1", "leave /v1 out"},
+	{"--worker-urls grpc://h:1", "--worker-urls", "gRPC", "HTTP"},
+	{"--prefill http://h:1 99999", "--prefill", "bootstrap port", "none"},
+	{"--prefill", "--prefill", "has no value", "URL"},
+	{"--decode", "--decode", "has no value", "http://"},
+	{"--policy power_of_two", "--policy", "not built yet", "least_requests"},
+	{"--policy kv_aware", "--policy", "not built yet", "cache_aware"},
+	{"--decode-policy foo", "--decode-policy", "not known", "cache_aware"},
+	{"--cache-threshold 2", "--cache-threshold", "range", "from 0 to 1"},
+	{"--balance-rel-threshold 0.9", "--balance-rel-threshold", "range", "from 1"},
+	{"--queue-timeout-secs 60s", "--queue-timeout-secs", "number of seconds",
+		"digits"},
+	{"--queue-timeout-secs 1.5", "--queue-timeout-secs", "number of seconds",
+		"digits"},
+	{"--retry-max-retries 0", "--retry-max-retries", "attempts", "from 1"},
+	{"--max-payload-size -1", "--max-payload-size", "not a size", ""},
+	{"--max-concurrent-requests 0", "--max-concurrent-requests", "range", "from 1"},
+	{"--log-level loud", "--log-level", "not known", "debug"},
+	{"--log-json=maybe", "--log-json", "takes no value", ""},
+	{"--backend openai", "--backend", "not a backend", "vllm"},
+	{"--kv-connector moriio", "--kv-connector", "not built yet", "nixl"},
+	{"--service-discovery", "--service-discovery", "is not supported",
+		"--worker-urls"},
+	{"--enable-igw", "--enable-igw", "is not supported", "[pool NAME]"},
+	{"--wasm-middleware x.wasm", "--wasm-middleware", "is not supported", "code"},
+	{"--api-key-validation-urls http://a http://b", "--api-key-validation-urls",
+		"is not supported", "open"},
+	{"--vllm-discovery-address h:1", "--vllm-discovery-address", "is not supported",
+		"--prefill"},
+	{"--listen 80", "--listen", "port without an address", ":80"},
+	{"--stall-timeout 60", "--stall-timeout", "has no unit", "5s"},
 };
 
 START_TEST(refuses_broken_lines)
@@ -412,8 +433,8 @@ START_TEST(refuses_broken_lines)
 	else
 		ck_assert_ptr_null(e->key);
 	ck_assert_msg(strstr(e->message, broken[i].message) != NULL, "%s", e->message);
-	ck_assert_msg(strstr(e->hint != NULL ? e->hint : "", broken[i].hint) != NULL, "%s",
-		e->hint);
+	ck_assert_msg(strstr(e->hint != NULL ? e->hint : "", broken[i].hint) != NULL,
+		"%s", e->hint);
 }
 END_TEST
 
@@ -421,19 +442,22 @@ START_TEST(reports_all_faults)
 {
 	scoped_free char *text = NULL;
 
-	ck_assert_int_eq(parse("--polcy x --port y --worker-urls 1 2 --enable-igw"), ERR_PARSE);
+	ck_assert_int_eq(
+		parse("--polcy x --port y --worker-urls 1 2 --enable-igw"), ERR_PARSE);
 	ck_assert_uint_eq(errors.n_errors, 5);
 	text = conf_error_text(&errors.items[1]);
-	ck_assert_str_eq(text, "--port y: is not a port; a number from 0 to 65535; 0 lets the "
-			       "kernel choose");
+	ck_assert_str_eq(text,
+		"--port y: is not a port; a number from 0 to 65535; 0 lets the "
+		"kernel choose");
 }
 END_TEST
 
 START_TEST(keeps_secrets)
 {
-	static const char *const lines[] = { "--api-key HUSH\x01", "--admin-key HUSH\xc3\xa4",
-		"--admin-kee HUSH", "--worker-urls http://u:HUSH@h:1", "http://u:HUSH@h:1",
-		"--prefill u:HUSH@h:1" };
+	static const char *const lines[] = {"--api-key HUSH\x01",
+		"--admin-key HUSH\xc3\xa4", "--admin-kee HUSH",
+		"--worker-urls http://u:HUSH@h:1", "http://u:HUSH@h:1",
+		"--prefill u:HUSH@h:1"};
 
 	for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
 		ck_assert_msg(parse(lines[i]) == ERR_PARSE, "%s", lines[i]);
@@ -452,31 +476,35 @@ START_TEST(keeps_secrets)
 }
 END_TEST
 
-/* vllm-router.md section 11, 0.1.17's new ones, and peers.md 2.2: each has a row, so none is "unknown". */
-static const char *const peer_flags[] = { "--host", "--port", "--worker-urls", "--policy",
-	"--vllm-pd-disaggregation", "--prefill", "--decode", "--prefill-policy", "--decode-policy",
-	"--vllm-discovery-address", "--kv-connector", "--worker-startup-timeout-secs",
-	"--worker-startup-check-interval", "--cache-threshold", "--balance-abs-threshold",
-	"--balance-rel-threshold", "--eviction-interval", "--eviction-interval-secs",
-	"--max-tree-size", "--max-payload-size", "--intra-node-data-parallel-size", "--api-key",
+/* vllm-router.md section 11, 0.1.17's new ones, and peers.md 2.2: each has a row, so none
+ * is "unknown". */
+static const char *const peer_flags[] = {"--host", "--port", "--worker-urls", "--policy",
+	"--vllm-pd-disaggregation", "--prefill", "--decode", "--prefill-policy",
+	"--decode-policy", "--vllm-discovery-address", "--kv-connector",
+	"--worker-startup-timeout-secs", "--worker-startup-check-interval",
+	"--cache-threshold", "--balance-abs-threshold", "--balance-rel-threshold",
+	"--eviction-interval", "--eviction-interval-secs", "--max-tree-size",
+	"--max-payload-size", "--intra-node-data-parallel-size", "--api-key",
 	"--api-key-validation-urls", "--backend", "--runtime", "--log-dir", "--log-level",
 	"--service-discovery", "--selector", "--service-discovery-port",
 	"--service-discovery-namespace", "--prefill-selector", "--decode-selector",
 	"--prometheus-port", "--prometheus-host", "--request-id-headers",
 	"--request-timeout-secs", "--max-concurrent-requests", "--queue-size",
-	"--queue-timeout-secs", "--rate-limit-tokens-per-second", "--cors-allowed-origins",
-	"--retry-max-retries", "--retry-initial-backoff-ms", "--retry-max-backoff-ms",
-	"--retry-backoff-multiplier", "--retry-jitter-factor", "--disable-retries",
-	"--cb-failure-threshold", "--cb-success-threshold", "--cb-timeout-duration-secs",
-	"--cb-window-duration-secs", "--disable-circuit-breaker", "--health-failure-threshold",
+	"--queue-timeout-secs", "--rate-limit-tokens-per-second",
+	"--cors-allowed-origins", "--retry-max-retries", "--retry-initial-backoff-ms",
+	"--retry-max-backoff-ms", "--retry-backoff-multiplier", "--retry-jitter-factor",
+	"--disable-retries", "--cb-failure-threshold", "--cb-success-threshold",
+	"--cb-timeout-duration-secs", "--cb-window-duration-secs",
+	"--disable-circuit-breaker", "--health-failure-threshold",
 	"--health-success-threshold", "--health-check-timeout-secs",
 	"--health-check-interval-secs", "--health-check-endpoint", "--enable-igw",
 	"--history-backend", "--profile", "--enable-trace", "--otlp-traces-endpoint",
-	"--otel-sampling-ratio", "--otel-excluded-paths", "--mini-lb", "--wasm-middleware",
-	"--wasm-middleware-sha256", "--wasm-middleware-route", "--enable-program-scheduling",
-	"--program-scheduling-config-json", "--kv-events-topic-filter", "--kv-events-port",
-	"--kv-index-max-entries", "--pd-uncached-token-threshold", "--kv-block-size",
-	"--kv-hash-seed", "--kv-speculative-indexing", "--kv-speculative-ttl-ms", "--model-path",
+	"--otel-sampling-ratio", "--otel-excluded-paths", "--mini-lb",
+	"--wasm-middleware", "--wasm-middleware-sha256", "--wasm-middleware-route",
+	"--enable-program-scheduling", "--program-scheduling-config-json",
+	"--kv-events-topic-filter", "--kv-events-port", "--kv-index-max-entries",
+	"--pd-uncached-token-threshold", "--kv-block-size", "--kv-hash-seed",
+	"--kv-speculative-indexing", "--kv-speculative-ttl-ms", "--model-path",
 	"--kv-model", "--kv-tokenizer-path", "--kv-hash-algo", "--kv-events-endpoint",
 	"--router-temperature", "--kv-penalty-host", "--kv-penalty-external",
 	"--kv-penalty-disk", "--kv-aware-session-affinity-ttl-secs", "--kv-event-source",
@@ -486,25 +514,27 @@ static const char *const peer_flags[] = { "--host", "--port", "--worker-urls", "
 	"--decode-balance-abs-threshold", "--decode-balance-rel-threshold",
 	/* smg */
 	"--health-check-port", "--shutdown-grace-period-secs", "--runtime-worker-threads",
-	"--balance-token-usage-threshold", "--overload-token-usage-threshold", "--block-size",
-	"--prefix-token-count", "--prefix-hash-load-factor", "--max-idle-secs",
-	"--assignment-mode", "--routing-key-override", "--least-load-kv-pressure-weight",
-	"--least-load-default-throughput", "--least-load-mean-prefill-tokens",
-	"--load-monitor-interval", "--dp-aware", "--dp-minimum-tokens-scheduler",
-	"--pd-disaggregation", "--epd-disaggregation", "--encode-policy",
-	"--worker-startup-delay", "--disable-health-check", "--remove-unhealthy-workers",
-	"--drain-settle-secs", "--tenant-rate-limit-enabled", "--tenant-rate-limit-config",
+	"--balance-token-usage-threshold", "--overload-token-usage-threshold",
+	"--block-size", "--prefix-token-count", "--prefix-hash-load-factor",
+	"--max-idle-secs", "--assignment-mode", "--routing-key-override",
+	"--least-load-kv-pressure-weight", "--least-load-default-throughput",
+	"--least-load-mean-prefill-tokens", "--load-monitor-interval", "--dp-aware",
+	"--dp-minimum-tokens-scheduler", "--pd-disaggregation", "--epd-disaggregation",
+	"--encode-policy", "--worker-startup-delay", "--disable-health-check",
+	"--remove-unhealthy-workers", "--drain-settle-secs",
+	"--tenant-rate-limit-enabled", "--tenant-rate-limit-config",
 	"--priority-scheduler-enabled", "--priority-scheduler-config",
-	"--priority-scheduler-default-max-class", "--priority-scheduler-tenant-metric-top-n",
-	"--trust-tenant-header", "--tenant-header-name", "--encode-selector",
-	"--router-selector", "--model-id-from", "--model-alias", "--prometheus-duration-buckets",
+	"--priority-scheduler-default-max-class",
+	"--priority-scheduler-tenant-metric-top-n", "--trust-tenant-header",
+	"--tenant-header-name", "--encode-selector", "--router-selector",
+	"--model-id-from", "--model-alias", "--prometheus-duration-buckets",
 	"--engine-metrics", "--log-json", "--tenant-api-keys", "--tls-cert-path",
 	"--tls-key-path", "--jwt-issuer", "--jwt-audience", "--jwt-jwks-uri",
 	"--jwt-role-claim", "--jwt-role-mapping", "--control-plane-api-keys",
 	"--disable-audit-logging", "--enable-mesh", "--mesh-server-name", "--mesh-host",
 	"--mesh-advertise-host", "--mesh-port", "--mesh-peer-urls", "--tokenizer-path",
 	"--chat-template", "--tokenizer-cache-enable-l0", "--tokenizer-cache-enable-l1",
-	"--reasoning-parser", "--tool-call-parser", "--enable-wasm", "--mcp-config-path" };
+	"--reasoning-parser", "--tool-call-parser", "--enable-wasm", "--mcp-config-path"};
 
 START_TEST(knows_every_peer_flag)
 {

@@ -1,5 +1,6 @@
 /*
- * Worker URLs, host:port, networks and globs: what is taken, how it is normalised, and what each refusal says.
+ * Worker URLs, host:port, networks and globs: what is taken, how it is normalised, and
+ * what each refusal says.
  */
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -14,21 +15,25 @@ static const struct {
 	const char *base, *host_header;
 	bool tls;
 } good_urls[] = {
-	{ "http://10.0.0.1:8000", "http://10.0.0.1:8000", "10.0.0.1", 8000, "", "10.0.0.1:8000", 0 },
-	{ "http://10.0.0.1:8000/", "http://10.0.0.1:8000", "10.0.0.1", 8000, "", "10.0.0.1:8000", 0 },
-	{ "HTTP://GPU1.Example:80", "http://gpu1.example", "gpu1.example", 80, "", "gpu1.example", 0 },
-	{ "http://w0.test", "http://w0.test", "w0.test", 80, "", "w0.test", 0 },
-	{ "https://w0.test", "https://w0.test", "w0.test", 443, "", "w0.test", 1 },
-	{ "https://w0.test:80", "https://w0.test:80", "w0.test", 80, "", "w0.test:80", 1 },
-	{ "http://[::1]:8001", "http://[::1]:8001", "::1", 8001, "", "[::1]:8001", 0 },
-	{ "http://[0:0:0:0:0:0:0:1]", "http://[::1]", "::1", 80, "", "[::1]", 0 },
-	{ "http://[FD00::A]:1/x", "http://[fd00::a]:1/x", "fd00::a", 1, "/x", "[fd00::a]:1", 0 },
-	{ "http://h:1/team-a/", "http://h:1/team-a", "h", 1, "/team-a", "h:1", 0 },
-	{ "http://h:1/a/b%20c", "http://h:1/a/b%20c", "h", 1, "/a/b%20c", "h:1", 0 },
-	{ "http://h:1/v10", "http://h:1/v10", "h", 1, "/v10", "h:1", 0 },
-	{ "http://h:1/v1/team", "http://h:1/v1/team", "h", 1, "/v1/team", "h:1", 0 },
-	{ "http://my_host-1:65535", "http://my_host-1:65535", "my_host-1", 65535, "",
-	  "my_host-1:65535", 0 },
+	{"http://10.0.0.1:8000", "http://10.0.0.1:8000", "10.0.0.1", 8000, "",
+		"10.0.0.1:8000", 0},
+	{"http://10.0.0.1:8000/", "http://10.0.0.1:8000", "10.0.0.1", 8000, "",
+		"10.0.0.1:8000", 0},
+	{"HTTP://GPU1.Example:80", "http://gpu1.example", "gpu1.example", 80, "",
+		"gpu1.example", 0},
+	{"http://w0.test", "http://w0.test", "w0.test", 80, "", "w0.test", 0},
+	{"https://w0.test", "https://w0.test", "w0.test", 443, "", "w0.test", 1},
+	{"https://w0.test:80", "https://w0.test:80", "w0.test", 80, "", "w0.test:80", 1},
+	{"http://[::1]:8001", "http://[::1]:8001", "::1", 8001, "", "[::1]:8001", 0},
+	{"http://[0:0:0:0:0:0:0:1]", "http://[::1]", "::1", 80, "", "[::1]", 0},
+	{"http://[FD00::A]:1/x", "http://[fd00::a]:1/x", "fd00::a", 1, "/x",
+		"[fd00::a]:1", 0},
+	{"http://h:1/team-a/", "http://h:1/team-a", "h", 1, "/team-a", "h:1", 0},
+	{"http://h:1/a/b%20c", "http://h:1/a/b%20c", "h", 1, "/a/b%20c", "h:1", 0},
+	{"http://h:1/v10", "http://h:1/v10", "h", 1, "/v10", "h:1", 0},
+	{"http://h:1/v1/team", "http://h:1/v1/team", "h", 1, "/v1/team", "h:1", 0},
+	{"http://my_host-1:65535", "http://my_host-1:65535", "my_host-1", 65535, "",
+		"my_host-1:65535", 0},
 };
 
 START_TEST(takes_good_urls)
@@ -57,68 +62,70 @@ END_TEST
 static const struct {
 	const char *text, *message, *hint;
 } bad_urls[] = {
-	{ "", "empty", "http://" },
-	{ "8001", "no scheme", "http://127.0.0.1:8001?" },
-	{ "localhost:8001", "no scheme", "http://localhost:8001?" },
-	{ "//h:1", "no scheme", "http://" },
-	{ "http:/h:1", "no scheme", "" },
-	{ "http://", "no host", "" },
-	{ "http:///v1", "no host", "" },
-	{ "http://:8000", "no host", "" },
-	{ "http://::1:8001", "more than one colon", "[::1]:8000" },
-	{ "http://[::1", "closing bracket", "" },
-	{ "http://[::1]8000", "after the bracket", "" },
-	{ "http://[]:1", "no IPv6 address", "" },
-	{ "http://[fe80::1%eth0]:1", "zone", "" },
-	{ "http://[1.2.3.4]:1", "no IPv6 address", "" },
-	{ "http://h:99999", "out of range", "65535" },
-	{ "http://h:65536", "out of range", "65535" },
-	{ "http://h:99999999999999999999999", "out of range", "65535" },
-	{ "http://h:0", "out of range", "65535" },
-	{ "http://h:", "no port", "" },
-	{ "http://h:80a", "not a number", "" },
-	{ "http://h:-1", "not a number", "" },
-	{ "http://h:+1", "not a number", "" },
-	{ "http://10.0.0.256:1", "no valid IPv4", "" },
-	{ "http://10.0.1:1", "no valid IPv4", "" },
-	{ "http://-h:1", "no valid host name", "" },
-	{ "http://a..b:1", "no valid host name", "" },
-	{ "http://h\xc3\xa4:1", "outside ASCII", "" },
-	{ "http://h(1):1", "other characters", "xn--" },
-	{ "http://u:secret@h:1", "a password", "worker_key" },
-	{ "http://h:8000@1", "a rank", "dp_size" },
-	{ "http://h:1?x=1", "query", "" },
-	{ "http://h:1/a?x=1", "query", "" },
-	{ "http://h:1/a#b", "fragment", "" },
-	{ "http://h:1/v1", "/v1/v1", "leave /v1 out" },
-	{ "http://h:1/v1/", "/v1/v1", "leave /v1 out" },
-	{ "http://h:1/team/v1", "/v1/v1", "leave /v1 out" },
-	{ "http://h:1//a", "empty or dotted", "" },
-	{ "http://h:1/a/../b", "empty or dotted", "" },
-	{ "http://h:1/.", "empty or dotted", "" },
-	{ "http://h:1/%2", "incomplete escape", "" },
-	{ "http://h:1/%zz", "incomplete escape", "" },
-	{ "http://h:1/a\"b", "no path may hold", "" },
-	{ "http://h:1 http://h:2", "blanks", "" },
-	{ "http://h:1\r\nX: y", "blanks", "" },
-	{ "ftp://h:1", "neither http nor https", "" },
-	{ "grpc://h:1", "gRPC", "HTTP" },
-	{ "unix:///run/x", "neither http nor https", "" },
+	{"", "empty", "http://"},
+	{"8001", "no scheme", "http://127.0.0.1:8001?"},
+	{"localhost:8001", "no scheme", "http://localhost:8001?"},
+	{"//h:1", "no scheme", "http://"},
+	{"http:/h:1", "no scheme", ""},
+	{"http://", "no host", ""},
+	{"http:///v1", "no host", ""},
+	{"http://:8000", "no host", ""},
+	{"http://::1:8001", "more than one colon", "[::1]:8000"},
+	{"http://[::1", "closing bracket", ""},
+	{"http://[::1]8000", "after the bracket", ""},
+	{"http://[]:1", "no IPv6 address", ""},
+	{"http://[fe80::1%eth0]:1", "zone", ""},
+	{"http://[1.2.3.4]:1", "no IPv6 address", ""},
+	{"http://h:99999", "out of range", "65535"},
+	{"http://h:65536", "out of range", "65535"},
+	{"http://h:99999999999999999999999", "out of range", "65535"},
+	{"http://h:0", "out of range", "65535"},
+	{"http://h:", "no port", ""},
+	{"http://h:80a", "not a number", ""},
+	{"http://h:-1", "not a number", ""},
+	{"http://h:+1", "not a number", ""},
+	{"http://10.0.0.256:1", "no valid IPv4", ""},
+	{"http://10.0.1:1", "no valid IPv4", ""},
+	{"http://-h:1", "no valid host name", ""},
+	{"http://a..b:1", "no valid host name", ""},
+	{"http://h\xc3\xa4:1", "outside ASCII", ""},
+	{"http://h(1):1", "other characters", "xn--"},
+	{"http://u:secret@h:1", "a password", "worker_key"},
+	{"http://h:8000@1", "a rank", "dp_size"},
+	{"http://h:1?x=1", "query", ""},
+	{"http://h:1/a?x=1", "query", ""},
+	{"http://h:1/a#b", "fragment", ""},
+	{"http://h:1/v1", "/v1/v1", "leave /v1 out"},
+	{"http://h:1/v1/", "/v1/v1", "leave /v1 out"},
+	{"http://h:1/team/v1", "/v1/v1", "leave /v1 out"},
+	{"http://h:1//a", "empty or dotted", ""},
+	{"http://h:1/a/../b", "empty or dotted", ""},
+	{"http://h:1/.", "empty or dotted", ""},
+	{"http://h:1/%2", "incomplete escape", ""},
+	{"http://h:1/%zz", "incomplete escape", ""},
+	{"http://h:1/a\"b", "no path may hold", ""},
+	{"http://h:1 http://h:2", "blanks", ""},
+	{"http://h:1\r\nX: y", "blanks", ""},
+	{"ftp://h:1", "neither http nor https", ""},
+	{"grpc://h:1", "gRPC", "HTTP"},
+	{"unix:///run/x", "neither http nor https", ""},
 };
 
 START_TEST(refuses_bad_urls)
 {
-	struct conf_url u = { .text = (char *)0x1 };
+	struct conf_url u = {.text = (char *)0x1};
 	struct conf_fault fault;
 	const char *why = NULL;
 
-	ck_assert_int_eq(conf_url_read(span_str(bad_urls[_i].text), &u, &fault), ERR_PARSE);
+	ck_assert_int_eq(
+		conf_url_read(span_str(bad_urls[_i].text), &u, &fault), ERR_PARSE);
 	ck_assert_msg(strstr(fault.message, bad_urls[_i].message) != NULL, "%s: %s",
 		bad_urls[_i].text, fault.message);
-	ck_assert_msg(strstr(fault.hint, bad_urls[_i].hint) != NULL, "%s: %s", bad_urls[_i].text,
-		fault.hint);
+	ck_assert_msg(strstr(fault.hint, bad_urls[_i].hint) != NULL, "%s: %s",
+		bad_urls[_i].text, fault.hint);
 	ck_assert_ptr_null(strstr(fault.hint, "secret"));
-	ck_assert_int_eq(conf_url_parse(span_str(bad_urls[_i].text), &u, &why), ERR_PARSE);
+	ck_assert_int_eq(
+		conf_url_parse(span_str(bad_urls[_i].text), &u, &why), ERR_PARSE);
 	ck_assert_str_eq(why, fault.message);
 	ck_assert_ptr_eq(u.text, (char *)0x1); /* untouched */
 }
@@ -148,22 +155,22 @@ static const struct {
 	unsigned port;
 	const char *message, *hint;
 } addresses[] = {
-	{ "127.0.0.1:30000", "127.0.0.1", 30000, NULL, NULL },
-	{ "localhost:0", "localhost", 0, NULL, NULL },
-	{ "[::]:80", "::", 80, NULL, NULL },
-	{ ":80", "", 80, NULL, NULL },
-	{ "LOCALHOST:1", "localhost", 1, NULL, NULL },
-	{ "", NULL, 0, "no host", "" },
-	{ "30000", NULL, 0, "port without an address", ":30000" },
-	{ "127.0.0.1", NULL, 0, "no port", "" },
-	{ "[::1]", NULL, 0, "no port", "" },
-	{ "::1:80", NULL, 0, "more than one colon", "brackets" },
-	{ "::", NULL, 0, "more than one colon", "brackets" },
-	{ ":", NULL, 0, "no port", "" },
-	{ "*:80", NULL, 0, "no valid host", "begin with :" },
-	{ "h:70000", NULL, 0, "out of range", "65535" },
-	{ "h:http", NULL, 0, "not a number", "" },
-	{ "h/x:1", NULL, 0, "other characters", "" },
+	{"127.0.0.1:30000", "127.0.0.1", 30000, NULL, NULL},
+	{"localhost:0", "localhost", 0, NULL, NULL},
+	{"[::]:80", "::", 80, NULL, NULL},
+	{":80", "", 80, NULL, NULL},
+	{"LOCALHOST:1", "localhost", 1, NULL, NULL},
+	{"", NULL, 0, "no host", ""},
+	{"30000", NULL, 0, "port without an address", ":30000"},
+	{"127.0.0.1", NULL, 0, "no port", ""},
+	{"[::1]", NULL, 0, "no port", ""},
+	{"::1:80", NULL, 0, "more than one colon", "brackets"},
+	{"::", NULL, 0, "more than one colon", "brackets"},
+	{":", NULL, 0, "no port", ""},
+	{"*:80", NULL, 0, "no valid host", "begin with :"},
+	{"h:70000", NULL, 0, "out of range", "65535"},
+	{"h:http", NULL, 0, "not a number", ""},
+	{"h/x:1", NULL, 0, "other characters", ""},
 };
 
 START_TEST(reads_addresses)
@@ -182,7 +189,8 @@ START_TEST(reads_addresses)
 		return;
 	}
 	ck_assert_int_eq(conf_hostport_read(text, &host, &port, &fault), ERR_PARSE);
-	ck_assert_msg(strstr(fault.message, addresses[_i].message) != NULL, "%s", fault.message);
+	ck_assert_msg(strstr(fault.message, addresses[_i].message) != NULL, "%s",
+		fault.message);
 	ck_assert_msg(strstr(fault.hint, addresses[_i].hint) != NULL, "%s", fault.hint);
 	ck_assert_int_eq(conf_hostport_parse(text, &host, &port, &why), ERR_PARSE);
 	ck_assert_str_eq(why, fault.message);
@@ -194,13 +202,13 @@ END_TEST
 /* The text need not end in a NUL: each read stays inside an exact heap block. */
 START_TEST(stays_inside_the_span)
 {
-	static const char *const texts[] = { "http://h:1/a", "http://[::1]:1", "8001", "30000",
-		"h:1", "10.0.0.0/8", "http://h:1/%4", "[", ":", "http://" };
+	static const char *const texts[] = {"http://h:1/a", "http://[::1]:1", "8001",
+		"30000", "h:1", "10.0.0.0/8", "http://h:1/%4", "[", ":", "http://"};
 
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
 		for (size_t n = 1; n <= strlen(texts[i]); n++) {
 			scoped_free char *block = malloc(n);
-			struct conf_url u = { 0 };
+			struct conf_url u = {0};
 			struct conf_fault fault;
 			char *host = NULL;
 			uint16_t port;
@@ -208,7 +216,8 @@ START_TEST(stays_inside_the_span)
 			memcpy(block, texts[i], n);
 			if (conf_url_read(span_make(block, n), &u, &fault) == 0)
 				conf_url_free(&u);
-			if (conf_hostport_read(span_make(block, n), &host, &port, &fault) == 0)
+			if (conf_hostport_read(
+				    span_make(block, n), &host, &port, &fault) == 0)
 				free(host);
 			if (conf_cidr_check(span_make(block, n), &fault) != 0)
 				ck_assert_str_ne(fault.message, "");
@@ -219,16 +228,19 @@ END_TEST
 
 START_TEST(checks_networks)
 {
-	static const char *const good[] = { "10.0.0.0/8", "0.0.0.0/0", "127.0.0.1", "::1",
-		"fd00::/8", "::/0", "10.1.2.3/32", "2001:db8::/33" };
-	static const char *const bad[] = { "10.0.0.1/8", "10.0.0.0/33", "10.0.0.0/", "10.0.0/8",
-		"fd00::1/64", "::/129", "host", "10.0.0.0/-1", "", "[::1]", "10.0.0.0/8/8" };
+	static const char *const good[] = {"10.0.0.0/8", "0.0.0.0/0", "127.0.0.1", "::1",
+		"fd00::/8", "::/0", "10.1.2.3/32", "2001:db8::/33"};
+	static const char *const bad[] = {"10.0.0.1/8", "10.0.0.0/33", "10.0.0.0/",
+		"10.0.0/8", "fd00::1/64", "::/129", "host", "10.0.0.0/-1", "", "[::1]",
+		"10.0.0.0/8/8"};
 	struct conf_fault fault;
 
 	for (size_t i = 0; i < ARRAY_LEN(good); i++)
-		ck_assert_msg(conf_cidr_check(span_str(good[i]), &fault) == 0, "%s", good[i]);
+		ck_assert_msg(
+			conf_cidr_check(span_str(good[i]), &fault) == 0, "%s", good[i]);
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-		ck_assert_msg(conf_cidr_check(span_str(bad[i]), &fault) == ERR_PARSE, "%s", bad[i]);
+		ck_assert_msg(conf_cidr_check(span_str(bad[i]), &fault) == ERR_PARSE,
+			"%s", bad[i]);
 }
 END_TEST
 
@@ -236,31 +248,32 @@ static const struct {
 	const char *pattern, *text;
 	bool matches;
 } globs[] = {
-	{ "llama", "llama", true },
-	{ "llama", "llama3", false },
-	{ "llama", "llam", false },
-	{ "llama*", "llama", true },
-	{ "llama*", "llama-3-8b", true },
-	{ "*-8b", "llama-3-8b", true },
-	{ "*-8b", "llama-3-8b-8", false },
-	{ "*8*8*", "x8y8z", true },
-	{ "*8*8*", "x8yz", false },
-	{ "qwen?", "qwen3", true },
-	{ "qwen?", "qwen", false },
-	{ "*", "", true },
-	{ "", "", true },
-	{ "", "x", false },
-	{ "?", "", false },
-	{ "a*b*c", "abcbc", true },
-	{ "org/*", "org/model/x", true },
-	{ "a*", "*", false },
-	{ "[a]", "a", false },
-	{ "A", "a", false },
+	{"llama", "llama", true},
+	{"llama", "llama3", false},
+	{"llama", "llam", false},
+	{"llama*", "llama", true},
+	{"llama*", "llama-3-8b", true},
+	{"*-8b", "llama-3-8b", true},
+	{"*-8b", "llama-3-8b-8", false},
+	{"*8*8*", "x8y8z", true},
+	{"*8*8*", "x8yz", false},
+	{"qwen?", "qwen3", true},
+	{"qwen?", "qwen", false},
+	{"*", "", true},
+	{"", "", true},
+	{"", "x", false},
+	{"?", "", false},
+	{"a*b*c", "abcbc", true},
+	{"org/*", "org/model/x", true},
+	{"a*", "*", false},
+	{"[a]", "a", false},
+	{"A", "a", false},
 };
 
 START_TEST(matches_globs)
 {
-	ck_assert_msg(conf_glob(globs[_i].pattern, span_str(globs[_i].text)) == globs[_i].matches,
+	ck_assert_msg(conf_glob(globs[_i].pattern, span_str(globs[_i].text)) ==
+			      globs[_i].matches,
 		"%s %s", globs[_i].pattern, globs[_i].text);
 }
 END_TEST
