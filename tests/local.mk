@@ -47,6 +47,7 @@ check_PROGRAMS += tests/unit/check_http_parse
 check_PROGRAMS += tests/unit/check_http_rules
 check_PROGRAMS += tests/unit/check_http_scan
 check_PROGRAMS += tests/unit/check_http_chunk
+check_PROGRAMS += tests/unit/check_http_write
 check_PROGRAMS += tests/unit/check_json_scan
 check_PROGRAMS += tests/unit/check_loop
 check_PROGRAMS += tests/unit/check_mailbox
@@ -55,6 +56,7 @@ check_PROGRAMS += tests/unit/check_http_server
 check_PROGRAMS += tests/unit/check_route_key
 check_PROGRAMS += tests/unit/check_prefix_index
 check_PROGRAMS += tests/unit/check_http_chunk
+check_PROGRAMS += tests/unit/check_http_write
 check_PROGRAMS += tests/unit/check_http_scan
 check_PROGRAMS += tests/unit/check_route_prompt
 
