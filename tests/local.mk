@@ -9,6 +9,9 @@
 #	check_PROGRAMS += tests/fuzz/fuzz_conf
 #	tests_fuzz_fuzz_conf_LDADD = $(FUZZ_LIBS)
 #	tests_fuzz_fuzz_conf_LDFLAGS = $(FUZZ_LINK)
+check_PROGRAMS += tests/fuzz/fuzz_http
+tests_fuzz_fuzz_http_LDADD = $(FUZZ_LIBS)
+tests_fuzz_fuzz_http_LDFLAGS = $(FUZZ_LINK)
 # Sources need no line. tests/lint/check-lists fails for a test that is in no list.
 
 LDADD = $(KVSTEER_LIBS) $(CHECK_LIBS)
@@ -75,6 +78,9 @@ tests_unit_check_kv_cache_LDADD = $(ENGINE_TEST_LIBS)
 check_PROGRAMS += tests/fuzz/fuzz_conf
 tests_fuzz_fuzz_conf_LDADD = $(FUZZ_LIBS)
 tests_fuzz_fuzz_conf_LDFLAGS = $(FUZZ_LINK)
+check_PROGRAMS += tests/fuzz/fuzz_http
+tests_fuzz_fuzz_http_LDADD = $(FUZZ_LIBS)
+tests_fuzz_fuzz_http_LDFLAGS = $(FUZZ_LINK)
 check_PROGRAMS += tests/fuzz/fuzz_route_key
 tests_fuzz_fuzz_route_key_LDADD = $(FUZZ_LIBS)
 tests_fuzz_fuzz_route_key_LDFLAGS = $(FUZZ_LINK)
