@@ -84,6 +84,9 @@ tests_fuzz_fuzz_http_LDFLAGS = $(FUZZ_LINK)
 check_PROGRAMS += tests/fuzz/fuzz_route_key
 tests_fuzz_fuzz_route_key_LDADD = $(FUZZ_LIBS)
 tests_fuzz_fuzz_route_key_LDFLAGS = $(FUZZ_LINK)
+check_PROGRAMS += tests/fuzz/fuzz_prefix_index
+tests_fuzz_fuzz_prefix_index_LDADD = $(FUZZ_LIBS)
+tests_fuzz_fuzz_prefix_index_LDFLAGS = $(FUZZ_LINK)
 
 # Lint
 LINT = tests/lint/check-docs tests/lint/check-includes tests/lint/check-lists tests/lint/check-man \

@@ -1,14 +1,24 @@
 /*
- * The radix tree over block-hash sequences, path-compressed: which workers hold which prompt prefix, and when each last used it. Equivalently every
- * worker has its own prefix tree. Holds keys only (hash_mix64 of the public chain), never prompt text.
+ * The radix tree over block-hash sequences, path-compressed: which workers hold which
+ * prompt prefix, and when each last used it. Equivalently every worker has its own prefix
+ * tree. Holds keys only (hash_mix64 of the public chain), never prompt text.
  *
  * Always true:
- *  - prefix-closed: a worker on a node is on all its ancestors, so a deep block whose prefix is gone earns nothing;
- *  - a worker's resident blocks never exceed its capacity; total memory never exceeds memory_bytes (nodes, holders, keys, tables, free lists counted);
- *    entries older than ttl_ms go at the next sweep, and never count in a match;
- *  - eviction is leaf-first and least recently used (per worker for capacity, over all for memory); every bound costs O(work done).
- * Not locked: the pool's one lock is held around every call. Pure: now_ms is an argument and never goes back.
- * At most 64 bytes of memory a block and holder on realistic trees (32-bit arena indices).
+ *  - prefix-closed: a worker on a node is on all its ancestors, so a deep block whose
+ *    prefix is gone earns nothing;
+ *  - a worker's resident blocks never exceed its capacity; total memory never exceeds
+ *    memory_bytes (nodes, holders, keys, tables, free lists counted); entries older than
+ *    ttl_ms go at the next sweep, and never count in a match;
+ *  - eviction is leaf-first and least recently used (per worker for capacity, over all
+ *    for memory); every bound costs O(work done).
+ *
+ * memory_bytes is dealt out in fixed shares: at most 1/32 for the table of workers, 1/48
+ * for the table of nodes, the rest for all else. A block and holder takes 8 to 25 bytes
+ * in runs of eight blocks and more, 64 and a table's share where every prompt is one
+ * block that one worker holds.
+ *
+ * Not locked: the pool's one lock is held around every call. Pure: now_ms is an argument
+ * and never goes back. Called by pool.c and by policies.
  */
 #ifndef MODEL_PREFIX_INDEX_H
 #define MODEL_PREFIX_INDEX_H
@@ -24,47 +34,78 @@ struct prefix_index_opts {
 
 #define PREFIX_NO_SLOT UINT32_MAX
 
-enum prefix_evict { PREFIX_EVICT_CAPACITY, PREFIX_EVICT_MEMORY, PREFIX_EVICT_TTL, PREFIX_EVICT_DROPPED, PREFIX_EVICT_MAX };
-
-struct prefix_index_stats {
-	uint64_t blocks;	 /* sum over workers of resident blocks */
-	uint64_t distinct_blocks; /* blocks in the tree */
-	uint64_t nodes;
-	size_t bytes;		 /* what memory_bytes bounds */
-	uint64_t evicted[PREFIX_EVICT_MAX]; /* (worker, block) pairs since the start */
+enum prefix_evict {
+	PREFIX_EVICT_CAPACITY,
+	PREFIX_EVICT_MEMORY,
+	PREFIX_EVICT_TTL,
+	PREFIX_EVICT_DROPPED,
+	PREFIX_EVICT_MAX
 };
 
-struct prefix_index *prefix_index_new(const struct prefix_index_opts *opts); /* NULL: out of memory */
-void prefix_index_free(struct prefix_index *ix);
-/* New bounds (reload); evicts down at once when smaller. */
-void prefix_index_configure(struct prefix_index *ix, const struct prefix_index_opts *opts, uint64_t now_ms);
+struct prefix_index_stats {
+	uint64_t blocks;          /* sum over workers of resident blocks */
+	uint64_t distinct_blocks; /* blocks in the tree */
+	uint64_t nodes;
+	size_t bytes; /* what memory_bytes bounds */
+	/* (worker, block) pairs since the start; withdrawn ones are in none of them */
+	uint64_t evicted[PREFIX_EVICT_MAX];
+};
 
-/* A worker takes a slot (small dense numbers, reused after drop). capacity_blocks 0: unbounded. ERR_NOMEM / ERR_LIMIT (65,535 slots). */
-int prefix_index_worker_add(struct prefix_index *ix, uint64_t capacity_blocks, uint32_t *slot) MUST_CHECK;
-void prefix_index_worker_capacity(struct prefix_index *ix, uint32_t slot, uint64_t capacity_blocks);
-/* The worker's cache is gone (restart, flush): residency dropped, slot kept. Costs its entries. */
+/* NULL: out of memory. */
+struct prefix_index *prefix_index_new(const struct prefix_index_opts *opts);
+void prefix_index_free(struct prefix_index *ix);
+/*
+ * New bounds (reload); evicts down at once when smaller, the oldest first, and moves what
+ * stays: costs the whole index then. Never below what the workers' table takes. Without
+ * address space for a larger bound the old one stays.
+ */
+void prefix_index_configure(
+	struct prefix_index *ix, const struct prefix_index_opts *opts, uint64_t now_ms);
+
+/*
+ * A worker takes a slot (small dense numbers, reused after drop). capacity_blocks 0:
+ * unbounded. ERR_LIMIT: 65,535 slots are taken. ERR_NOMEM: the table's share is full,
+ * which ends at 73 slots in 64 KiB and takes all of them from 112 MiB on.
+ */
+int prefix_index_worker_add(
+	struct prefix_index *ix, uint64_t capacity_blocks, uint32_t *slot) MUST_CHECK;
+void prefix_index_worker_capacity(
+	struct prefix_index *ix, uint32_t slot, uint64_t capacity_blocks);
+/* The worker's cache is gone (restart, flush): residency dropped, slot kept. Costs its
+ * entries. */
 void prefix_index_worker_clear(struct prefix_index *ix, uint32_t slot);
 /* The worker is gone: clear, and the slot may be given to another. */
 void prefix_index_worker_drop(struct prefix_index *ix, uint32_t slot);
 uint64_t prefix_index_worker_blocks(const struct prefix_index *ix, uint32_t slot);
-uint32_t prefix_index_slots(const struct prefix_index *ix); /* highest slot ever used + 1: the size for depth[] */
+/* Highest slot ever used + 1: the size for depth[]. */
+uint32_t prefix_index_slots(const struct prefix_index *ix);
 
 /*
- * One walk: depth[slot] = blocks of keys[0..n) that the worker holds contiguously from the first, for every slot below n_slots (zeroed first). Not a
- * use: refreshes nothing. Expired entries do not count. Reads no more than the matching path. Also returns the deepest.
+ * One walk: depth[slot] = blocks of keys[0..n) that the worker holds contiguously from
+ * the first, for every slot below n_slots (zeroed first). Not a use: refreshes nothing.
+ * Expired entries do not count. Reads no more than the matching path. Also returns the
+ * deepest.
  */
-size_t prefix_index_match(const struct prefix_index *ix, const uint64_t *keys, size_t n, uint64_t now_ms, uint32_t *depth, uint32_t n_slots);
+size_t prefix_index_match(const struct prefix_index *ix, const uint64_t *keys, size_t n,
+	uint64_t now_ms, uint32_t *depth, uint32_t n_slots);
 
 /*
- * The worker will hold keys[0..n): inserts what is missing, refreshes what is there, evicts over the bounds. *stamp identifies this insertion (never 0; 0 when nothing
- * was new); *from is the depth the worker had before. A prompt longer than the capacity keeps its first blocks. Never fails: without memory it keeps less.
+ * The worker will hold keys[0..n): inserts what is missing, refreshes what is there,
+ * evicts over the bounds. *stamp identifies this insertion (never 0; 0 when nothing was
+ * new); *from is the depth the worker had before. A prompt longer than the capacity keeps
+ * its first blocks. Never fails: without memory it keeps less.
  */
-void prefix_index_insert(struct prefix_index *ix, uint32_t slot, const uint64_t *keys, size_t n, uint64_t now_ms, uint32_t *from, uint32_t *stamp);
+void prefix_index_insert(struct prefix_index *ix, uint32_t slot, const uint64_t *keys,
+	size_t n, uint64_t now_ms, uint32_t *from, uint32_t *stamp);
 
-/* The request failed: takes back only the blocks beyond `from` that still carry `stamp` (a later use of them has its own stamp and keeps them). */
-void prefix_index_withdraw(struct prefix_index *ix, uint32_t slot, const uint64_t *keys, size_t n, uint32_t from, uint32_t stamp);
+/* The request failed: takes back only the blocks beyond `from` that still carry `stamp`
+ * (a later use of them has its own stamp and keeps them). */
+void prefix_index_withdraw(struct prefix_index *ix, uint32_t slot, const uint64_t *keys,
+	size_t n, uint32_t from, uint32_t stamp);
 
-/* Drops expired entries, oldest first, at most max_work of them; stops at the first live one. Returns how many went. */
+/* Drops expired entries, oldest first, at most max_work of them (an entry is a run of
+ * blocks that a worker last used at once); stops at the first live one. Returns how many
+ * went. */
 size_t prefix_index_sweep(struct prefix_index *ix, uint64_t now_ms, size_t max_work);
 
 void prefix_index_stats(const struct prefix_index *ix, struct prefix_index_stats *out);
