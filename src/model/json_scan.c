@@ -6,8 +6,6 @@
  */
 #include "model/json_scan.h"
 
-#include <string.h>
-
 #ifdef __SSE2__
 #include <immintrin.h>
 #endif
@@ -70,20 +68,10 @@ static const char *find_special_bytes(const char *p, const char *end)
 }
 
 #ifdef __SSE2__
-static inline unsigned special_mask_16(const char *p)
-{
-	__m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
-	__m128i hit = _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('"')),
-		_mm_cmpeq_epi8(v, _mm_set1_epi8('\\')));
-
-	hit = _mm_or_si128(hit, _mm_cmpeq_epi8(_mm_min_epu8(v, _mm_set1_epi8(0x1f)), v));
-	return (unsigned)_mm_movemask_epi8(hit);
-}
-
 static const char *find_special_sse2(const char *p, const char *end)
 {
 	for (; end - p >= 16; p += 16) {
-		unsigned mask = special_mask_16(p);
+		unsigned mask = json_special_mask(p);
 
 		if (mask != 0)
 			return p + __builtin_ctz(mask);
@@ -122,7 +110,7 @@ const char *json_find_special(const char *p, const char *end)
 {
 #ifdef __SSE2__
 	for (unsigned i = 0; i < 4 && end - p >= 16; i++, p += 16) {
-		unsigned mask = special_mask_16(p);
+		unsigned mask = json_special_mask(p);
 
 		if (mask != 0)
 			return p + __builtin_ctz(mask);
@@ -245,64 +233,6 @@ static enum json_event begin_literal(struct json_scan *s, const char *rest)
 	return SCAN_MORE;
 }
 
-static enum json_event begin_number(struct json_scan *s, char c)
-{
-	s->token = s->at++;
-	s->escaped = false;
-	s->state = c == '-' ? ST_MINUS : c == '0' ? ST_ZERO : ST_INT;
-	return SCAN_MORE;
-}
-
-static enum json_event begin_string(struct json_scan *s, bool is_key)
-{
-	s->token = s->at++;
-	s->is_key = is_key;
-	s->escaped = false;
-	s->state = ST_STRING;
-	return SCAN_MORE;
-}
-
-static enum json_event step_value(struct json_scan *s, char c, const char *base, size_t to,
-	struct json_token *token)
-{
-	switch (c) {
-	case '"':
-		return begin_string(s, false);
-	case '{':
-	case '[':
-		return open_container(s, c == '{', token);
-	case 't':
-		return begin_literal(s, "rue");
-	case 'f':
-		return begin_literal(s, "alse");
-	case 'n':
-		return begin_literal(s, "ull");
-	case ']':
-		return s->state == ST_FIRST_VALUE ? close_container(s, c, token) : bad(s);
-	default:
-		break;
-	}
-	if (c != '-' && !is_digit(c))
-		return bad(s);
-	if (is_digit(c) && s->depth > s->opts.all_depth && !in_object(s)) {
-		skip_integers(s, base, to);
-		/* A comma was read: what follows may be of any kind. */
-		if (s->at == to || !is_digit(base[s->at]))
-			return SCAN_MORE;
-		c = base[s->at];
-	}
-	return begin_number(s, c);
-}
-
-static enum json_event step_key(struct json_scan *s, char c, struct json_token *token)
-{
-	if (c == '"')
-		return begin_string(s, true);
-	if (c == '}' && s->state == ST_FIRST_KEY)
-		return close_container(s, c, token);
-	return bad(s);
-}
-
 static enum json_event step_colon(struct json_scan *s, char c)
 {
 	if (c != ':')
@@ -354,7 +284,7 @@ static enum json_event step_string(struct json_scan *s, const char *base, size_t
 
 		/* Runs of escapes need no search between them. */
 		if (p < end && *p != '\\')
-			p = json_find_special(p, end);
+			p = json_find_special_near(p, end);
 		s->at = (size_t)(p - base);
 		if (p == end)
 			return SCAN_MORE;
@@ -451,6 +381,67 @@ static enum json_event step_number(struct json_scan *s, const char *base, size_t
 	return SCAN_MORE;
 }
 
+static enum json_event begin_number(struct json_scan *s, char c, const char *base, size_t to,
+	struct json_token *token)
+{
+	s->token = s->at++;
+	s->escaped = false;
+	s->state = c == '-' ? ST_MINUS : c == '0' ? ST_ZERO : ST_INT;
+	return step_number(s, base, to, token);
+}
+
+static enum json_event begin_string(struct json_scan *s, bool is_key, const char *base,
+	size_t to, struct json_token *token)
+{
+	s->token = s->at++;
+	s->is_key = is_key;
+	s->escaped = false;
+	s->state = ST_STRING;
+	return step_string(s, base, to, token);
+}
+
+static enum json_event step_value(struct json_scan *s, char c, const char *base, size_t to,
+	struct json_token *token)
+{
+	switch (c) {
+	case '"':
+		return begin_string(s, false, base, to, token);
+	case '{':
+	case '[':
+		return open_container(s, c == '{', token);
+	case 't':
+		return begin_literal(s, "rue");
+	case 'f':
+		return begin_literal(s, "alse");
+	case 'n':
+		return begin_literal(s, "ull");
+	case ']':
+		return s->state == ST_FIRST_VALUE ? close_container(s, c, token) : bad(s);
+	default:
+		break;
+	}
+	if (c != '-' && !is_digit(c))
+		return bad(s);
+	if (is_digit(c) && s->depth > s->opts.all_depth && !in_object(s)) {
+		skip_integers(s, base, to);
+		/* A comma was read: what follows may be of any kind. */
+		if (s->at == to || !is_digit(base[s->at]))
+			return SCAN_MORE;
+		c = base[s->at];
+	}
+	return begin_number(s, c, base, to, token);
+}
+
+static enum json_event step_key(struct json_scan *s, char c, const char *base, size_t to,
+	struct json_token *token)
+{
+	if (c == '"')
+		return begin_string(s, true, base, to, token);
+	if (c == '}' && s->state == ST_FIRST_KEY)
+		return close_container(s, c, token);
+	return bad(s);
+}
+
 /* Below the strict depth: brackets are counted and strings skipped. */
 static enum json_event step_loose(struct json_scan *s, const char *base, size_t to)
 {
@@ -503,7 +494,7 @@ static enum json_event step(struct json_scan *s, const char *base, size_t to,
 		return step_value(s, c, base, to, token);
 	case ST_FIRST_KEY:
 	case ST_KEY:
-		return step_key(s, c, token);
+		return step_key(s, c, base, to, token);
 	case ST_COLON:
 		return step_colon(s, c);
 	case ST_AFTER:

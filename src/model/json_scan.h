@@ -14,6 +14,13 @@
 
 #include "base/base.h"
 
+#include <endian.h>
+#include <string.h>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 /* As deep as jansson goes; Python's json, orjson and pydantic stop earlier. */
 #define JSON_STRICT_DEPTH 2048
 
@@ -71,17 +78,44 @@ bool json_scan_is_done(const struct json_scan *s);
 /* The first quote, backslash or control byte (below 0x20) in [p, end), or end. */
 const char *json_find_special(const char *p, const char *end);
 
+#ifdef __SSE2__
+/* A bit for each such byte of the 16 at p. */
+static inline unsigned json_special_mask(const char *p)
+{
+	__m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
+	__m128i hit = _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('"')),
+		_mm_cmpeq_epi8(v, _mm_set1_epi8('\\')));
+
+	hit = _mm_or_si128(hit, _mm_cmpeq_epi8(_mm_min_epu8(v, _mm_set1_epi8(0x1f)), v));
+	return (unsigned)_mm_movemask_epi8(hit);
+}
+#endif
+
+/* The same as json_find_special(); quicker where the next 16 bytes hold one. */
+static inline const char *json_find_special_near(const char *p, const char *end)
+{
+#ifdef __SSE2__
+	if (end - p >= 16) {
+		unsigned mask = json_special_mask(p);
+
+		if (mask != 0)
+			return p + __builtin_ctz(mask);
+		p += 16;
+	}
+#endif
+	return json_find_special(p, end);
+}
+
 /*
  * How many digits p begins with, 8 for eight or more, with at least 8 readable bytes. *digits gets the bytes less '0' (lowest first), for
  * json_digits_value().
  */
 static inline unsigned json_count_digits(const char *p, uint64_t *digits)
 {
-	uint64_t x = 0, other;
+	uint64_t x, other;
 
-	for (unsigned i = 0; i < 8; i++)
-		x |= (uint64_t)(unsigned char)p[i] << (8 * i);
-	x ^= 0x3030303030303030ULL;
+	memcpy(&x, p, sizeof(x));
+	x = le64toh(x) ^ 0x3030303030303030ULL;
 	*digits = x;
 	other = ((x + 0x7676767676767676ULL) | x) & 0x8080808080808080ULL;
 	return other == 0 ? 8 : (unsigned)__builtin_ctzll(other) / 8;

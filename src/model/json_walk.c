@@ -5,10 +5,6 @@
 
 #include "model/json_scan.h"
 
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
-
 static bool is_blank(char c)
 {
 	return c == ' ' || c == '\n' || c == '\r' || c == '\t';
@@ -44,7 +40,7 @@ static size_t short_string_end(const struct json_text *t, size_t at, size_t end,
 	const char *p = t->base + at + 1, *stop = t->base + end;
 
 	*escaped = false;
-	while ((p = json_find_special(p, stop)) < stop && *p != '"') {
+	while ((p = json_find_special_near(p, stop)) < stop && *p != '"') {
 		*escaped |= *p == '\\';
 		p += *p == '\\' ? 2 : 1;
 		if (p > stop)
@@ -166,36 +162,15 @@ bool json_next_member(const struct json_text *t, struct json_cursor *c, struct j
 	return true;
 }
 
-struct json_cursor json_pieces(struct json_value v)
+struct json_cursor json_bytes(struct json_value v)
 {
 	return (struct json_cursor){ v.start, v.end, v.skip };
 }
 
-bool json_next_piece(const struct json_text *t, struct json_cursor *c, struct json_value *piece)
+struct json_value json_next_string(const struct json_text *t, struct json_cursor *c)
 {
-	size_t start;
-
-	skip_to(t, c, ' ');
-	if (c->at >= c->end)
-		return false;
-	if (t->base[c->at] == '"') {
-		*piece = read_value(t, c);
-		return true;
-	}
-	start = c->at;
-	while (c->at < c->end && t->base[c->at] != '"' && !is_blank(t->base[c->at]))
-		c->at++;
-	*piece = (struct json_value){ .start = (uint32_t)start, .end = (uint32_t)c->at };
-	return true;
-}
-
-struct span json_raw(const struct json_text *t, struct json_value v)
-{
-	if (v.kind != JSON_IS_STRING)
-		return span_make(t->base + v.start, v.end - v.start);
-	if (v.end - v.start < 2)
-		return span_make(t->base + v.start, 0);
-	return span_make(t->base + v.start + 1, v.end - v.start - 2);
+	assert(c->at < c->end && t->base[c->at] == '"');
+	return read_value(t, c);
 }
 
 struct span json_name(const struct json_text *t, struct json_value v, char out[JSON_NAME_ROOM])

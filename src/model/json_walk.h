@@ -11,6 +11,7 @@
 
 #include "base/base.h"
 #include "base/span.h"
+#include "model/json_scan.h"
 
 /* Strings and containers of at least so many bytes have an entry (containers only down to JSON_SKIP_DEPTH). */
 #define JSON_SKIP_BYTES 64
@@ -62,13 +63,33 @@ bool json_next_item(const struct json_text *t, struct json_cursor *c, struct jso
 bool json_next_member(const struct json_text *t, struct json_cursor *c, struct json_value *key,
 	struct json_value *value);
 
-/* The next string, or the next bytes between strings and blanks (kind NONE), at any depth. False at the end. */
-bool json_next_piece(const struct json_text *t, struct json_cursor *c, struct json_value *piece);
-/* A walk over the pieces of one value. */
-struct json_cursor json_pieces(struct json_value v);
+/* The string at c->at (its opening quote), at any depth; c goes behind it. */
+struct json_value json_next_string(const struct json_text *t, struct json_cursor *c);
+/*
+ * The length of the string at `at` (its opening quote) where it has no escape, is below 16 bytes, and 18 bytes of the text are there to
+ * look at; else -1, which says nothing.
+ */
+static inline int json_tiny_string(const struct json_text *t, size_t at)
+{
+	const char *p = t->base + at + 1, *end;
+
+	if (t->len - at < 18)
+		return -1;
+	end = json_find_special_near(p, p + 16);
+	return end < p + 16 && *end == '"' ? (int)(end - p) : -1;
+}
+/* A walk over the bytes of one value. */
+struct json_cursor json_bytes(struct json_value v);
 
 /* The bytes between the quotes, as spelled; of other kinds the bytes as spelled. */
-struct span json_raw(const struct json_text *t, struct json_value v);
+static inline struct span json_raw(const struct json_text *t, struct json_value v)
+{
+	if (v.kind != JSON_IS_STRING)
+		return span_make(t->base + v.start, v.end - v.start);
+	if (v.end - v.start < 2)
+		return span_make(t->base + v.start, 0);
+	return span_make(t->base + v.start + 1, v.end - v.start - 2);
+}
 /* A key or a name, decoded: bytes of the text or of out. Empty where it is escaped and longer than 63 bytes, or no string. */
 #define JSON_NAME_ROOM 104
 struct span json_name(const struct json_text *t, struct json_value string, char out[JSON_NAME_ROOM]);

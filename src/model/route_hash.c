@@ -106,7 +106,7 @@ static void stage_bytes(struct route_hash *h, const char *p, size_t n)
 	}
 }
 
-void route_hash_bytes(struct route_hash *h, const char *p, size_t n)
+void route_hash_long(struct route_hash *h, const char *p, size_t n)
 {
 	size_t edge, whole;
 

@@ -34,13 +34,33 @@ void route_hash_forget(struct route_hash *h);
 /* Hashes what is whole, sets prompt_units, frees. 0 or ERR_NOMEM. */
 int route_hash_end(struct route_hash *h) MUST_CHECK;
 
-void route_hash_bytes(struct route_hash *h, const char *p, size_t n);
+/* What route_hash_bytes() cannot put into the stage at once. */
+void route_hash_long(struct route_hash *h, const char *p, size_t n);
 /* The bytes of a JSON string, decoded where escaped. */
 void route_hash_string(struct route_hash *h, struct span raw, bool escaped);
 /* Eight bytes, lowest first: the XXH3-64 of the decoded string. */
 void route_hash_digest(struct route_hash *h, struct span raw, bool escaped);
-/* Makes room in the stage for 4 bytes more. */
+/* Makes room in the stage for 4 bytes more (of ids), or for less than a block. */
 void route_hash_flush(struct route_hash *h);
+
+static inline void route_hash_bytes(struct route_hash *h, const char *p, size_t n)
+{
+	if (n > h->stage_bytes - h->used) {
+		route_hash_long(h, p, n);
+		return;
+	}
+	memcpy(h->stage + h->used, p, n);
+	h->used += n;
+	h->total += n;
+}
+
+static inline void route_hash_byte(struct route_hash *h, char byte)
+{
+	if (h->used == h->stage_bytes)
+		route_hash_flush(h);
+	h->stage[h->used++] = byte;
+	h->total++;
+}
 
 static inline void route_hash_id(struct route_hash *h, uint32_t id)
 {

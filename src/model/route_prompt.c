@@ -88,29 +88,63 @@ static bool is_data_url(const struct prompt *p, struct json_value string)
 	char start[2 * JSON_DECODE_SLACK];
 	size_t n;
 
+	if (raw.n < scheme.n || (raw.p[0] != 'd' && raw.p[0] != '\\'))
+		return false;
 	if (!string.escaped)
 		return span_starts(raw, scheme);
 	n = json_decode(&raw, start, sizeof(start));
 	return span_starts(span_make(start, n), scheme);
 }
 
+/* The next string of *c, between borders. */
+static void put_json_string(struct prompt *p, struct json_cursor *c)
+{
+	struct json_value string = json_next_string(p->text, c);
+
+	if (is_data_url(p, string)) {
+		put_media(p, string);
+		return;
+	}
+	put_border(p, TAG_STRING, string);
+	route_hash_tag(&p->hash, TAG_STRING);
+}
+
+/* The same for most strings, which are short. False: nothing was done. */
+static bool put_tiny_string(struct prompt *p, struct json_cursor *c)
+{
+	static const char border[2] = { (char)0xFF, TAG_STRING };
+	const char *string = p->text->base + c->at + 1;
+	struct route_hash *h = &p->hash;
+	int n = json_tiny_string(p->text, c->at);
+	char *out = h->stage + h->used;
+
+	if (n < 0 || (n >= 5 && memcmp(string, "data:", 5) == 0) || h->stage_bytes - h->used < 20)
+		return false;
+	memcpy(out, border, 2);
+	memcpy(out + 2, string, 16);
+	memcpy(out + 2 + n, border, 2);
+	h->used += (size_t)n + 4;
+	h->total += (size_t)n + 4;
+	c->at += (size_t)n + 2;
+	return true;
+}
+
 /* JSON without blanks. The quotes are borders, so that no text can forge them; a data URL is a digest. */
 static void put_json(struct prompt *p, struct json_value v)
 {
-	struct json_cursor c = json_pieces(v);
-	struct json_value piece;
+	struct json_cursor c = json_bytes(v);
 
-	while (json_next_piece(p->text, &c, &piece)) {
-		struct span raw = json_raw(p->text, piece);
+	while (c.at < c.end) {
+		char byte = p->text->base[c.at];
 
-		if (piece.kind != JSON_IS_STRING) {
-			route_hash_bytes(&p->hash, raw.p, raw.n);
-		} else if (is_data_url(p, piece)) {
-			put_media(p, piece);
-		} else {
-			put_border(p, TAG_STRING, piece);
-			route_hash_tag(&p->hash, TAG_STRING);
+		if (byte == '"') {
+			if (!put_tiny_string(p, &c))
+				put_json_string(p, &c);
+			continue;
 		}
+		if (byte != ' ' && byte != '\n' && byte != '\r' && byte != '\t')
+			route_hash_byte(&p->hash, byte);
+		c.at++;
 	}
 }
 
