@@ -16,7 +16,7 @@
 
 #define IO_SCRATCH_BYTES 65536 /* what one read of an answer takes at most */
 #define IO_OUT_BYTES (HTTP_RESPONSE_HEAD_MAX + 8192)
-#define IO_IN_BYTES 16384 /* lent to a client connection while bytes are there */
+#define IO_IN_BYTES 20480 /* lent to a client connection while bytes are there */
 
 struct access_log;
 struct upstream_idle;
