@@ -73,11 +73,18 @@ check_PROGRAMS += tests/unit/check_engine_token
 tests_unit_check_engine_token_LDADD = $(ENGINE_TEST_LIBS)
 check_PROGRAMS += tests/unit/check_kv_cache
 tests_unit_check_kv_cache_LDADD = $(ENGINE_TEST_LIBS)
+check_PROGRAMS += tests/unit/check_engine_token
+tests_unit_check_engine_token_LDADD = $(ENGINE_TEST_LIBS)
+check_PROGRAMS += tests/unit/check_kv_cache
+tests_unit_check_kv_cache_LDADD = $(ENGINE_TEST_LIBS)
 
 # Fuzz targets
 check_PROGRAMS += tests/fuzz/fuzz_conf
 tests_fuzz_fuzz_conf_LDADD = $(FUZZ_LIBS)
 tests_fuzz_fuzz_conf_LDFLAGS = $(FUZZ_LINK)
+check_PROGRAMS += tests/fuzz/fuzz_conf_load
+tests_fuzz_fuzz_conf_load_LDADD = $(FUZZ_LIBS)
+tests_fuzz_fuzz_conf_load_LDFLAGS = $(FUZZ_LINK)
 check_PROGRAMS += tests/fuzz/fuzz_http
 tests_fuzz_fuzz_http_LDADD = $(FUZZ_LIBS)
 tests_fuzz_fuzz_http_LDFLAGS = $(FUZZ_LINK)
