@@ -94,6 +94,20 @@ libkvsteer_a_SOURCES += src/proxy/body.c src/proxy/body.h
 libkvsteer_a_SOURCES += src/proxy/answer.c src/proxy/answer.h
 
 # Layer 5, control
+libkvsteer_a_SOURCES += src/control/address.c src/control/address.h
+libkvsteer_a_SOURCES += src/control/admin.c src/control/admin.h
+libkvsteer_a_SOURCES += src/control/admin_explain.c
+libkvsteer_a_SOURCES += src/control/admin_metrics.c
+libkvsteer_a_SOURCES += src/control/admin_reply.c src/control/admin_reply.h
+libkvsteer_a_SOURCES += src/control/admin_status.c
+libkvsteer_a_SOURCES += src/control/admin_workers.c
+libkvsteer_a_SOURCES += src/control/boot.c src/control/boot.h
+libkvsteer_a_SOURCES += src/control/daemon.c src/control/daemon.h
+libkvsteer_a_SOURCES += src/control/health.c src/control/health.h
+libkvsteer_a_SOURCES += src/control/local.c src/control/local.h
+libkvsteer_a_SOURCES += src/control/log_file.c src/control/log_file.h
+libkvsteer_a_SOURCES += src/control/reload.c src/control/reload.h
+libkvsteer_a_SOURCES += src/control/admin_calls.h
 libkvsteer_a_SOURCES += src/control/control.h
 libkvsteer_a_SOURCES += src/control/listen.c src/control/listen.h
 libkvsteer_a_SOURCES += src/control/models.c src/control/models.h
@@ -102,7 +116,7 @@ libkvsteer_a_SOURCES += src/control/threads.c src/control/threads.h
 
 # What a program or a test links with libkvsteer.a, in this order.
 KVSTEER_LIBS = libkvsteer.a $(LLHTTP_LIB) $(LLHTTP_LIBS) $(EVENT_LIBS) $(OPENSSL_LIBS) \
-	$(JANSSON_LIBS) $(CURL_LIBS) $(XXHASH_LIBS)
+	$(JANSSON_LIBS) $(CURL_LIBS) $(XXHASH_LIBS) -lm
 
 # llhttp from the system's C sources, without our warnings. Absolute file names in _SOURCES
 # would put objects beside them, so three files include them.
@@ -117,9 +131,9 @@ endif
 
 # Programs. Their mains are in no library. The lines wait for their files: whoever adds
 # src/kvsteerd.c or src/kvsteerctl.c takes the first "# " away.
-# sbin_PROGRAMS += kvsteerd
-# kvsteerd_SOURCES = src/kvsteerd.c
-# kvsteerd_LDADD = $(KVSTEER_LIBS)
+sbin_PROGRAMS += kvsteerd
+kvsteerd_SOURCES = src/kvsteerd.c
+kvsteerd_LDADD = $(KVSTEER_LIBS)
 # bin_PROGRAMS += kvsteerctl
 # kvsteerctl_SOURCES = src/kvsteerctl.c
 # kvsteerctl_LDADD = $(KVSTEER_LIBS)

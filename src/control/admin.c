@@ -1,0 +1,97 @@
+/*
+ * The admin API and the metrics listener as dispatch tables. See admin.h.
+ */
+#include "control/admin.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "control/admin_calls.h"
+#include "control/admin_reply.h"
+#include "http/http_server.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define V1 "/admin/v1/"
+#define BODY_MAX_BYTES (64u << 20) /* explain takes whole requests */
+
+/* The first row that fits is taken: exact paths before prefixes. */
+static const struct http_route api_routes[] = {
+	{ "GET", V1 "status", admin_status },
+	{ "GET", V1 "workers", admin_list_workers },
+	{ "POST", V1 "workers", admin_add_worker },
+	{ "GET", V1 "workers/*", admin_show_worker },
+	{ "DELETE", V1 "workers/*", admin_delete_worker },
+	{ "POST", V1 "workers/*", admin_post_worker },
+	{ "POST", V1 "explain", admin_explain },
+	{ "POST", V1 "reload", admin_reload },
+	{ "POST", V1 "pools/*", admin_generation },
+	{ "POST", V1 "log_level", admin_log_level },
+	{ "GET", V1 "config", admin_config },
+	{ "GET", V1 "metrics", admin_metrics },
+};
+
+static const struct http_route metrics_routes[] = {
+	{ "GET", "/metrics", admin_metrics },
+};
+
+struct span admin_path_word(const struct http_call *call, const char *prefix, struct span *rest)
+{
+	struct span path = http_call_path(call), word = { 0 };
+	size_t skip = strlen(prefix);
+
+	*rest = span_make(path.p + skip, path.n - skip);
+	if (!span_next(rest, '/', &word))
+		word = span_make(NULL, 0);
+	return word;
+}
+
+static struct http_server *serve(struct admin *a, int fd, const struct http_server_opts *opts)
+{
+	struct http_server *s;
+
+	if (fd < 0)
+		return NULL;
+	s = http_server_new(a->control->loop, fd, opts);
+	if (s == NULL)
+		close(fd);
+	return s;
+}
+
+struct admin *admin_new(struct control *c, int admin_fd, int metrics_fd)
+{
+	struct admin *a = xcalloc(1, sizeof(*a));
+	struct http_server_opts api = {
+		.routes = api_routes,
+		.n_routes = ARRAY_LEN(api_routes),
+		.arg = a,
+		.max_body = BODY_MAX_BYTES,
+		.on_fail = admin_on_fail,
+	};
+	struct http_server_opts metrics = {
+		.routes = metrics_routes,
+		.n_routes = ARRAY_LEN(metrics_routes),
+		.arg = a,
+		.max_connections = 64,
+	};
+
+	a->control = c;
+	admin_removals_start(a);
+	a->api = serve(a, admin_fd, &api);
+	a->metrics = serve(a, metrics_fd, &metrics);
+	if ((admin_fd >= 0 && a->api == NULL) || (metrics_fd >= 0 && a->metrics == NULL)) {
+		admin_free(a);
+		return NULL;
+	}
+	return a;
+}
+
+void admin_free(struct admin *a)
+{
+	if (a == NULL)
+		return;
+	http_server_free(a->api);
+	http_server_free(a->metrics);
+	admin_removals_stop(a);
+	free(a);
+}

@@ -1,0 +1,51 @@
+/*
+ * The handlers of the admin API, one file for each group, and what they share: rows of the
+ * dispatch tables in admin.c. Each answers its call before it returns.
+ */
+#ifndef CONTROL_ADMIN_CALLS_H
+#define CONTROL_ADMIN_CALLS_H
+
+#include "base/span.h"
+#include "control/control.h"
+#include "io/loop.h"
+#include "io/wheel.h"
+
+struct http_call;
+struct js;
+struct metric_text;
+struct worker;
+
+struct removal;
+
+struct admin {
+	struct control *control;
+	struct http_server *api, *metrics;
+	/* Workers that are taken out when their last request ends (admin_workers.c). */
+	struct removal *removals;
+	struct wheel_timer removal_timer;
+};
+
+typedef void admin_call_fn(void *admin, struct http_call *call);
+
+/* admin_workers.c */
+admin_call_fn admin_list_workers, admin_show_worker, admin_add_worker, admin_delete_worker,
+	admin_post_worker;
+struct js *admin_worker_document(struct pool *p, struct worker *w);
+struct js *admin_workers_array(const struct site *site);
+void admin_removals_start(struct admin *a);
+void admin_removals_stop(struct admin *a);
+
+/* admin_explain.c */
+admin_call_fn admin_explain;
+
+/* admin_status.c */
+admin_call_fn admin_status, admin_reload, admin_generation, admin_log_level, admin_config;
+
+/* admin_metrics.c */
+admin_call_fn admin_metrics;
+void admin_metrics_print(const struct control *c, struct metric_text *out);
+
+/* The path behind prefix, up to the next '/', and what follows that. */
+struct span admin_path_word(const struct http_call *call, const char *prefix, struct span *rest);
+
+#endif

@@ -1,0 +1,191 @@
+/*
+ * POST explain: how a request would be routed now, without routing it. The body is what a
+ * client would send; the same path table, scan, key and pick as for a request.
+ */
+#include "control/admin_calls.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "control/admin_reply.h"
+#include "http/http_server.h"
+#include "model/path_table.h"
+#include "model/pool.h"
+
+#include <stdlib.h>
+
+#define PATH_MAX_BYTES 1024
+
+struct question {
+	struct http_call *call;
+	const struct site *site;
+	char path[PATH_MAX_BYTES];
+	struct path_verdict verdict;
+	struct route_key key;
+	struct pool *pool;
+	enum role role;
+	struct span pinned;
+};
+
+static bool read_target(struct question *q)
+{
+	struct span path, rest;
+
+	if (!http_call_query_value(q->call, "path", q->path, sizeof(q->path)))
+		memcpy(q->path, "/v1/chat/completions", sizeof("/v1/chat/completions"));
+	rest = span_str(q->path);
+	if (!span_next(&rest, '?', &path))
+		path = rest;
+	path_lookup(&q->site->conf->router, HTTP_POST, path, &q->verdict);
+	if (q->verdict.action == PATH_FORWARD)
+		return true;
+	admin_fail(q->call, ADMIN_INVALID, "POST " SPAN_FMT " is not forwarded to workers: %s",
+		SPAN_ARG(path),
+		q->verdict.action == PATH_REFUSE ? fail_text(q->verdict.fail) :
+						   "it is answered by the router");
+	return false;
+}
+
+static int build_key(struct question *q, struct route_scan *scan, const struct pool *pool)
+{
+	struct span body = http_call_body(q->call);
+	struct route_key_opts o;
+	int err;
+
+	route_scan_begin(scan, q->verdict.endpoint);
+	pool_key_opts(pool, q->role, &o);
+	err = route_scan_feed(scan, body.p, 0, body.n);
+	if (err != 0)
+		return err;
+	return route_key_build(scan, body.p, body.n, &o, &q->key);
+}
+
+/* Its pool is chosen by the model, and the pool says how the prompt is cut into blocks. */
+static int scan_body(struct question *q)
+{
+	struct route_scan *scan = route_scan_new();
+	int err = scan != NULL ? build_key(q, scan, q->site->pools[0]) : ERR_NOMEM;
+
+	if (err == 0)
+		q->pool = site_pool_for(q->site, q->key.model);
+	if (err == 0 && q->pool != NULL && q->pool != q->site->pools[0])
+		err = build_key(q, scan, q->pool);
+	route_scan_free(scan);
+	return err;
+}
+
+/* False: the call is answered. */
+static bool read_key(struct question *q)
+{
+	struct span hashes = http_call_field(q->call, "X-Kvsteer-Prefix");
+	const struct http_head *head = http_call_head(q->call);
+	bool is_sent = http_head_find(head, FIELD_X_KVSTEER_PREFIX) != NULL;
+	int err = is_sent ? route_key_from_header(hashes, 0, &q->key) : scan_body(q);
+
+	if (err == ERR_NOMEM) {
+		admin_fail(q->call, ADMIN_MEMORY, "out of memory");
+		return false;
+	}
+	if (err != 0) {
+		admin_fail(q->call, ADMIN_INVALID, "%s", fail_text(FAIL_BAD_PREFIX));
+		return false;
+	}
+	if (is_sent)
+		q->pool = site_pool_for(q->site, q->key.model);
+	if (q->pool == NULL) {
+		admin_fail(q->call, ADMIN_NO_POOL, "no pool serves the model");
+		return false;
+	}
+	pool_seal_key(q->pool, &q->key, span_make(NULL, 0));
+	return true;
+}
+
+static struct js *key_object(const struct question *q)
+{
+	struct js *out = js_object();
+	char unit[2] = { q->key.unit, '\0' };
+
+	js_set(out, "model", q->key.model.n > 0 ? js_string(q->key.model) : js_null());
+	js_set_bool(out, "readable", q->key.readable || q->key.hashes_sent);
+	js_set_bool(out, "stream", q->key.stream);
+	js_set_bool(out, "hashes_sent", q->key.hashes_sent);
+	js_set_int(out, "block", q->key.block);
+	js_set_str(out, "unit", unit);
+	js_set_int(out, "blocks", (int64_t)q->key.n_blocks);
+	js_set_int(out, "prompt_units", (int64_t)q->key.prompt_units);
+	return out;
+}
+
+static struct js *candidates_array(const struct explain *e)
+{
+	struct js *list = js_array();
+	size_t i;
+
+	for (i = 0; i < e->n; i++) {
+		const struct explain_candidate *c = &e->candidates[i];
+		struct js *item = js_object(), *terms = js_object();
+
+		js_set_str(item, "worker", c->worker);
+		js_set_str(item, "state", c->state);
+		js_set_str(item, "out_of_play", c->out_of_play);
+		js_set_int(item, "depth", c->depth);
+		js_set_int(item, "load", c->load);
+		js_set_real(terms, "fraction", c->fraction);
+		js_set_bool(terms, "is_overloaded", c->is_overloaded);
+		js_set(item, "terms", terms);
+		js_set_real(item, "score", c->score);
+		js_push(list, item);
+	}
+	return list;
+}
+
+static struct js *answer(const struct question *q, const struct explain *e)
+{
+	struct js *out = js_object();
+
+	js_set_str(out, "path", q->path);
+	js_set_str(out, "route", path_route_name(q->verdict.route));
+	js_set_str(out, "pool", pool_name(q->pool));
+	js_set_str(out, "role", role_name(q->role));
+	js_set_str(out, "policy", e->policy);
+	js_set(out, "key", key_object(q));
+	js_set_int(out, "blocks", e->blocks);
+	js_set(out, "candidates", candidates_array(e));
+	js_set_str(out, "chosen", e->chosen >= 0 ? e->candidates[e->chosen].worker : NULL);
+	js_set_str(out, "reason",
+		e->chosen >= 0 ? pick_reason_name(e->reason) : "no_worker");
+	return out;
+}
+
+static void explain(struct question *q)
+{
+	struct pool_ask ask = {
+		.role = q->role,
+		.key = pool_needs_key(q->pool, q->role) || q->key.hashes_sent ? &q->key : NULL,
+		.model = q->key.model,
+		.pinned = q->pinned,
+		.now_ms = clock_now_ms(),
+	};
+	struct explain e = { 0 };
+	int err = pool_explain(q->pool, &ask, &e);
+
+	if (err == ERR_PARSE)
+		admin_fail(q->call, ADMIN_NO_WORKER, "there is no worker " SPAN_FMT,
+			SPAN_ARG(q->pinned));
+	else if (err != 0)
+		admin_fail(q->call, ADMIN_MEMORY, "out of memory");
+	else
+		admin_reply(q->call, 200, answer(q, &e));
+	free(e.candidates);
+}
+
+void admin_explain(void *arg, struct http_call *call)
+{
+	struct admin *a = arg;
+	struct question q = { .call = call, .site = a->control->site, .role = ROLE_UNIFIED };
+
+	route_key_init(&q.key);
+	q.pinned = http_call_field(call, "X-Kvsteer-Worker");
+	if (read_target(&q) && read_key(&q))
+		explain(&q);
+	route_key_free(&q.key);
+}

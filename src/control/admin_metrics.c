@@ -1,0 +1,291 @@
+/*
+ * The metrics as Prometheus text: those counted per thread (base/metric.c), and those read
+ * from workers, pools and the daemon when scraped. Names and labels are listed in kvsteerd(8).
+ */
+#include "control/admin_calls.h"
+
+#include "base/clock.h"
+#include "base/metric.h"
+#include "control/admin_reply.h"
+#include "http/http_server.h"
+#include "model/pool.h"
+#include "model/worker.h"
+
+#include <stdlib.h>
+
+/* A worker with its pool, for families that walk over all of them. */
+struct item {
+	struct pool *pool;
+	struct worker *w;
+};
+
+struct items {
+	struct item *list;
+	size_t n;
+};
+
+static struct items all_workers(const struct site *site)
+{
+	struct items out = { NULL, 0 };
+	size_t i, j, n;
+
+	for (i = 0; i < site->n_pools; i++) {
+		struct worker **workers = pool_list(site->pools[i], &n);
+		struct item *grown = realloc(out.list, (out.n + n + 1) * sizeof(*grown));
+
+		if (grown != NULL)
+			out.list = grown;
+		for (j = 0; j < n; j++) {
+			if (grown != NULL)
+				out.list[out.n++] = (struct item){ site->pools[i], workers[j] };
+			else
+				worker_unref(workers[j]);
+		}
+		free(workers);
+	}
+	return out;
+}
+
+static void items_free(struct items *items)
+{
+	while (items->n > 0)
+		worker_unref(items->list[--items->n].w);
+	free(items->list);
+}
+
+static void label(struct metric_text *out, const char *name, const char *value, bool is_first)
+{
+	metric_printf(out, "%s%s=\"", is_first ? "" : ",", name);
+	metric_label(out, span_str(value));
+	metric_printf(out, "\"");
+}
+
+/* name{worker="…",pool="…",role="…" and no closing brace */
+static void worker_labels(struct metric_text *out, const char *name, const struct item *it)
+{
+	metric_printf(out, "%s{", name);
+	label(out, "worker", it->w->name, true);
+	label(out, "pool", pool_name(it->pool), false);
+	label(out, "role", role_name(it->w->role), false);
+}
+
+typedef double worker_value_fn(const struct item *it);
+
+static void worker_gauge(struct metric_text *out, const struct items *items, const char *name,
+	const char *type, const char *help, worker_value_fn *value)
+{
+	size_t i;
+
+	metric_family(out, name, type, help);
+	for (i = 0; i < items->n; i++) {
+		double v = value(&items->list[i]);
+
+		worker_labels(out, name, &items->list[i]);
+		metric_printf(out, "} %.17g\n", v);
+	}
+}
+
+static double value_load(const struct item *it)
+{
+	return worker_load(it->w);
+}
+
+/* Since the last byte of any answer; a worker that never sent one has made no progress yet: 0. */
+static double value_progress_age(const struct item *it)
+{
+	uint64_t last_ms = atomic_load(&it->w->last_byte_ms), now_ms = clock_now_ms();
+
+	return last_ms == 0 || last_ms > now_ms ? 0 : (double)(now_ms - last_ms) / 1000;
+}
+
+static double value_blocks(const struct item *it)
+{
+	return (double)pool_worker_blocks(it->pool, it->w);
+}
+
+static double value_requests(const struct item *it)
+{
+	return (double)atomic_load(&it->w->requests);
+}
+
+static void print_states(struct metric_text *out, const struct items *items)
+{
+	static const char name[] = "kvsteer_worker_state";
+	size_t i;
+	int s;
+
+	metric_family(out, name, "gauge", "1 for the state that holds");
+	for (i = 0; i < items->n; i++) {
+		enum worker_state now = worker_state(items->list[i].w);
+
+		for (s = 0; s < WORKER_STATE_MAX; s++) {
+			worker_labels(out, name, &items->list[i]);
+			label(out, "state", worker_state_name((enum worker_state)s), false);
+			metric_printf(out, "} %d\n", now == (enum worker_state)s);
+		}
+	}
+}
+
+/* The failures that are a worker's. */
+static bool is_workers_own(enum fail why)
+{
+	return strcmp(fail_type(why), "upstream_error") == 0;
+}
+
+static void print_failures(struct metric_text *out, const struct items *items)
+{
+	static const char name[] = "kvsteer_upstream_failures_total";
+	size_t i;
+	int f;
+
+	metric_family(out, name, "counter", "Exchanges with a worker that failed");
+	for (i = 0; i < items->n; i++) {
+		for (f = 0; f < FAIL_MAX; f++) {
+			if (!is_workers_own((enum fail)f))
+				continue;
+			worker_labels(out, name, &items->list[i]);
+			label(out, "reason", fail_code((enum fail)f), false);
+			metric_printf(out, "} %llu\n",
+				(unsigned long long)atomic_load(&items->list[i].w->failures[f]));
+		}
+	}
+}
+
+static void print_workers(struct metric_text *out, const struct site *site)
+{
+	struct items items = all_workers(site);
+
+	worker_gauge(out, &items, "kvsteer_worker_load", "gauge", "Requests in flight",
+		value_load);
+	print_states(out, &items);
+	worker_gauge(out, &items, "kvsteer_worker_progress_age_seconds", "gauge",
+		"Time since the last byte of any answer", value_progress_age);
+	worker_gauge(out, &items, "kvsteer_worker_requests_total", "counter",
+		"Requests that this worker was chosen for", value_requests);
+	worker_gauge(out, &items, "kvsteer_prefix_blocks", "gauge",
+		"Blocks of prompts that the worker is believed to hold", value_blocks);
+	print_failures(out, &items);
+	items_free(&items);
+}
+
+/* Whether the role is used: others would print zeros for ever. */
+static bool has_role(struct pool *p, enum role r)
+{
+	return r == ROLE_UNIFIED || pool_workers(p, r) > 0;
+}
+
+/* name{pool="…",role="…" and no closing brace */
+static void pool_labels(struct metric_text *out, const char *name, struct pool *p, enum role r)
+{
+	metric_printf(out, "%s{", name);
+	label(out, "pool", pool_name(p), true);
+	label(out, "role", role_name(r), false);
+}
+
+static void print_decisions(struct metric_text *out, const struct site *site)
+{
+	static const char name[] = "kvsteer_route_decisions_total";
+	size_t i;
+	enum role r;
+	int reason;
+
+	metric_family(out, name, "counter", "Decisions by policy and reason");
+	for (i = 0; i < site->n_pools; i++) {
+		struct pool *p = site->pools[i];
+
+		for (r = 0; r < ROLE_MAX; r++) {
+			for (reason = PICK_NONE + 1; has_role(p, r) && reason < PICK_REASON_MAX;
+				reason++) {
+				uint64_t n = pool_decisions(p, r, (enum pick_reason)reason);
+
+				pool_labels(out, name, p, r);
+				label(out, "policy", pool_policy_name(p, r), false);
+				label(out, "reason",
+					pick_reason_name((enum pick_reason)reason), false);
+				metric_printf(out, "} %llu\n", (unsigned long long)n);
+			}
+		}
+	}
+}
+
+static void print_index_bytes(struct metric_text *out, const struct site *site)
+{
+	static const char name[] = "kvsteer_index_bytes";
+	size_t i;
+	enum role r;
+
+	metric_family(out, name, "gauge", "Memory of the prefix index");
+	for (i = 0; i < site->n_pools; i++) {
+		for (r = 0; r < ROLE_MAX; r++) {
+			struct prefix_index_stats s;
+
+			if (!has_role(site->pools[i], r))
+				continue;
+			pool_index_stats(site->pools[i], r, &s);
+			pool_labels(out, name, site->pools[i], r);
+			metric_printf(out, "} %zu\n", s.bytes);
+		}
+	}
+}
+
+static void print_evictions(struct metric_text *out, const struct site *site)
+{
+	static const char *const reasons[] = { [PREFIX_EVICT_CAPACITY] = "capacity",
+		[PREFIX_EVICT_MEMORY] = "memory", [PREFIX_EVICT_TTL] = "ttl",
+		[PREFIX_EVICT_DROPPED] = "dropped" };
+	static const char name[] = "kvsteer_prefix_evictions_total";
+	size_t i;
+	enum role r;
+	int e;
+
+	static_assert(ARRAY_LEN(reasons) == PREFIX_EVICT_MAX, "a name for each reason");
+	metric_family(out, name, "counter", "Blocks that left the index, one for each worker");
+	for (i = 0; i < site->n_pools; i++) {
+		for (r = 0; r < ROLE_MAX; r++) {
+			struct prefix_index_stats s;
+
+			pool_index_stats(site->pools[i], r, &s);
+			for (e = 0; has_role(site->pools[i], r) && e < PREFIX_EVICT_MAX; e++) {
+				pool_labels(out, name, site->pools[i], r);
+				label(out, "reason", reasons[e], false);
+				metric_printf(
+					out, "} %llu\n", (unsigned long long)s.evicted[e]);
+			}
+		}
+	}
+}
+
+static void print_daemon(struct metric_text *out, const struct control *c)
+{
+	metric_family(out, "kvsteer_reloads_total", "counter", "Reloads by result");
+	metric_printf(out, "kvsteer_reloads_total{result=\"ok\"} %llu\n",
+		(unsigned long long)c->reloads[RELOAD_OK]);
+	metric_printf(out, "kvsteer_reloads_total{result=\"failed\"} %llu\n",
+		(unsigned long long)c->reloads[RELOAD_FAILED]);
+	metric_family(out, "kvsteer_build_info", "gauge", "The version that runs");
+	metric_printf(out, "kvsteer_build_info{version=\"%s\"} 1\n", KVSTEER_VERSION);
+}
+
+void admin_metrics_print(const struct control *c, struct metric_text *out)
+{
+	metric_print(out);
+	print_workers(out, c->site);
+	print_decisions(out, c->site);
+	print_index_bytes(out, c->site);
+	print_evictions(out, c->site);
+	print_daemon(out, c);
+}
+
+void admin_metrics(void *arg, struct http_call *call)
+{
+	struct admin *a = arg;
+	struct metric_text text = { 0 };
+
+	admin_metrics_print(a->control, &text);
+	if (text.failed)
+		http_call_fail(call, FAIL_INTERNAL);
+	else
+		http_call_reply(call, 200, "text/plain; version=0.0.4; charset=utf-8",
+			span_make(text.p, text.n), span_make(NULL, 0));
+	metric_text_free(&text);
+}

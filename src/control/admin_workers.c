@@ -1,0 +1,500 @@
+/*
+ * Workers by the admin API: shown, added, drained, removed. Handlers are rows of admin.c's
+ * table. A worker that is to drain before it goes is kept in a short list until its last
+ * request ended or its time is up; it is found again by its id, in case it went meanwhile.
+ */
+#include "control/admin_calls.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/conf_lex.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "control/admin_reply.h"
+#include "http/http_server.h"
+#include "model/worker.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define PREFIX "/admin/v1/workers/"
+#define REMOVAL_POLL_MS 50
+#define PAIRS_MAX 128
+
+struct removal {
+	struct removal *next;
+	uint64_t id;
+	uint64_t due_ms;
+};
+
+/* ---- finding ---- */
+
+static struct worker *find_worker(const struct site *site, struct span name, struct pool **pool)
+{
+	size_t i;
+
+	for (i = 0; i < site->n_pools; i++) {
+		struct worker *w = pool_find(site->pools[i], name);
+
+		if (w == NULL)
+			continue;
+		*pool = site->pools[i];
+		return w;
+	}
+	return NULL;
+}
+
+/* The worker that the path names, as a reference; or NULL, and the call is answered. */
+static struct worker *named_worker(
+	struct admin *a, struct http_call *call, struct pool **pool, struct span *rest)
+{
+	struct span name = admin_path_word(call, PREFIX, rest);
+	struct worker *w = find_worker(a->control->site, name, pool);
+
+	if (w == NULL)
+		admin_fail(call, ADMIN_NO_WORKER, "there is no worker " SPAN_FMT,
+			SPAN_ARG(name));
+	return w;
+}
+
+/* ---- showing ---- */
+
+static const char *origin_name(enum worker_origin o)
+{
+	return o == ORIGIN_FILE ? "file" : o == ORIGIN_FLAG ? "flag" : "api";
+}
+
+static struct js *failures_object(const struct worker *w)
+{
+	struct js *out = js_object();
+	unsigned i;
+
+	for (i = 0; i < FAIL_MAX; i++) {
+		uint64_t n = atomic_load(&w->failures[i]);
+
+		if (n > 0)
+			js_set_int(out, fail_code((enum fail)i), (int64_t)n);
+	}
+	return out;
+}
+
+static uint64_t failures_total(const struct worker *w)
+{
+	uint64_t n = 0;
+	unsigned i;
+
+	for (i = 0; i < FAIL_MAX; i++)
+		n += atomic_load(&w->failures[i]);
+	return n;
+}
+
+struct js *admin_worker_document(struct pool *p, struct worker *w)
+{
+	uint64_t last_ms = atomic_load(&w->last_byte_ms), now_ms = clock_now_ms();
+	struct js *out = js_object();
+
+	js_set_str(out, "name", w->name);
+	js_set_str(out, "url", w->url.text);
+	js_set_str(out, "pool", pool_name(p));
+	js_set_str(out, "role", role_name(w->role));
+	js_set_str(out, "state", worker_state_name(worker_state(w)));
+	js_set_str(out, "health",
+		worker_state_name((enum worker_state)atomic_load(&w->health)));
+	js_set_str(out, "reason", w->reason);
+	js_set_int(out, "state_age_ms", (int64_t)(now_ms - w->state_since_ms));
+	js_set_int(out, "load", worker_load(w));
+	js_set_int(out, "max_requests", w->conf->max_requests);
+	if (last_ms == 0)
+		js_set(out, "progress_age_ms", js_null());
+	else
+		js_set_int(out, "progress_age_ms", (int64_t)(now_ms - MIN(last_ms, now_ms)));
+	js_set_int(out, "blocks", (int64_t)pool_worker_blocks(p, w));
+	js_set(out, "breaker", js_null()); /* there is none yet */
+	js_set_int(out, "requests", (int64_t)atomic_load(&w->requests));
+	js_set_int(out, "completions", (int64_t)atomic_load(&w->completions));
+	js_set_int(out, "failures", (int64_t)failures_total(w));
+	js_set(out, "failures_by_reason", failures_object(w));
+	js_set_str(out, "origin", origin_name(w->origin));
+	return out;
+}
+
+struct js *admin_workers_array(const struct site *site)
+{
+	struct js *list = js_array();
+	size_t i, j, n;
+
+	for (i = 0; i < site->n_pools; i++) {
+		struct worker **workers = pool_list(site->pools[i], &n);
+
+		for (j = 0; j < n; j++) {
+			js_push(list, admin_worker_document(site->pools[i], workers[j]));
+			worker_unref(workers[j]);
+		}
+		free(workers);
+	}
+	return list;
+}
+
+void admin_list_workers(void *arg, struct http_call *call)
+{
+	struct admin *a = arg;
+	struct js *out = js_object();
+
+	js_set(out, "workers", admin_workers_array(a->control->site));
+	admin_reply(call, 200, out);
+}
+
+void admin_show_worker(void *arg, struct http_call *call)
+{
+	struct span rest;
+	struct pool *pool;
+	struct worker *w = named_worker(arg, call, &pool, &rest);
+
+	if (w == NULL)
+		return;
+	if (rest.n > 0)
+		http_call_fail(call, FAIL_PATH_NOT_FOUND);
+	else
+		admin_reply(call, 200, admin_worker_document(pool, w));
+	worker_unref(w);
+}
+
+/* ---- adding ---- */
+
+/* Key and value pairs of a [worker] section, from the members of a JSON object. */
+struct pairs {
+	struct conf_pair items[PAIRS_MAX];
+	size_t n;
+	char *values[PAIRS_MAX]; /* owned */
+	char *name;		 /* owned; NULL: not given */
+};
+
+static void pairs_free(struct pairs *p)
+{
+	while (p->n > 0)
+		free(p->values[--p->n]);
+	free(p->name);
+}
+
+/* A scalar as it would stand in a file; NULL for anything else. */
+static char *scalar_text(const struct js *v)
+{
+	struct span s;
+	int64_t n;
+	double d;
+	bool b;
+
+	if (js_as_str(v, &s))
+		return xstrndup(s.p, s.n);
+	if (js_as_bool(v, &b))
+		return xstrdup(b ? "on" : "off");
+	if (js_as_int(v, &n))
+		return xasprintf("%" PRId64, n);
+	if (js_as_real(v, &d))
+		return xasprintf("%.17g", d);
+	return NULL;
+}
+
+static bool add_pair(struct pairs *p, const char *key, const struct js *v)
+{
+	char *text = scalar_text(v);
+
+	if (text == NULL || p->n == PAIRS_MAX) {
+		free(text);
+		return false;
+	}
+	p->values[p->n] = text;
+	p->items[p->n++] = (struct conf_pair){ key, text };
+	return true;
+}
+
+static bool add_member(struct pairs *p, const char *key, const struct js *v)
+{
+	size_t i;
+
+	if (strcmp(key, "name") == 0) {
+		free(p->name);
+		p->name = scalar_text(v);
+		return p->name != NULL;
+	}
+	if (js_is_null(v))
+		return true;
+	if (!js_is_array(v))
+		return add_pair(p, key, v);
+	for (i = 0; i < js_len(v); i++) {
+		if (!add_pair(p, key, js_at(v, i)))
+			return false;
+	}
+	return true;
+}
+
+/* False: the call is answered. */
+static bool read_pairs(struct http_call *call, const struct js *body, struct pairs *p)
+{
+	const char *key;
+	struct js *v;
+	size_t i;
+
+	if (body == NULL || !js_is_object(body)) {
+		admin_fail(call, ADMIN_INVALID, "a JSON object is needed: {\"name\", \"url\"}");
+		return false;
+	}
+	for (i = 0; js_member(body, i, &key, &v); i++) {
+		if (add_member(p, key, v))
+			continue;
+		admin_fail(call, ADMIN_INVALID,
+			"%.64s: a string, number, boolean or a list of them is needed", key);
+		return false;
+	}
+	return true;
+}
+
+/* As on the command line: host:port. */
+static char *default_name(const struct js *body)
+{
+	struct conf_url url;
+	struct span text;
+	const char *why;
+	char *name;
+
+	if (!js_as_str(js_get(body, "url"), &text) || conf_url_parse(text, &url, &why) != 0)
+		return xstrdup("");
+	name = xasprintf("%s:%u", url.host, url.port);
+	conf_url_free(&url);
+	return name;
+}
+
+/* Another worker with its name, or with its URL in its role. */
+static bool is_taken(const struct site *site, const struct worker_conf *wc, struct http_call *call)
+{
+	size_t i, j, n;
+	bool found = false;
+
+	for (i = 0; i < site->n_pools; i++) {
+		struct worker **workers = pool_list(site->pools[i], &n);
+
+		for (j = 0; j < n; j++) {
+			const struct worker *w = workers[j];
+			bool same_name = strcmp(w->name, wc->name) == 0;
+			bool same_url =
+				w->role == wc->role && strcmp(w->url.text, wc->url.text) == 0;
+
+			if (!found && (same_name || same_url))
+				admin_fail(call, ADMIN_EXISTS,
+					same_name ? "there is a worker %s already" :
+						    "worker %s has this URL and role already",
+					w->name);
+			found = found || same_name || same_url;
+			worker_unref(workers[j]);
+		}
+		free(workers);
+	}
+	return found;
+}
+
+static void add_worker(struct admin *a, struct http_call *call, const struct worker_conf *wc)
+{
+	struct site *site = a->control->site;
+	struct pool *pool = site_pool(site, span_str(wc->pool));
+	struct worker *w;
+
+	if (is_taken(site, wc, call))
+		return;
+	if (pool == NULL) {
+		admin_fail(call, ADMIN_NO_POOL, "there is no pool %s", wc->pool);
+		return;
+	}
+	if (pool_add_worker(pool, wc) != 0) {
+		admin_fail(call, ADMIN_MEMORY, "out of memory");
+		return;
+	}
+	log_notice("worker %s added: %s, pool %s", wc->name, wc->url.text, wc->pool);
+	w = pool_find(pool, span_str(wc->name));
+	admin_reply(call, 201, admin_worker_document(pool, w));
+	worker_unref(w);
+}
+
+void admin_add_worker(void *arg, struct http_call *call)
+{
+	struct admin *a = arg;
+	const char *why = "";
+	struct js *body = js_parse(http_call_body(call), &why);
+	struct pairs pairs = { .n = 0 };
+	struct conf_errors errors = { 0 };
+	struct worker_conf wc;
+
+	if (read_pairs(call, body, &pairs)) {
+		if (pairs.name == NULL)
+			pairs.name = default_name(body);
+		if (conf_worker_make(a->control->site->conf, pairs.name, pairs.items, pairs.n,
+			    &errors, &wc) != 0) {
+			admin_fail_conf(call, ADMIN_INVALID, &errors);
+		} else {
+			add_worker(a, call, &wc);
+			worker_conf_free(&wc);
+		}
+	}
+	conf_errors_free(&errors);
+	pairs_free(&pairs);
+	js_free(body);
+}
+
+/* ---- draining and removing ---- */
+
+static void drain(struct worker *w, bool on)
+{
+	if (atomic_exchange(&w->is_draining, on) == on)
+		return;
+	log_notice(on ? "worker %s drains: no new requests, %u in flight" :
+			"worker %s takes requests again, %u in flight",
+		w->name, worker_load(w));
+}
+
+static void admin_reply_worker(struct http_call *call, struct pool *p, struct worker *w)
+{
+	admin_reply(call, 202, admin_worker_document(p, w));
+}
+
+static void cancel_removal(struct admin *a, uint64_t id)
+{
+	struct removal **at = &a->removals, *r;
+
+	while ((r = *at) != NULL) {
+		if (r->id != id) {
+			at = &r->next;
+			continue;
+		}
+		*at = r->next;
+		free(r);
+	}
+}
+
+void admin_post_worker(void *arg, struct http_call *call)
+{
+	struct admin *a = arg;
+	struct span rest;
+	struct pool *pool;
+	struct worker *w = named_worker(a, call, &pool, &rest);
+
+	if (w == NULL)
+		return;
+	if (span_is(rest, "drain")) {
+		drain(w, true);
+		admin_reply_worker(call, pool, w);
+	} else if (span_is(rest, "undrain")) {
+		cancel_removal(a, w->id);
+		drain(w, false);
+		admin_reply_worker(call, pool, w);
+	} else {
+		http_call_fail(call, FAIL_PATH_NOT_FOUND);
+	}
+	worker_unref(w);
+}
+
+static void remove_worker(struct pool *pool, struct worker *w)
+{
+	log_notice("worker %s removed, %u requests in flight", w->name, worker_load(w));
+	if (pool_remove_worker(pool, span_str(w->name)) != 0)
+		log_error("worker %s could not be removed", w->name);
+}
+
+static struct worker *worker_by_id(const struct site *site, uint64_t id, struct pool **pool)
+{
+	struct worker *found = NULL;
+	size_t i, j, n;
+
+	for (i = 0; i < site->n_pools; i++) {
+		struct worker **workers = pool_list(site->pools[i], &n);
+
+		for (j = 0; j < n; j++) {
+			if (workers[j]->id == id) {
+				found = workers[j];
+				*pool = site->pools[i];
+			} else {
+				worker_unref(workers[j]);
+			}
+		}
+		free(workers);
+	}
+	return found;
+}
+
+static void on_removal_timer(void *arg)
+{
+	struct admin *a = arg;
+	struct removal **at = &a->removals, *r;
+
+	while ((r = *at) != NULL) {
+		struct pool *pool;
+		struct worker *w = worker_by_id(a->control->site, r->id, &pool);
+
+		if (w != NULL && worker_load(w) > 0 && clock_now_ms() < r->due_ms) {
+			at = &r->next;
+		} else {
+			if (w != NULL)
+				remove_worker(pool, w);
+			*at = r->next;
+			free(r);
+		}
+		worker_unref(w);
+	}
+	if (a->removals != NULL)
+		wheel_set(loop_wheel(a->control->loop), &a->removal_timer,
+			clock_now_ms() + REMOVAL_POLL_MS);
+}
+
+static void remove_later(struct admin *a, const struct worker *w, uint64_t wait_ms)
+{
+	struct removal *r = xmalloc(sizeof(*r));
+
+	cancel_removal(a, w->id);
+	*r = (struct removal){ a->removals, w->id, clock_now_ms() + wait_ms };
+	a->removals = r;
+	wheel_set(loop_wheel(a->control->loop), &a->removal_timer, clock_now_ms());
+}
+
+/* DELETE workers/NAME[?drain=30s] */
+void admin_delete_worker(void *arg, struct http_call *call)
+{
+	struct admin *a = arg;
+	char text[32];
+	struct span rest;
+	struct pool *pool;
+	uint64_t wait_ms = 0;
+	struct worker *w = named_worker(a, call, &pool, &rest);
+
+	if (w == NULL)
+		return;
+	if (rest.n > 0) {
+		http_call_fail(call, FAIL_PATH_NOT_FOUND);
+	} else if (http_call_query_value(call, "drain", text, sizeof(text)) &&
+		   conf_duration_ms(span_str(text), &wait_ms, NULL) != 0) {
+		admin_fail(call, ADMIN_INVALID, "drain: a time such as 30s is needed");
+	} else {
+		drain(w, true);
+		if (wait_ms > 0)
+			remove_later(a, w, wait_ms);
+		else
+			remove_worker(pool, w);
+		admin_reply_worker(call, pool, w);
+	}
+	worker_unref(w);
+}
+
+void admin_removals_start(struct admin *a)
+{
+	wheel_timer_init(&a->removal_timer, on_removal_timer, a);
+}
+
+void admin_removals_stop(struct admin *a)
+{
+	struct removal *r;
+
+	wheel_stop(loop_wheel(a->control->loop), &a->removal_timer);
+	while ((r = a->removals) != NULL) {
+		a->removals = r->next;
+		free(r);
+	}
+}

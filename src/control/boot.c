@@ -1,0 +1,278 @@
+/*
+ * Up and down. See boot.h.
+ */
+#include "control/boot.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/metric.h"
+#include "base/rng.h"
+#include "control/admin.h"
+#include "control/health.h"
+#include "control/listen.h"
+#include "control/local.h"
+#include "control/threads.h"
+#include "io/loop.h"
+#include "io/mailbox.h"
+#include "io/sock.h"
+#include "model/path_table.h"
+#include "proxy/request.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEFAULT_ADMIN_SOCKET "/run/kvsteer/admin.sock"
+#define DEFAULT_METRICS "127.0.0.1:29000"
+#define FDS_OF_PROCESS 64 /* logs, control loop, admin and metrics connections */
+#define FDS_OF_THREAD 8	  /* loop, mailbox, listening sockets */
+#define CONNECTIONS_MIN 16
+
+/* ---- limits and secrets ---- */
+
+static unsigned thread_count(const struct router_opts *o)
+{
+	return o->threads != 0 ? o->threads : threads_for_cores();
+}
+
+/* Half of the descriptors are for clients, since each request needs one to its worker too. */
+static void set_max_connections(struct control *c, const struct conf *conf)
+{
+	unsigned long limit = sock_raise_fd_limit();
+	unsigned long own = FDS_OF_PROCESS + conf->n_workers +
+		FDS_OF_THREAD * (unsigned long)thread_count(&conf->router);
+	unsigned long most = limit > own ? (limit - own) / 2 : 0;
+
+	most = MAX(most, (unsigned long)CONNECTIONS_MIN);
+	c->process.max_connections = (unsigned)MIN(most, 1000000ul);
+	if (conf->router.max_connections == 0)
+		return;
+	if (conf->router.max_connections > most)
+		log_warn("max_connections = %u, but %lu descriptors are enough for %lu only",
+			conf->router.max_connections, limit, most);
+	c->process.max_connections = conf->router.max_connections;
+}
+
+static void set_boot_secret(struct control *c, const char *hash_secret)
+{
+	uint64_t *secret = c->site_opts.boot_secret;
+
+	if (hash_secret == NULL) {
+		rng_secret(secret, sizeof(c->site_opts.boot_secret));
+		return;
+	}
+	secret[0] = hash64(hash_secret, strlen(hash_secret), 1);
+	secret[1] = hash64(hash_secret, strlen(hash_secret), 2);
+}
+
+/* ---- control's own listeners ---- */
+
+/* A start by flags alone must not fail for a socket that nobody asked for. */
+static bool is_optional(const struct conf *conf, const char *value, const char *def)
+{
+	return conf->by_flags_alone && strcmp(value, def) == 0;
+}
+
+static int open_admin_socket(const struct conf *conf, int *fd)
+{
+	const char *path = conf->router.admin_socket;
+	int err;
+
+	*fd = -1;
+	if (path == NULL || path[0] == '\0' || strcmp(path, "off") == 0)
+		return 0;
+	err = sock_listen_unix(path, conf->router.admin_socket_mode, fd);
+	if (err == 0) {
+		log_notice("admin socket %s", path);
+		return 0;
+	}
+	if (is_optional(conf, path, DEFAULT_ADMIN_SOCKET)) {
+		log_warn("no admin socket: %s: %s; --admin-socket names another place", path,
+			err == ERR_EXISTS ? "in use" : strerror(errno));
+		return 0;
+	}
+	log_error("admin socket %s cannot be opened: %s", path,
+		err == ERR_EXISTS ? "another daemon has it" : strerror(errno));
+	return err;
+}
+
+/* One address, and no look-up for it. */
+static const char *metrics_host(const char *host)
+{
+	if (host[0] == '\0')
+		return "0.0.0.0";
+	return strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
+}
+
+static int listen_metrics(const char *text, int *fd)
+{
+	scoped_free char *host = NULL;
+	char printed[SOCK_ADDR_TEXT_MAX];
+	union sock_addr a;
+	socklen_t len = sizeof(a);
+	const char *why;
+	uint16_t port;
+
+	if (conf_hostport_parse(span_str(text), &host, &port, &why) != 0)
+		return ERR_PARSE;
+	if (sock_addr_parse(metrics_host(host), port, &a) != 0) {
+		errno = EADDRNOTAVAIL;
+		return ERR_IO;
+	}
+	if (sock_listen(&a, fd) != 0)
+		return ERR_IO;
+	if (getsockname(*fd, &a.sa, &len) == 0) {
+		sock_addr_text(&a, true, printed, sizeof(printed));
+		log_notice("metrics on http://%s at /metrics", printed);
+	}
+	return 0;
+}
+
+static int open_metrics(const struct conf *conf, int *fd)
+{
+	const char *text = conf->router.metrics_listen;
+	int err;
+
+	*fd = -1;
+	if (text == NULL || text[0] == '\0' || strcmp(text, "off") == 0)
+		return 0;
+	err = listen_metrics(text, fd);
+	if (err == 0)
+		return 0;
+	if (is_optional(conf, text, DEFAULT_METRICS)) {
+		log_warn("no metrics on %s: %m; --metrics-listen names another address", text);
+		return 0;
+	}
+	log_error("cannot listen on %s for metrics: %m", text);
+	return err;
+}
+
+static int open_admin(struct control *c, const struct conf *conf)
+{
+	int admin_fd = -1, metrics_fd = -1, err;
+
+	err = open_admin_socket(conf, &admin_fd);
+	if (err == 0)
+		err = open_metrics(conf, &metrics_fd);
+	if (err != 0) {
+		if (admin_fd >= 0)
+			close(admin_fd);
+		return err;
+	}
+	c->owns_admin_socket = admin_fd >= 0;
+	c->admin = admin_new(c, admin_fd, metrics_fd);
+	if (c->admin == NULL)
+		log_error("out of memory for the admin socket");
+	return c->admin != NULL ? 0 : ERR_NOMEM;
+}
+
+/* ---- clients ---- */
+
+static int open_clients(struct control *c, const struct conf *conf)
+{
+	struct conf_errors errors = { 0 };
+	struct listen_set *plan;
+	unsigned n = thread_count(&conf->router);
+	size_t i;
+
+	if (listen_plan(NULL, &conf->router.listen, n, &errors, &plan) != 0) {
+		for (i = 0; i < errors.n; i++) {
+			scoped_free char *text = conf_error_text(&errors.items[i]);
+
+			log_error("%s", text);
+		}
+		conf_errors_free(&errors);
+		return ERR_IO;
+	}
+	c->threads = threads_start(n, &c->process, c->site, STDERR_FILENO);
+	if (c->threads == NULL) {
+		listen_abandon(plan);
+		return ERR_NOMEM;
+	}
+	listen_commit(&c->listening, plan, c->threads);
+	return 0;
+}
+
+static void on_health_change(void *arg)
+{
+	control_notify(arg);
+}
+
+static int open_site(struct control *c, struct conf *conf)
+{
+	const char *const *routes;
+	unsigned n_routes;
+
+	c->health = health_new(c->loop, on_health_change, c);
+	if (c->health == NULL) {
+		log_error("probes cannot be started: memory or descriptors are short");
+		return ERR_NOMEM;
+	}
+	local_answers_start(health_models(c->health));
+	routes = path_route_names(&n_routes);
+	metric_set_routes(routes, n_routes);
+	set_boot_secret(c, conf->router.hash_secret);
+	c->site_opts.pool_ops = &health_pool_ops;
+	c->site_opts.pool_arg = c->health;
+	c->site_opts.now_ms = clock_now_ms();
+	c->site = site_new(conf, NULL, &c->site_opts);
+	return c->site != NULL ? 0 : ERR_NOMEM;
+}
+
+int boot_run(struct control *c, struct conf *conf)
+{
+	int err;
+
+	log_set_level(conf->router.log_level);
+	log_set_prefix(request_log_prefix);
+	metric_thread_start();
+	set_max_connections(c, conf);
+	c->loop = loop_new();
+	c->mailbox = c->loop != NULL ? mailbox_new(c->loop) : NULL;
+	if (c->mailbox == NULL) {
+		log_error("the loop cannot be made: memory or descriptors are short");
+		return ERR_NOMEM;
+	}
+	c->started_ms = clock_now_ms();
+	err = open_site(c, conf);
+	if (err == 0)
+		err = open_admin(c, conf);
+	if (err == 0)
+		err = open_clients(c, conf);
+	return err;
+}
+
+/* ---- down ---- */
+
+static bool check_guards(void)
+{
+	int64_t taken = metric_total(METRIC_GUARDS_TAKEN);
+	int64_t dropped = metric_total(METRIC_GUARDS_DROPPED);
+
+	log_at(taken == dropped ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, NULL,
+		"guards taken=%lld dropped=%lld", (long long)taken, (long long)dropped);
+	return taken == dropped;
+}
+
+bool boot_undo(struct control *c)
+{
+	bool is_balanced;
+
+	threads_stop(c->threads);
+	is_balanced = check_guards();
+	admin_free(c->admin);
+	if (c->owns_admin_socket)
+		unlink(c->site->conf->router.admin_socket);
+	listen_abandon(c->listening);
+	site_retire(c->site, NULL);
+	site_unref(c->site);
+	health_free(c->health);
+	mailbox_free(c->mailbox);
+	loop_free(c->loop);
+	return is_balanced;
+}

@@ -1,0 +1,537 @@
+/*
+ * Liveness probes and worker states. See health.h.
+ *
+ * Each worker has one entry with one timer. A turn of it: look the name up if that is due, take
+ * the addresses that are allowed, ask one of them for health_path, judge the answer, set the
+ * timer again. A worker that is about to become healthy is asked for its models first, and
+ * after a failure for its start time, so that what the first request meets is known.
+ * Always true: an entry has at most one probe under way; its timer is set, or a look-up or a
+ * probe is under way that sets it.
+ */
+#include "control/health.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "control/address.h"
+#include "control/models.h"
+#include "control/scrape.h"
+#include "io/fetch.h"
+#include "io/js.h"
+#include "io/loop.h"
+#include "io/resolve.h"
+#include "io/wheel.h"
+#include "model/worker.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STARTING_EVERY_MS 250	  /* a worker that never answered is tried this often */
+#define MODELS_EVERY_MS 30000	  /* each healthy worker's list is read again */
+#define MODELS_MAX_BYTES (4u << 20)
+#define METRICS_MAX_BYTES (8u << 20)
+#define RESTART_SECONDS 0.5 /* start times further apart than this are two processes */
+
+struct health {
+	struct loop *loop;
+	struct fetcher *fetcher;
+	struct resolver *resolver;
+	struct models *models;
+	struct rng rng;
+	TAILQ_HEAD(, entry) entries;
+	size_t n;
+	void (*on_change)(void *arg);
+	void *arg;
+};
+
+struct entry {
+	TAILQ_ENTRY(entry) link;
+	struct health *h;
+	struct pool *pool;	 /* a reference */
+	struct worker *w;	 /* a reference */
+	struct addr_list *known; /* what the name stands for, before worker_cidrs; NULL: not yet */
+	bool is_literal, is_asking;
+	uint64_t asked_ms;
+	unsigned addr_turn; /* the next address after a failed probe */
+	struct wheel_timer timer;
+	uint64_t started_ms; /* of the last turn */
+	struct fetch *probe, *models_fetch, *metrics_fetch;
+	unsigned failures, successes; /* in a row */
+	bool is_rising;		      /* healthy as soon as its models are there */
+	bool is_listed;		      /* its models are in the published list */
+	char rise_reason[64];
+	double start_seconds; /* of its process; 0: unknown */
+	struct js *models;
+	uint64_t models_ms; /* when they were asked for; 0: never */
+};
+
+static void on_timer(void *arg);
+static void rise_if_ready(struct entry *e);
+
+struct models *health_models(struct health *h)
+{
+	return h->models;
+}
+
+static const struct worker_opts *opts(const struct entry *e)
+{
+	return &e->w->conf->opts;
+}
+
+static enum worker_state state_of(const struct entry *e)
+{
+	return (enum worker_state)atomic_load(&e->w->health);
+}
+
+/* ---- models ---- */
+
+static void publish_models(struct health *h)
+{
+	const struct js **parts = xcalloc(h->n + 1, sizeof(*parts));
+	struct entry *e;
+	size_t n = 0;
+
+	TAILQ_FOREACH(e, &h->entries, link)
+	{
+		if (e->is_listed)
+			parts[n++] = e->models;
+	}
+	models_publish(h->models, parts, n);
+	free(parts);
+}
+
+static void list_models(struct entry *e, bool is_listed)
+{
+	if (e->is_listed == is_listed)
+		return;
+	e->is_listed = is_listed;
+	publish_models(e->h);
+}
+
+/* ---- states ---- */
+
+static void set_reason(struct entry *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+static void set_reason(struct entry *e, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(e->w->reason, sizeof(e->w->reason), fmt, args);
+	va_end(args);
+}
+
+/* The one place where a worker's health changes; its reason was set before. */
+static void set_state(struct entry *e, enum worker_state to)
+{
+	enum worker_state from = state_of(e);
+
+	if (from == to)
+		return;
+	list_models(e, to == WORKER_HEALTHY);
+	atomic_store(&e->w->health, to);
+	e->w->state_since_ms = clock_now_ms();
+	e->failures = 0;
+	e->successes = 0;
+	log_at(to == WORKER_HEALTHY ? LOG_LEVEL_NOTICE : LOG_LEVEL_WARN, NULL,
+		"worker %s %s -> %s (%s)", e->w->name, worker_state_name(from),
+		worker_state_name(to), e->w->reason);
+	e->h->on_change(e->h->arg);
+}
+
+static const char *ordinal(unsigned n)
+{
+	if (n % 100 >= 11 && n % 100 <= 13)
+		return "th";
+	return n % 10 == 1 ? "st" : n % 10 == 2 ? "nd" : n % 10 == 3 ? "rd" : "th";
+}
+
+/* Bytes came from it within the interval: it is alive, whatever the probe says. */
+static bool is_answering(const struct entry *e)
+{
+	uint64_t last_ms = atomic_load(&e->w->last_byte_ms), now_ms = clock_now_ms();
+
+	return state_of(e) == WORKER_HEALTHY && last_ms != 0 &&
+	       last_ms + opts(e)->health_interval_ms >= now_ms;
+}
+
+static void probe_failed(struct entry *e, const char *why)
+{
+	if (is_answering(e)) {
+		log_debug("worker %s: probe failed (%s), but it is answering requests",
+			e->w->name, why);
+		return;
+	}
+	e->is_rising = false;
+	e->successes = 0;
+	e->failures++;
+	e->addr_turn++;
+	set_reason(e, "%s, %u%s failure", why, e->failures, ordinal(e->failures));
+	if (state_of(e) != WORKER_STARTING && state_of(e) != WORKER_UNHEALTHY &&
+		e->failures >= opts(e)->health_failures)
+		set_state(e, WORKER_UNHEALTHY);
+}
+
+/* ---- what else is asked of a worker ---- */
+
+/* The request goes to the address that was checked, not to the name once more. */
+static struct fetch *ask(struct entry *e, const char *path, size_t max_body, fetch_done_fn *fn)
+{
+	struct addr_list *list;
+	char host[SOCK_ADDR_TEXT_MAX], *url, *host_field, *auth_field = NULL;
+	const char *auth = atomic_load(&e->w->authorization), *fields[3] = { NULL, NULL, NULL };
+	struct fetch_request req = { .headers = fields, .max_body = max_body };
+	struct fetch *f;
+	unsigned start;
+
+	list = worker_addrs(e->w, &start);
+	if (list == NULL)
+		return NULL;
+	sock_addr_text(&list->addrs[e->addr_turn % list->n], true, host, sizeof(host));
+	addr_list_unref(list);
+	url = xasprintf("%s://%s%s%s", e->w->url.tls ? "https" : "http", host, e->w->url.base,
+		path);
+	host_field = xasprintf("Host: %s", e->w->url.host_header);
+	fields[0] = host_field;
+	if (auth != NULL) {
+		auth_field = xasprintf("Authorization: %s", auth);
+		fields[1] = auth_field;
+	}
+	req.url = url;
+	req.timeout_ms = opts(e)->health_timeout_ms;
+	f = fetch_start(e->h->fetcher, &req, fn, e);
+	free(url);
+	free(host_field);
+	if (auth_field != NULL)
+		mem_wipe(auth_field, strlen(auth_field));
+	free(auth_field);
+	return f;
+}
+
+static bool is_good(const struct fetch_answer *a)
+{
+	return a->result == FETCH_OK && a->status >= 200 && a->status < 300;
+}
+
+/* A refresh that fails leaves what is known; an answer that is no list empties it. */
+static void on_models(void *arg, const struct fetch_answer *a)
+{
+	struct entry *e = arg;
+
+	e->models_fetch = NULL;
+	if (a->result == FETCH_OK) {
+		js_free(e->models);
+		e->models = is_good(a) ? models_parse(a->body) : NULL;
+		if (e->is_listed)
+			publish_models(e->h);
+	}
+	rise_if_ready(e);
+}
+
+static void ask_models(struct entry *e)
+{
+	if (e->models_fetch != NULL)
+		return;
+	e->models_ms = clock_now_ms();
+	e->models_fetch = ask(e, "/v1/models", MODELS_MAX_BYTES, on_models);
+}
+
+static void learn(struct entry *e, const struct scrape *s)
+{
+	if (s->capacity_tokens != 0)
+		pool_worker_capacity(e->pool, e->w, s->capacity_tokens);
+	if (s->start_seconds == 0)
+		return;
+	if (e->start_seconds != 0 && fabs(e->start_seconds - s->start_seconds) > RESTART_SECONDS) {
+		pool_clear_worker(e->pool, e->w);
+		log_notice("worker %s has been restarted: its cache counts as empty", e->w->name);
+	}
+	e->start_seconds = s->start_seconds;
+}
+
+static void on_metrics(void *arg, const struct fetch_answer *a)
+{
+	struct entry *e = arg;
+	struct scrape s;
+
+	e->metrics_fetch = NULL;
+	if (is_good(a)) {
+		scrape_read(a->body, &s);
+		learn(e, &s);
+	}
+	rise_if_ready(e);
+}
+
+static void ask_metrics(struct entry *e)
+{
+	if (e->metrics_fetch == NULL)
+		e->metrics_fetch = ask(e, "/metrics", METRICS_MAX_BYTES, on_metrics);
+}
+
+static void rise_if_ready(struct entry *e)
+{
+	if (!e->is_rising || e->models_fetch != NULL)
+		return;
+	/* One that was down may be another process now; a new one has no cache to forget. */
+	if (state_of(e) == WORKER_UNHEALTHY && e->metrics_fetch != NULL)
+		return;
+	e->is_rising = false;
+	set_reason(e, "%s", e->rise_reason);
+	set_state(e, WORKER_HEALTHY);
+}
+
+static bool is_down(const struct entry *e)
+{
+	return state_of(e) == WORKER_STARTING || state_of(e) == WORKER_UNHEALTHY;
+}
+
+static void start_rising(struct entry *e)
+{
+	e->is_rising = true;
+	ask_models(e);
+	ask_metrics(e);
+	rise_if_ready(e);
+}
+
+static void probe_succeeded(struct entry *e, int status)
+{
+	unsigned failures = e->failures;
+	unsigned want = state_of(e) == WORKER_STARTING ? 1 : opts(e)->health_successes;
+	char text[sizeof(e->rise_reason)];
+
+	snprintf(text, sizeof(text), "%d in %llu ms", status,
+		(unsigned long long)(clock_now_ms() - e->started_ms));
+	e->failures = 0;
+	e->successes++;
+	if (is_down(e)) {
+		memcpy(e->rise_reason, text, sizeof(text));
+		if (e->successes >= want && !e->is_rising)
+			start_rising(e);
+		return;
+	}
+	set_reason(e, "%s", text);
+	if (failures > 0)
+		ask_metrics(e);
+	if (clock_now_ms() - e->models_ms >= MODELS_EVERY_MS)
+		ask_models(e);
+}
+
+/* ---- turns ---- */
+
+/* The next turn: jitter keeps many workers, and many routers, from asking all at once. */
+static void schedule(struct entry *e)
+{
+	uint64_t every_ms = opts(e)->health_interval_ms, due_ms;
+
+	if (state_of(e) == WORKER_STARTING)
+		every_ms = MIN(every_ms, (uint64_t)STARTING_EVERY_MS);
+	due_ms = e->started_ms + (uint64_t)((double)every_ms * (0.9 + 0.2 * rng_unit(&e->h->rng)));
+	wheel_set(loop_wheel(e->h->loop), &e->timer, MAX(due_ms, clock_now_ms() + 1));
+}
+
+static void on_probe(void *arg, const struct fetch_answer *a)
+{
+	struct entry *e = arg;
+	char why[64];
+
+	e->probe = NULL;
+	if (is_good(a)) {
+		probe_succeeded(e, a->status);
+	} else if (a->result == FETCH_OK) {
+		snprintf(why, sizeof(why), "status %d", a->status);
+		probe_failed(e, why);
+	} else {
+		probe_failed(e, fetch_result_text(a->result));
+	}
+	schedule(e);
+}
+
+/* False: it has no address that it may have. */
+static bool take_addrs(struct entry *e)
+{
+	struct addr_list *allowed = address_filter(e->known, &opts(e)->worker_cidrs), *now;
+	unsigned start;
+
+	if (allowed == NULL) {
+		worker_set_addrs(e->w, NULL);
+		return false;
+	}
+	now = worker_addrs(e->w, &start);
+	if (now != NULL && addr_list_equal(now, allowed))
+		addr_list_unref(allowed);
+	else
+		worker_set_addrs(e->w, allowed);
+	addr_list_unref(now);
+	return true;
+}
+
+static void probe(struct entry *e)
+{
+	if (!take_addrs(e)) {
+		e->is_rising = false;
+		set_reason(e, "its address is outside worker_cidrs, or one that no worker may have");
+		set_state(e, WORKER_UNHEALTHY);
+		schedule(e);
+		return;
+	}
+	e->probe = ask(e, opts(e)->health_path, 0, on_probe);
+	if (e->probe == NULL) {
+		probe_failed(e, "the probe could not be started");
+		schedule(e);
+	}
+}
+
+static void on_addresses(void *arg, int err, struct addr_list *list)
+{
+	struct entry *e = arg;
+	bool is_first = e->known == NULL;
+
+	e->is_asking = false;
+	if (err == 0) {
+		addr_list_unref(e->known);
+		e->known = list;
+	}
+	/* With addresses at hand the turn did not wait for this. */
+	if (!is_first)
+		return;
+	if (err == 0) {
+		e->started_ms = clock_now_ms();
+		probe(e);
+	} else {
+		probe_failed(e, "its name cannot be resolved");
+		schedule(e);
+	}
+}
+
+/* A look-up that is due; false when none is under way. */
+static bool look_up(struct entry *e)
+{
+	const struct conf_url *url = &e->w->url;
+
+	if (e->is_literal || e->is_asking ||
+		(e->known != NULL && clock_now_ms() - e->asked_ms < RESOLVE_EVERY_MS))
+		return e->is_asking;
+	e->asked_ms = clock_now_ms();
+	e->is_asking =
+		resolver_ask(e->h->resolver, url->host, url->port, on_addresses, e) == 0;
+	return e->is_asking;
+}
+
+static void on_timer(void *arg)
+{
+	struct entry *e = arg;
+	bool is_asking;
+
+	e->started_ms = clock_now_ms();
+	is_asking = look_up(e);
+	if (e->known != NULL) {
+		probe(e);
+	} else if (!is_asking) {
+		probe_failed(e, "its name cannot be looked up");
+		schedule(e);
+	}
+}
+
+/* ---- workers come and go ---- */
+
+static void on_worker_add(void *arg, struct pool *p, struct worker *w)
+{
+	struct health *h = arg;
+	struct entry *e = xcalloc(1, sizeof(*e));
+
+	e->h = h;
+	e->pool = pool_ref(p);
+	e->w = worker_ref(w);
+	e->known = addr_list_literal(w->url.host, w->url.port);
+	e->is_literal = e->known != NULL;
+	w->state_since_ms = clock_now_ms();
+	wheel_timer_init(&e->timer, on_timer, e);
+	TAILQ_INSERT_TAIL(&h->entries, e, link);
+	h->n++;
+	wheel_set(loop_wheel(h->loop), &e->timer, clock_now_ms());
+	h->on_change(h->arg);
+}
+
+static void cancel(struct fetch **f)
+{
+	if (*f != NULL)
+		fetch_cancel(*f);
+	*f = NULL;
+}
+
+static void entry_free(struct entry *e)
+{
+	struct health *h = e->h;
+
+	TAILQ_REMOVE(&h->entries, e, link);
+	h->n--;
+	wheel_stop(loop_wheel(h->loop), &e->timer);
+	cancel(&e->probe);
+	cancel(&e->models_fetch);
+	cancel(&e->metrics_fetch);
+	if (e->is_asking)
+		resolver_cancel(h->resolver, e);
+	if (e->is_listed)
+		publish_models(h);
+	js_free(e->models);
+	addr_list_unref(e->known);
+	worker_unref(e->w);
+	pool_unref(e->pool);
+	free(e);
+}
+
+static void on_worker_remove(void *arg, struct pool *p, struct worker *w)
+{
+	struct health *h = arg;
+	struct entry *e, *next;
+
+	(void)p;
+	TAILQ_FOREACH_SAFE(e, &h->entries, link, next)
+	{
+		if (e->w == w)
+			entry_free(e);
+	}
+	h->on_change(h->arg);
+}
+
+const struct pool_ops health_pool_ops = { on_worker_add, on_worker_remove };
+
+struct health *health_new(struct loop *l, void (*on_change)(void *arg), void *arg)
+{
+	struct health *h = xcalloc(1, sizeof(*h));
+	uint64_t seed;
+
+	h->loop = l;
+	h->fetcher = fetcher_new(l);
+	h->resolver = resolver_new(l);
+	if (h->fetcher == NULL || h->resolver == NULL) {
+		fetcher_free(h->fetcher);
+		resolver_free(h->resolver);
+		free(h);
+		return NULL;
+	}
+	h->models = models_new();
+	rng_secret(&seed, sizeof(seed));
+	rng_seed(&h->rng, seed);
+	TAILQ_INIT(&h->entries);
+	h->on_change = on_change;
+	h->arg = arg;
+	return h;
+}
+
+void health_free(struct health *h)
+{
+	if (h == NULL)
+		return;
+	assert(h->n == 0);
+	fetcher_free(h->fetcher);
+	resolver_free(h->resolver);
+	models_free(h->models);
+	free(h);
+}

@@ -1,0 +1,30 @@
+/*
+ * Whether workers are alive: probes, their addresses, their states, and what is learned from
+ * them on the way (models, KV capacity, restarts). Runs on the control thread. Never touches
+ * a load. A worker's state changes in one function, which logs the change once with its reason.
+ */
+#ifndef CONTROL_HEALTH_H
+#define CONTROL_HEALTH_H
+
+#include "base/base.h"
+#include "model/pool.h"
+
+struct health;
+struct loop;
+struct models;
+
+/*
+ * NULL: memory, descriptors or threads are short. on_change(arg) comes after each change of a worker's state,
+ * and when workers come and go; it must not change the set of workers.
+ */
+struct health *health_new(struct loop *l, void (*on_change)(void *arg), void *arg);
+/* After every pool was closed. NULL is fine. */
+void health_free(struct health *h);
+
+/* Given to pools, with the health as their arg: workers that come are probed at once. */
+extern const struct pool_ops health_pool_ops;
+
+/* What GET /v1/models answers; any thread may copy from it. */
+struct models *health_models(struct health *h);
+
+#endif

@@ -1,0 +1,343 @@
+/*
+ * Listening addresses and their sockets. See listen.h.
+ * An entry is one address; a name or a bare port may stand for several. Its sockets are here
+ * from the plan to the commit, then they are the threads'.
+ */
+#include "control/listen.h"
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "control/threads.h"
+#include "io/sock.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct listen_entry {
+	char *text; /* as configured */
+	union sock_addr addr; /* with the actual port */
+	uint64_t id;
+	int *fds; /* one for each thread; NULL: handed over */
+	bool is_logged;
+};
+
+struct listen_set {
+	struct listen_entry *items;
+	unsigned n, n_threads;
+};
+
+static uint64_t next_id = 1;
+
+unsigned listen_count(const struct listen_set *set)
+{
+	return set->n;
+}
+
+void listen_text(const struct listen_set *set, unsigned i, char *out, size_t n)
+{
+	sock_addr_text(&set->items[i].addr, true, out, n);
+}
+
+void listen_log(struct listen_set *set)
+{
+	char text[SOCK_ADDR_TEXT_MAX];
+	unsigned i;
+
+	for (i = 0; i < set->n; i++) {
+		if (set->items[i].is_logged)
+			continue;
+		listen_text(set, i, text, sizeof(text));
+		log_notice("listening on http://%s on %u threads", text, set->n_threads);
+		set->items[i].is_logged = true;
+	}
+}
+
+static void close_fds(struct listen_entry *e, unsigned n_threads)
+{
+	unsigned i;
+
+	for (i = 0; e->fds != NULL && i < n_threads; i++) {
+		if (e->fds[i] >= 0)
+			close(e->fds[i]);
+	}
+	free(e->fds);
+	e->fds = NULL;
+}
+
+void listen_abandon(struct listen_set *plan)
+{
+	unsigned i;
+
+	if (plan == NULL)
+		return;
+	for (i = 0; i < plan->n; i++) {
+		close_fds(&plan->items[i], plan->n_threads);
+		free(plan->items[i].text);
+	}
+	free(plan->items);
+	free(plan);
+}
+
+static struct listen_entry *add_entry(struct listen_set *set, const char *text)
+{
+	set->items = xrealloc(set->items, (set->n + 1) * sizeof(*set->items));
+	set->items[set->n] = (struct listen_entry){ .text = xstrdup(text) };
+	return &set->items[set->n++];
+}
+
+static void drop_last(struct listen_set *set)
+{
+	struct listen_entry *e = &set->items[--set->n];
+
+	close_fds(e, set->n_threads);
+	free(e->text);
+}
+
+/* ---- opening ---- */
+
+static in_port_t port_of(const union sock_addr *a)
+{
+	return a->sa.sa_family == AF_INET ? a->in.sin_port : a->in6.sin6_port;
+}
+
+/*
+ * SO_REUSEPORT lets a second daemon of this user take half of our connections without a
+ * word, so a bind without it asks first.
+ */
+static int check_free(const union sock_addr *a)
+{
+	scoped_fd int fd = socket(a->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int on = 1;
+
+	if (fd < 0)
+		return ERR_IO;
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0)
+		return ERR_IO;
+	if (a->sa.sa_family == AF_INET6 &&
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) != 0)
+		return ERR_IO;
+	if (bind(fd, &a->sa, sock_addr_len(a)) != 0 || listen(fd, 1) != 0)
+		return ERR_IO;
+	return 0;
+}
+
+/* Ours on that port already: a wildcard may replace an address, or the reverse. */
+static bool has_port(const struct listen_set *have, const union sock_addr *a)
+{
+	unsigned i;
+
+	for (i = 0; have != NULL && i < have->n; i++) {
+		if (port_of(&have->items[i].addr) == port_of(a))
+			return true;
+	}
+	return false;
+}
+
+/* One socket for each thread; the first one gets the port where none was named. */
+static int open_fds(struct listen_entry *e, unsigned n_threads)
+{
+	socklen_t len = sizeof(e->addr);
+	unsigned i;
+
+	e->fds = xcalloc(n_threads, sizeof(*e->fds));
+	for (i = 0; i < n_threads; i++)
+		e->fds[i] = -1;
+	for (i = 0; i < n_threads; i++) {
+		if (sock_listen(&e->addr, &e->fds[i]) != 0)
+			return ERR_IO;
+		if (i == 0 && getsockname(e->fds[0], &e->addr.sa, &len) != 0)
+			return ERR_IO;
+	}
+	return 0;
+}
+
+static int open_entry(const struct listen_set *have, struct listen_set *set, const char *text,
+	const union sock_addr *a)
+{
+	struct listen_entry *e = add_entry(set, text);
+	int err = 0, saved;
+
+	e->addr = *a;
+	e->id = next_id++;
+	if (port_of(a) != 0 && !has_port(have, a) && !has_port(&(struct listen_set){
+			set->items, set->n - 1, 0 }, a))
+		err = check_free(a);
+	if (err == 0)
+		err = open_fds(e, set->n_threads);
+	if (err != 0) {
+		saved = errno;
+		drop_last(set);
+		errno = saved;
+	}
+	return err;
+}
+
+/* An address family or address that this machine does not have. */
+static bool is_absent(int error)
+{
+	return error == EAFNOSUPPORT || error == EADDRNOTAVAIL || error == EPROTONOSUPPORT;
+}
+
+static void add_error(struct conf_errors *errors, const char *text, const char *why)
+{
+	conf_errors_add(errors, NULL, 0, "listen", text, NULL, "cannot listen: %s", why);
+}
+
+/* All addresses of a name, or of "" (every one); those that this machine lacks are left out. */
+static int open_all(const struct listen_set *have, struct listen_set *set, const char *text,
+	const struct addrinfo *list)
+{
+	const struct addrinfo *ai;
+	unsigned opened = 0;
+	int error = EADDRNOTAVAIL;
+
+	for (ai = list; ai != NULL; ai = ai->ai_next) {
+		union sock_addr a = { 0 };
+
+		if (ai->ai_addrlen > sizeof(a))
+			continue;
+		memcpy(&a, ai->ai_addr, ai->ai_addrlen);
+		if (open_entry(have, set, text, &a) == 0) {
+			opened++;
+			continue;
+		}
+		error = errno;
+		if (!is_absent(error))
+			break;
+	}
+	if (opened > 0 && ai == NULL)
+		return 0;
+	errno = error;
+	return ERR_IO;
+}
+
+static int open_text(const struct listen_set *have, struct listen_set *set, const char *text,
+	struct conf_errors *errors)
+{
+	struct addrinfo hints = { .ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM };
+	struct addrinfo *list = NULL;
+	scoped_free char *host = NULL;
+	const char *why = "malformed";
+	char service[8];
+	uint16_t port;
+	int err;
+
+	if (conf_hostport_parse(span_str(text), &host, &port, &why) != 0) {
+		add_error(errors, text, why);
+		return ERR_IO;
+	}
+	snprintf(service, sizeof(service), "%u", port);
+	err = getaddrinfo(host[0] != '\0' ? host : NULL, service, &hints, &list);
+	if (err != 0) {
+		add_error(errors, text, gai_strerror(err));
+		return ERR_IO;
+	}
+	err = open_all(have, set, text, list);
+	if (err != 0)
+		add_error(errors, text, strerror(errno));
+	freeaddrinfo(list);
+	return err;
+}
+
+/* ---- the plan ---- */
+
+static bool keep_entries(const struct listen_set *have, struct listen_set *plan,
+	const char *text)
+{
+	bool kept = false;
+	unsigned i;
+
+	for (i = 0; have != NULL && i < have->n; i++) {
+		const struct listen_entry *old = &have->items[i];
+		struct listen_entry *e;
+
+		if (strcmp(old->text, text) != 0)
+			continue;
+		e = add_entry(plan, text);
+		e->addr = old->addr;
+		e->id = old->id;
+		e->is_logged = old->is_logged;
+		kept = true;
+	}
+	return kept;
+}
+
+/* "127.0.0.1:0" may stand there twice, each with a port of its own: it is kept once. */
+static bool is_planned(const struct listen_set *plan, const char *text)
+{
+	unsigned i;
+
+	for (i = 0; i < plan->n; i++) {
+		if (plan->items[i].fds == NULL && strcmp(plan->items[i].text, text) == 0)
+			return true;
+	}
+	return false;
+}
+
+int listen_plan(const struct listen_set *have, const struct conf_list *want,
+	unsigned n_threads, struct conf_errors *errors, struct listen_set **plan)
+{
+	struct listen_set *set = xcalloc(1, sizeof(*set));
+	int err = 0;
+	size_t i;
+
+	set->n_threads = n_threads;
+	for (i = 0; i < want->n; i++) {
+		const char *text = want->items[i];
+
+		if (is_planned(set, text) || keep_entries(have, set, text))
+			continue;
+		if (open_text(have, set, text, errors) != 0)
+			err = ERR_IO;
+	}
+	if (err != 0) {
+		listen_abandon(set);
+		return err;
+	}
+	*plan = set;
+	return 0;
+}
+
+static bool has_id(const struct listen_set *set, uint64_t id)
+{
+	unsigned i;
+
+	for (i = 0; i < set->n; i++) {
+		if (set->items[i].id == id)
+			return true;
+	}
+	return false;
+}
+
+static void hand_over(struct listen_entry *e, struct threads *threads, unsigned n_threads)
+{
+	unsigned i;
+
+	for (i = 0; e->fds != NULL && i < n_threads; i++)
+		threads_listen(threads, i, e->id, e->fds[i]);
+	free(e->fds);
+	e->fds = NULL;
+}
+
+void listen_commit(struct listen_set **have, struct listen_set *plan, struct threads *threads)
+{
+	struct listen_set *old = *have;
+	unsigned i;
+
+	for (i = 0; i < plan->n; i++)
+		hand_over(&plan->items[i], threads, plan->n_threads);
+	for (i = 0; old != NULL && i < old->n; i++) {
+		if (has_id(plan, old->items[i].id))
+			continue;
+		threads_unlisten(threads, old->items[i].id);
+		log_notice("no longer listening on %s", old->items[i].text);
+	}
+	*have = plan;
+	listen_abandon(old);
+}

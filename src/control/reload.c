@@ -1,0 +1,156 @@
+/*
+ * A new configuration in. See reload.h.
+ * Order: everything that may fail, then site_new() (which changes the pools, and fails only
+ * without memory, before it changed one), then what cannot fail.
+ */
+#include "control/reload.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "control/listen.h"
+#include "control/threads.h"
+#include "io/notify.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void reload_report_free(struct reload_report *report)
+{
+	size_t i;
+
+	for (i = 0; i < report->n; i++) {
+		free(report->changes[i].section);
+		free(report->changes[i].key);
+		free(report->changes[i].was);
+		free(report->changes[i].now);
+	}
+	free(report->changes);
+	conf_errors_free(&report->errors);
+	*report = (struct reload_report){ 0 };
+}
+
+static void on_change(void *arg, const char *section, const char *key, const char *was,
+	const char *now, bool needs_restart)
+{
+	struct reload_report *r = arg;
+
+	if (needs_restart) {
+		conf_errors_add(&r->errors, NULL, 0, key, now,
+			"set it back, or restart the daemon",
+			"[%s] %s was %s and cannot change while the daemon runs", section, key,
+			was);
+		return;
+	}
+	r->changes = xrealloc(r->changes, (r->n + 1) * sizeof(*r->changes));
+	r->changes[r->n++] = (struct reload_change){ xstrdup(section), xstrdup(key),
+		xstrdup(was), xstrdup(now) };
+}
+
+/* The new site in force; the old one ends with its last request. */
+static int swap_site(struct control *c, struct conf *conf)
+{
+	struct site *old = c->site, *site;
+
+	c->site_opts.now_ms = clock_now_ms();
+	site = site_new(conf, old, &c->site_opts);
+	if (site == NULL)
+		return ERR_NOMEM;
+	c->site = site;
+	threads_set_site(c->threads, site);
+	site_retire(old, site);
+	site_unref(old);
+	return 0;
+}
+
+static int apply(struct control *c, struct conf *conf, struct reload_report *report)
+{
+	struct listen_set *plan;
+	int err;
+
+	err = listen_plan(c->listening, &conf->router.listen, threads_count(c->threads),
+		&report->errors, &plan);
+	if (err != 0)
+		return ERR_PARSE;
+	if (swap_site(c, conf) != 0) {
+		listen_abandon(plan);
+		conf_errors_add(&report->errors, NULL, 0, NULL, NULL, NULL, "out of memory");
+		return ERR_PARSE;
+	}
+	listen_commit(&c->listening, plan, c->threads);
+	listen_log(c->listening);
+	log_set_level(conf->router.log_level);
+	return 0;
+}
+
+static int load_and_apply(struct control *c, struct reload_report *report)
+{
+	struct conf *conf;
+	int err;
+
+	if (c->is_draining) {
+		conf_errors_add(
+			&report->errors, NULL, 0, NULL, NULL, NULL, "the daemon is stopping");
+		return ERR_PARSE;
+	}
+	if (conf_load(c->flags.conf_file, &c->flags, &report->errors, &conf) != 0)
+		return ERR_PARSE;
+	conf_diff(c->site->conf, conf, on_change, report);
+	err = report->errors.n_errors > 0 ? ERR_PARSE : apply(c, conf, report);
+	conf_unref(conf);
+	return err;
+}
+
+static const struct conf_error *first_error(const struct conf_errors *errors)
+{
+	size_t i;
+
+	for (i = 0; errors->items[i].is_warning; i++)
+		;
+	return &errors->items[i];
+}
+
+static void log_failure(const struct conf_errors *errors)
+{
+	scoped_free char *text = conf_error_text(first_error(errors));
+
+	if (errors->n_errors > 1)
+		log_error("reload failed, nothing changed: %s (and %zu more errors)", text,
+			errors->n_errors - 1);
+	else
+		log_error("reload failed, nothing changed: %s", text);
+	(void)notify_sendf("STATUS=The last reload failed: %s", text);
+}
+
+static void log_warnings(const struct conf_errors *errors)
+{
+	size_t i;
+
+	for (i = 0; i < errors->n; i++) {
+		scoped_free char *text = conf_error_text(&errors->items[i]);
+
+		log_warn("%s", text);
+	}
+}
+
+int reload_run(struct control *c, struct reload_report *report)
+{
+	int err;
+
+	*report = (struct reload_report){ 0 };
+	(void)notify_reloading();
+	err = load_and_apply(c, report);
+	c->reloads[err == 0 ? RELOAD_OK : RELOAD_FAILED]++;
+	if (err == 0) {
+		log_warnings(&report->errors);
+		log_notice("reloaded: %zu changes", report->n);
+	} else {
+		log_failure(&report->errors);
+	}
+	(void)notify_send("READY=1");
+	if (err == 0)
+		control_notify(c);
+	return err;
+}

@@ -1,0 +1,363 @@
+/*
+ * The I/O threads. See threads.h.
+ * A struct thread is made by the control thread and then belongs to its thread, but for
+ * `mailbox`, which is set before the start is reported, and `id`, which is joined at the end.
+ */
+#include "control/threads.h"
+
+#include "base/err.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/metric.h"
+#include "io/loop.h"
+#include "io/mailbox.h"
+#include "proxy/access_log.h"
+#include "proxy/conn.h"
+#include "proxy/io_thread.h"
+#include "proxy/listener.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct socket_entry {
+	LIST_ENTRY(socket_entry) link;
+	uint64_t id;
+	struct listener *listener;
+};
+
+struct thread {
+	unsigned index;
+	struct threads *all;
+	pthread_t id;
+	struct loop *loop;
+	struct mailbox *mailbox;
+	struct io_thread *io;
+	LIST_HEAD(, socket_entry) sockets;
+	bool has_reported; /* that no connection is left */
+};
+
+struct threads {
+	unsigned n;
+	struct thread *items;
+	/* What threads start with. */
+	struct process *process;
+	struct site *site;
+	int access_log_fd;
+	sem_t started;
+	/* Draining: written before the threads are told, and then by the control thread only. */
+	struct mailbox *home;
+	void (*on_empty)(void *arg);
+	void *arg;
+	unsigned n_empty;
+};
+
+/* What a thread is told. */
+struct letter {
+	struct thread *t;
+	void (*run)(struct thread *t, struct letter *letter);
+	uint64_t id;
+	int fd;
+	struct site *site;
+};
+
+static void run_letter(void *arg)
+{
+	struct letter *letter = arg;
+
+	letter->run(letter->t, letter);
+	free(letter);
+}
+
+/* Half a message to the threads would leave them in two configurations: memory or death. */
+static void post(struct mailbox *to, void (*fn)(void *arg), void *arg)
+{
+	if (mailbox_post(to, fn, arg) == 0)
+		return;
+	log_error("out of memory while speaking to a thread");
+	abort();
+}
+
+static void tell(struct thread *t, struct letter what)
+{
+	struct letter *letter = xmalloc(sizeof(*letter));
+
+	*letter = what;
+	letter->t = t;
+	post(t->mailbox, run_letter, letter);
+}
+
+static void tell_all(struct threads *all, struct letter what)
+{
+	unsigned i;
+
+	for (i = 0; i < all->n; i++)
+		tell(&all->items[i], what);
+}
+
+unsigned threads_for_cores(void)
+{
+	cpu_set_t set;
+
+	if (sched_getaffinity(0, sizeof(set), &set) != 0 || CPU_COUNT(&set) < 1)
+		return 1;
+	return (unsigned)CPU_COUNT(&set);
+}
+
+unsigned threads_count(const struct threads *all)
+{
+	return all->n;
+}
+
+/* ---- sockets ---- */
+
+static void on_listen(struct thread *t, struct letter *letter)
+{
+	struct socket_entry *s = calloc(1, sizeof(*s));
+
+	if (s != NULL)
+		s->listener = listener_new(t->io, letter->fd);
+	if (s == NULL || s->listener == NULL) {
+		log_error("thread %u: no memory for a listening socket", t->index);
+		close(letter->fd);
+		free(s);
+		return;
+	}
+	s->id = letter->id;
+	LIST_INSERT_HEAD(&t->sockets, s, link);
+}
+
+void threads_listen(struct threads *all, unsigned index, uint64_t id, int fd)
+{
+	assert(index < all->n);
+	tell(&all->items[index], (struct letter){ .run = on_listen, .id = id, .fd = fd });
+}
+
+static void drop_socket(struct socket_entry *s)
+{
+	LIST_REMOVE(s, link);
+	listener_free(s->listener);
+	free(s);
+}
+
+static void on_unlisten(struct thread *t, struct letter *letter)
+{
+	struct socket_entry *s, *next;
+
+	LIST_FOREACH_SAFE(s, &t->sockets, link, next)
+	{
+		if (s->id == letter->id)
+			drop_socket(s);
+	}
+}
+
+void threads_unlisten(struct threads *all, uint64_t id)
+{
+	tell_all(all, (struct letter){ .run = on_unlisten, .id = id });
+}
+
+static void drop_sockets(struct thread *t)
+{
+	while (!LIST_EMPTY(&t->sockets))
+		drop_socket(LIST_FIRST(&t->sockets));
+}
+
+/* ---- configuration and logs ---- */
+
+static void on_set_site(struct thread *t, struct letter *letter)
+{
+	io_thread_set_site(t->io, letter->site);
+	site_unref(letter->site);
+}
+
+void threads_set_site(struct threads *all, struct site *site)
+{
+	unsigned i;
+
+	for (i = 0; i < all->n; i++)
+		tell(&all->items[i],
+			(struct letter){ .run = on_set_site, .site = site_ref(site) });
+}
+
+static void on_flush(struct thread *t, struct letter *letter)
+{
+	(void)letter;
+	access_log_flush(t->io->log);
+}
+
+void threads_flush_logs(struct threads *all)
+{
+	tell_all(all, (struct letter){ .run = on_flush });
+}
+
+/* ---- the end ---- */
+
+static void count_empty(void *arg)
+{
+	struct threads *all = arg;
+
+	all->n_empty++;
+	if (all->n_empty == all->n)
+		all->on_empty(all->arg);
+}
+
+static void report_empty(void *arg)
+{
+	struct thread *t = arg;
+
+	if (t->has_reported)
+		return;
+	t->has_reported = true;
+	post(t->all->home, count_empty, t->all);
+}
+
+static void on_drain(struct thread *t, struct letter *letter)
+{
+	(void)letter;
+	drop_sockets(t);
+	t->io->on_last_conn = report_empty;
+	t->io->on_last_conn_arg = t;
+	conn_drain_all(t->io);
+	if (t->io->n_conns == 0)
+		report_empty(t);
+}
+
+void threads_drain(struct threads *all, struct mailbox *home, void (*on_empty)(void *arg),
+	void *arg)
+{
+	assert(all->home == NULL);
+	all->home = home;
+	all->on_empty = on_empty;
+	all->arg = arg;
+	tell_all(all, (struct letter){ .run = on_drain });
+}
+
+static void on_cut(struct thread *t, struct letter *letter)
+{
+	(void)letter;
+	conn_close_all(t->io);
+	if (t->io->n_conns == 0)
+		report_empty(t);
+}
+
+void threads_cut(struct threads *all)
+{
+	assert(all->home != NULL);
+	tell_all(all, (struct letter){ .run = on_cut });
+}
+
+static void on_stop(struct thread *t, struct letter *letter)
+{
+	(void)letter;
+	loop_stop(t->loop);
+}
+
+void threads_stop(struct threads *all)
+{
+	unsigned i;
+
+	if (all == NULL)
+		return;
+	tell_all(all, (struct letter){ .run = on_stop });
+	for (i = 0; i < all->n; i++)
+		pthread_join(all->items[i].id, NULL);
+	sem_destroy(&all->started);
+	free(all->items);
+	free(all);
+}
+
+/* ---- the thread itself ---- */
+
+static bool open_thread(struct thread *t)
+{
+	struct threads *all = t->all;
+
+	metric_thread_start();
+	LIST_INIT(&t->sockets);
+	t->loop = loop_new();
+	if (t->loop == NULL)
+		return false;
+	t->mailbox = mailbox_new(t->loop);
+	t->io = io_thread_new(
+		t->index, t->loop, all->process, all->site, all->access_log_fd);
+	return t->mailbox != NULL && t->io != NULL;
+}
+
+static void close_thread(struct thread *t)
+{
+	if (t->io != NULL) {
+		drop_sockets(t);
+		t->io->on_last_conn = NULL;
+		conn_close_all(t->io);
+		/* What was closed is reaped while its thread is still there. */
+		loop_turn(t->loop, 0);
+		loop_turn(t->loop, 0);
+	}
+	mailbox_free(t->mailbox);
+	io_thread_free(t->io);
+	loop_free(t->loop);
+	t->loop = NULL;
+}
+
+static void *thread_main(void *arg)
+{
+	struct thread *t = arg;
+
+	if (!open_thread(t)) {
+		close_thread(t);
+		sem_post(&t->all->started);
+		return NULL;
+	}
+	sem_post(&t->all->started);
+	loop_run(t->loop);
+	close_thread(t);
+	return NULL;
+}
+
+static bool start_thread(struct threads *all, unsigned index)
+{
+	struct thread *t = &all->items[index];
+	char name[16];
+
+	t->index = index;
+	t->all = all;
+	if (pthread_create(&t->id, NULL, thread_main, t) != 0)
+		return false;
+	while (sem_wait(&all->started) != 0)
+		;
+	if (t->loop == NULL) {
+		pthread_join(t->id, NULL);
+		return false;
+	}
+	snprintf(name, sizeof(name), "io/%u", index);
+	pthread_setname_np(t->id, name);
+	return true;
+}
+
+struct threads *threads_start(unsigned n, struct process *p, struct site *site,
+	int access_log_fd)
+{
+	struct threads *all = xcalloc(1, sizeof(*all));
+
+	all->items = xcalloc(n, sizeof(*all->items));
+	all->process = p;
+	all->site = site;
+	all->access_log_fd = access_log_fd;
+	sem_init(&all->started, 0, 0);
+	while (all->n < n) {
+		if (!start_thread(all, all->n)) {
+			log_error("thread %u of %u cannot be started: "
+				  "memory or descriptors are short", all->n + 1, n);
+			threads_stop(all);
+			return NULL;
+		}
+		all->n++;
+	}
+	all->site = NULL;
+	return all;
+}

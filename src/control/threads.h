@@ -1,0 +1,47 @@
+/*
+ * The I/O threads: started, fed with sockets and configurations, drained, joined.
+ * Everything here is called on the control thread; each thread is spoken to through its
+ * mailbox only, so what is said takes effect a moment later, in the order it was said.
+ * Called by daemon.c, listen.c and reload.c.
+ */
+#ifndef CONTROL_THREADS_H
+#define CONTROL_THREADS_H
+
+#include "base/base.h"
+
+struct mailbox;
+struct process;
+struct site;
+struct threads;
+
+/* One for each core that this process may run on. */
+unsigned threads_for_cores(void);
+
+/*
+ * Starts n threads, each with a loop, a mailbox and an io_thread of its own. NULL: threads,
+ * memory or descriptors are short, which was logged.
+ */
+struct threads *threads_start(unsigned n, struct process *p, struct site *site,
+	int access_log_fd);
+unsigned threads_count(const struct threads *all);
+
+/* Thread `index` accepts from fd, which is its own from now on, until it is told to drop id. */
+void threads_listen(struct threads *all, unsigned index, uint64_t id, int fd);
+/* Every thread accepts what waits in the queue of its sockets with that id, and closes them. */
+void threads_unlisten(struct threads *all, uint64_t id);
+/* Requests that begin from now on begin under site. */
+void threads_set_site(struct threads *all, struct site *site);
+void threads_flush_logs(struct threads *all);
+
+/*
+ * Listeners close, idle connections too, the others after what they are doing. on_empty(arg)
+ * comes through home once, when no thread has a connection left. Call once.
+ */
+void threads_drain(struct threads *all, struct mailbox *home, void (*on_empty)(void *arg),
+	void *arg);
+/* Cuts every connection. After threads_drain(). */
+void threads_cut(struct threads *all);
+/* Cuts what is left, ends and joins the threads, frees. NULL is fine. */
+void threads_stop(struct threads *all);
+
+#endif
