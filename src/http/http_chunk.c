@@ -1,12 +1,15 @@
 /*
- * Owns the chunked transfer coding: a strict decoder (checks C13-C15) and the encoder's size line.
+ * Owns the chunked transfer coding: a strict decoder (checks C13-C15) and the encoder's
+ * size line.
  *
- * The decoder is a state machine over single bytes, but for the data, which is moved as a whole.
- * It never looks back, so any split of the input gives the same data and the same verdict; data
- * is moved towards the front only, so what follows the body stays where it is. Limits are judged
- * at the end of a size line, where the counts are the same for any split.
+ * The decoder is a state machine over single bytes, but for the data, which is moved as a
+ * whole. It never looks back, so any split of the input gives the same data and the same
+ * verdict; data is moved towards the front only, so what follows the body stays where it
+ * is. Limits are judged at the end of a size line, where the counts are the same for any
+ * split.
  *
- * Called by the readers of request bodies (proxy, small server) and by the relay of answers.
+ * Called by the readers of request bodies (proxy, small server) and by the relay of
+ * answers.
  */
 #include "http/http_chunk.h"
 
@@ -34,7 +37,7 @@ enum chunk_state {
 
 void http_chunk_start(struct http_chunk *c, bool is_response, uint64_t max_data)
 {
-	*c = (struct http_chunk){ .is_response = is_response, .max_data = max_data };
+	*c = (struct http_chunk){.is_response = is_response, .max_data = max_data};
 	http_scan_start(&c->trailer, HTTP_SCAN_TRAILER);
 }
 
@@ -135,7 +138,7 @@ static enum fail end_size_line(struct http_chunk *c, char byte)
 	if (byte != '\n')
 		return FAIL_BAD_CHUNK;
 	if (c->raw_bytes > HTTP_CHUNK_OVERHEAD_MAX &&
-	    (c->raw_bytes - HTTP_CHUNK_OVERHEAD_MAX) / 9 > c->data_bytes)
+		(c->raw_bytes - HTTP_CHUNK_OVERHEAD_MAX) / 9 > c->data_bytes)
 		return FAIL_BAD_CHUNK;
 	c->state = c->left > 0 ? CHUNK_DATA : CHUNK_TRAILER;
 	c->digits = 0;
@@ -197,8 +200,8 @@ static int chunk_fail(struct http_chunk *c, enum fail found, enum fail *why)
 	return ERR_PARSE;
 }
 
-int http_chunk_decode(struct http_chunk *c, char *buf, size_t n, size_t *data_len, size_t *used,
-		      enum fail *why)
+int http_chunk_decode(struct http_chunk *c, char *buf, size_t n, size_t *data_len,
+	size_t *used, enum fail *why)
 {
 	size_t i = 0, out = 0, len;
 	enum fail found = c->state == CHUNK_FAILED ? (enum fail)c->opaque[0] : FAIL_NONE;

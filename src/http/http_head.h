@@ -1,7 +1,9 @@
 /*
- * A parsed HTTP/1.1 head: method, target, version or status, fields, and the framing and persistence that we computed from them.
- * Everything is an offset into the raw head bytes, which the owner keeps (they may move); no copies. Plain data, no ownership.
- * Made by http_parse.c (after http_scan.c found the end), judged by http_rules.c, read by the proxy and the small server.
+ * A parsed HTTP/1.1 head: method, target, version or status, fields, and the framing and
+ * persistence that we computed from them. Everything is an offset into the raw head
+ * bytes, which the owner keeps (they may move); no copies. Plain data, no ownership. Made
+ * by http_parse.c (after http_scan.c found the end), judged by http_rules.c, read by the
+ * proxy and the small server.
  */
 #ifndef HTTP_HTTP_HEAD_H
 #define HTTP_HTTP_HEAD_H
@@ -9,17 +11,28 @@
 #include "base/base.h"
 #include "base/span.h"
 
-#define HTTP_FIELDS_MAX 256	     /* responses */
+#define HTTP_FIELDS_MAX 256         /* responses */
 #define HTTP_REQUEST_FIELDS_MAX 100 /* requests: more is 431 */
-#define HTTP_LINE_MAX 8192	     /* request line: more is 414 */
+#define HTTP_LINE_MAX 8192          /* request line: more is 414 */
 #define HTTP_REQUEST_HEAD_MAX 32768 /* 431 */
 #define HTTP_RESPONSE_HEAD_MAX 65536
 #define HTTP_INTERIM_MAX 16 /* 1xx answers before the final one */
 
-enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_PUT, HTTP_PATCH, HTTP_DELETE, HTTP_OPTIONS, HTTP_METHOD_MAX };
+enum http_method {
+	HTTP_GET,
+	HTTP_HEAD,
+	HTTP_POST,
+	HTTP_PUT,
+	HTTP_PATCH,
+	HTTP_DELETE,
+	HTTP_OPTIONS,
+	HTTP_METHOD_MAX
+};
 const char *http_method_name(enum http_method m);
 
-/* Fields that some code looks for; everything else is FIELD_OTHER. The table (name -> id) is http_field_table in http_parse.c. */
+/* Fields that some code looks for; everything else is FIELD_OTHER. The table (name -> id)
+ * is http_field_table in http_parse.c. */
+/* clang-format off */
 #define HTTP_FIELD_TABLE(X)                              \
 	X(HOST, "host")                                  \
 	X(CONTENT_LENGTH, "content-length")              \
@@ -50,13 +63,14 @@ const char *http_method_name(enum http_method m);
 	X(RETRY_AFTER, "retry-after")                    \
 	X(DATE, "date")                                  \
 	X(SERVER, "server")
+/* clang-format on */
 
 enum http_field_id {
 	FIELD_OTHER,
 #define X(id, name) FIELD_##id,
 	HTTP_FIELD_TABLE(X)
 #undef X
-	FIELD_ID_MAX
+		FIELD_ID_MAX
 };
 
 struct http_field {
@@ -64,35 +78,40 @@ struct http_field {
 	uint32_t value_off; /* trimmed of OWS */
 	uint32_t value_len;
 	uint16_t name_len;
-	uint8_t id;	  /* enum http_field_id */
-	bool is_hop;	  /* hop-by-hop, or named in Connection: never passed on */
+	uint8_t id;  /* enum http_field_id */
+	bool is_hop; /* hop-by-hop, or named in Connection: never passed on */
 };
 
 enum http_framing {
-	HTTP_BODY_NONE,	       /* requests without a body; HEAD, 1xx, 204, 304 answers */
-	HTTP_BODY_LENGTH,      /* content_length bytes (may be 0) */
+	HTTP_BODY_NONE,   /* requests without a body; HEAD, 1xx, 204, 304 answers */
+	HTTP_BODY_LENGTH, /* content_length bytes (may be 0) */
 	HTTP_BODY_CHUNKED,
 	HTTP_BODY_UNTIL_CLOSE, /* answers only */
 };
 
 struct http_head {
 	bool is_response;
-	uint8_t minor; /* HTTP/1.minor: 0 or 1 */
+	uint8_t minor;           /* HTTP/1.minor: 0 or 1 */
 	enum http_method method; /* requests */
-	uint16_t status;	 /* answers: 100-599 */
-	/* Requests. target: origin form as it came ("/v1/x?a=1"), or "*"; of an absolute form what follows the authority ("/" if nothing, "?..." if only a query). */
+	uint16_t status;         /* answers: 100-599 */
+	/* Requests. target: origin form as it came ("/v1/x?a=1"), or "*"; of an absolute
+	 * form what follows the authority ("/" if nothing, "?..." if only a query). */
 	uint32_t target_off, target_len;
-	uint32_t path_len;	   /* target up to '?' */
-	uint32_t host_off, host_len; /* the effective Host (absolute form: the authority); 0 length: none (1.0) */
+	uint32_t path_len;           /* target up to '?' */
+	uint32_t host_off, host_len; /* the effective Host (absolute form: the authority);
+					0 length: none (1.0) */
 	bool is_absolute;
 	enum http_framing framing;
 	uint64_t content_length; /* HTTP_BODY_LENGTH */
-	bool has_length;	 /* a Content-Length field stood there (HEAD, 304 answers keep it; 1xx, 204: never) */
-	bool wants_close;	 /* Connection: close, or 1.0 without keep-alive, or HTTP_BODY_UNTIL_CLOSE */
-	bool keep_alive_10;	 /* 1.0 with keep-alive */
-	bool expect_100;	 /* 1.1 only, and only where a body follows */
+	bool has_length; /* a Content-Length field stood there (HEAD, 304 answers keep it;
+			    1xx, 204: never) */
+	bool wants_close;   /* Connection: close, or 1.0 without keep-alive, or
+			       HTTP_BODY_UNTIL_CLOSE */
+	bool keep_alive_10; /* 1.0 with keep-alive */
+	bool expect_100;    /* 1.1 only, and only where a body follows */
 	bool has_upgrade;
-	uint32_t head_len; /* raw bytes, final CRLF CRLF included (and a skipped leading CRLF) */
+	uint32_t head_len; /* raw bytes, final CRLF CRLF included (and a skipped leading
+			      CRLF) */
 	uint16_t n_fields;
 	struct http_field fields[HTTP_FIELDS_MAX];
 };
@@ -117,13 +136,15 @@ static inline struct span http_head_path(const char *base, const struct http_hea
 	return span_make(base + h->target_off, h->path_len);
 }
 /*
- * What the name means: its id, FIELD_OTHER for any that nobody looks for. Spellings with '_' for '-' (for servers that take one for the other) give
- * the id too, with *is_lookalike set.
+ * What the name means: its id, FIELD_OTHER for any that nobody looks for. Spellings with
+ * '_' for '-' (for servers that take one for the other) give the id too, with
+ * *is_lookalike set.
  */
 enum http_field_id http_field_id(struct span name, bool *is_lookalike);
 /* The first field with this id, NULL when absent. */
 const struct http_field *http_head_find(const struct http_head *h, enum http_field_id id);
 /* The first field with this name (any case). */
-const struct http_field *http_head_named(const char *base, const struct http_head *h, struct span name);
+const struct http_field *http_head_named(
+	const char *base, const struct http_head *h, struct span name);
 
 #endif

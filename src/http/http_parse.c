@@ -1,14 +1,15 @@
 /*
  * Owns the reading of a scanned head into struct http_head, and the second opinion on it.
  *
- * The scanner guarantees: CRLF line ends only, a start line of the right shape, a token and a
- * colon in each field line, no control bytes. So reading needs no checks of its own; judging is
- * http_rules.c's. Then llhttp parses the same raw bytes and must see the same message: a head
- * that it refuses, or frames in another way, is refused here and counted
- * (METRIC_FRAMING_DISAGREE). Where it would close and we would not, the connection closes.
- * Nothing else of what llhttp says is used.
+ * The scanner guarantees: CRLF line ends only, a start line of the right shape, a token
+ * and a colon in each field line, no control bytes. So reading needs no checks of its
+ * own; judging is http_rules.c's. Then llhttp parses the same raw bytes and must see the
+ * same message: a head that it refuses, or frames in another way, is refused here and
+ * counted (METRIC_FRAMING_DISAGREE). Where it would close and we would not, the
+ * connection closes. Nothing else of what llhttp says is used.
  *
- * Called by client connections, by upstream exchanges and by the small server, once a head.
+ * Called by client connections, by upstream exchanges and by the small server, once a
+ * head.
  */
 /* llhttp.h names its methods as we do; they are not used here. */
 #define HTTP_GET LLHTTP_GET
@@ -40,7 +41,7 @@ static const struct {
 	const char *name;
 	size_t len;
 } http_field_table[FIELD_ID_MAX] = {
-#define X(id, name) [FIELD_##id] = { name, sizeof(name) - 1 },
+#define X(id, name) [FIELD_##id] = {name, sizeof(name) - 1},
 	HTTP_FIELD_TABLE(X)
 #undef X
 };
@@ -77,6 +78,7 @@ static const uint8_t slots[64] = {
 	[63] = FIELD_HTTP2_SETTINGS,
 };
 
+/* clang-format off */
 static const bool is_hop_by_hop[FIELD_ID_MAX] = {
 	[FIELD_CONNECTION] = true,	   [FIELD_KEEP_ALIVE] = true,
 	[FIELD_PROXY_CONNECTION] = true,   [FIELD_PROXY_AUTHORIZATION] = true,
@@ -84,6 +86,7 @@ static const bool is_hop_by_hop[FIELD_ID_MAX] = {
 	[FIELD_TRAILER] = true,		   [FIELD_TRANSFER_ENCODING] = true,
 	[FIELD_UPGRADE] = true,		   [FIELD_HTTP2_SETTINGS] = true,
 };
+/* clang-format on */
 
 /* Lower case, and '-' for '_'. */
 static char fold(char c)
@@ -113,9 +116,10 @@ enum http_field_id http_field_id(struct span name, bool *is_lookalike)
 		return FIELD_OTHER;
 	id = slots[(name.n + 11u * (unsigned)(name.p[name.n - 1] | 0x20)) % 64];
 	if (id == FIELD_OTHER || http_field_table[id].len != name.n ||
-	    !begins_folded(name, http_field_table[id].name, name.n)) {
+		!begins_folded(name, http_field_table[id].name, name.n)) {
 		id = FIELD_X_KVSTEER;
-		if (!begins_folded(name, http_field_table[id].name, http_field_table[id].len))
+		if (!begins_folded(
+			    name, http_field_table[id].name, http_field_table[id].len))
 			return FIELD_OTHER;
 	}
 	*is_lookalike = memchr(name.p, '_', name.n) != NULL;
@@ -131,8 +135,8 @@ const struct http_field *http_head_find(const struct http_head *h, enum http_fie
 	return NULL;
 }
 
-const struct http_field *http_head_named(const char *base, const struct http_head *h,
-					 struct span name)
+const struct http_field *http_head_named(
+	const char *base, const struct http_head *h, struct span name)
 {
 	for (unsigned i = 0; i < h->n_fields; i++) {
 		if (span_case_eq(http_field_name(base, &h->fields[i]), name))
@@ -143,8 +147,10 @@ const struct http_field *http_head_named(const char *base, const struct http_hea
 
 /* Reading */
 
-/* What a spelling with '_' is worth in a request: refused, dropped, or a field like any other. */
-static void read_lookalike(struct http_judged *j, struct http_field *f, enum http_field_id id)
+/* What a spelling with '_' is worth in a request: refused, dropped, or a field like any
+ * other. */
+static void read_lookalike(
+	struct http_judged *j, struct http_field *f, enum http_field_id id)
 {
 	switch (id) {
 	case FIELD_CONTENT_LENGTH:
@@ -187,8 +193,8 @@ static void note_field(struct http_judged *j, struct http_field *f)
 }
 
 /* One field line at p; returns the start of the next line. */
-static const char *read_field(struct http_judged *j, struct http_field *f, const char *p,
-			      const char *end)
+static const char *read_field(
+	struct http_judged *j, struct http_field *f, const char *p, const char *end)
 {
 	const char *colon = memchr(p, ':', (size_t)(end - p));
 	const char *cr = memchr(colon, '\r', (size_t)(end - colon));
@@ -221,11 +227,11 @@ static void read_fields(struct http_judged *j, const char *p, const char *end)
 /* The length of "http://" or "https://" in front, 0 without. */
 static size_t scheme_length(struct span target)
 {
-	static const struct span schemes[] = { { "http://", 7 }, { "https://", 8 } };
+	static const struct span schemes[] = {{"http://", 7}, {"https://", 8}};
 
 	for (unsigned i = 0; i < ARRAY_LEN(schemes); i++) {
 		if (target.n >= schemes[i].n &&
-		    span_case_eq(span_make(target.p, schemes[i].n), schemes[i]))
+			span_case_eq(span_make(target.p, schemes[i].n), schemes[i]))
 			return schemes[i].n;
 	}
 	return 0;
@@ -272,7 +278,8 @@ static void read_target(struct http_judged *j, struct span target)
 }
 
 /* "METHOD target HTTP/1.x": returns the start of the next line. */
-static const char *read_request_line(struct http_judged *j, const char *p, const char *end)
+static const char *read_request_line(
+	struct http_judged *j, const char *p, const char *end)
 {
 	const char *method_end, *target_end;
 
@@ -292,14 +299,15 @@ static const char *read_status_line(struct http_judged *j, const char *p, const 
 	const char *cr = memchr(p, '\r', (size_t)(end - p));
 
 	j->head->minor = (uint8_t)(p[7] - '0');
-	j->head->status = (uint16_t)((p[9] - '0') * 100 + (p[10] - '0') * 10 + (p[11] - '0'));
+	j->head->status =
+		(uint16_t)((p[9] - '0') * 100 + (p[10] - '0') * 10 + (p[11] - '0'));
 	return cr + 2;
 }
 
 /* The second opinion */
 
 struct opinion {
-	llhttp_t parser; /* first: callbacks get it */
+	llhttp_t parser;  /* first: callbacks get it */
 	bool has_no_body; /* we know it, llhttp cannot */
 	bool saw_head, is_complete;
 	bool would_close;
@@ -326,8 +334,8 @@ static const llhttp_settings_t opinion_settings = {
 	.on_message_complete = on_message_complete,
 };
 
-static void opinion_ask(struct opinion *o, llhttp_type_t type, bool has_no_body, const char *p,
-			size_t n)
+static void opinion_ask(
+	struct opinion *o, llhttp_type_t type, bool has_no_body, const char *p, size_t n)
 {
 	o->saw_head = o->is_complete = o->would_close = false;
 	o->has_no_body = has_no_body;
@@ -339,7 +347,8 @@ static void opinion_ask(struct opinion *o, llhttp_type_t type, bool has_no_body,
 /* The whole head was one head, and no byte of it was left over. */
 static bool opinion_fits_end(const struct opinion *o, const char *end)
 {
-	return o->saw_head && (!o->is_complete || llhttp_get_error_pos(&o->parser) == end);
+	return o->saw_head &&
+	       (!o->is_complete || llhttp_get_error_pos(&o->parser) == end);
 }
 
 static bool opinion_fits_start(const struct opinion *o, const struct http_head *h)
@@ -351,7 +360,7 @@ static bool opinion_fits_start(const struct opinion *o, const struct http_head *
 	if (h->is_response)
 		return parser->status_code == h->status;
 	return strcmp(llhttp_method_name((llhttp_method_t)parser->method),
-		      http_method_name(h->method)) == 0;
+		       http_method_name(h->method)) == 0;
 }
 
 static bool opinion_fits_framing(const struct opinion *o, const struct http_head *h)
@@ -364,7 +373,8 @@ static bool opinion_fits_framing(const struct opinion *o, const struct http_head
 		return false;
 	if (o->has_no_body)
 		return true;
-	return h->framing != HTTP_BODY_LENGTH || parser->content_length == h->content_length;
+	return h->framing != HTTP_BODY_LENGTH ||
+	       parser->content_length == h->content_length;
 }
 
 /* False, and counted: llhttp sees another message than we do. */
@@ -373,9 +383,10 @@ static bool opinion_agrees(struct http_head *h, const char *buf, uint32_t head_l
 	struct opinion o;
 	bool has_no_body = h->is_response && h->framing == HTTP_BODY_NONE;
 
-	opinion_ask(&o, h->is_response ? HTTP_RESPONSE : HTTP_REQUEST, has_no_body, buf, head_len);
+	opinion_ask(&o, h->is_response ? HTTP_RESPONSE : HTTP_REQUEST, has_no_body, buf,
+		head_len);
 	if (!opinion_fits_end(&o, buf + head_len) || !opinion_fits_start(&o, h) ||
-	    !opinion_fits_framing(&o, h)) {
+		!opinion_fits_framing(&o, h)) {
 		metric_inc(METRIC_FRAMING_DISAGREE);
 		return false;
 	}
@@ -411,8 +422,8 @@ bool http_parse_selftest(void)
 
 /* Both kinds of head */
 
-static void begin_judged(struct http_judged *j, const char *buf, uint32_t head_len,
-			 struct http_head *out)
+static void begin_judged(
+	struct http_judged *j, const char *buf, uint32_t head_len, struct http_head *out)
 {
 	memset(out, 0, offsetof(struct http_head, fields));
 	out->head_len = head_len;
@@ -421,7 +432,8 @@ static void begin_judged(struct http_judged *j, const char *buf, uint32_t head_l
 	j->head = out;
 }
 
-int http_parse_request(const char *buf, uint32_t head_len, struct http_head *out, enum fail *why)
+int http_parse_request(
+	const char *buf, uint32_t head_len, struct http_head *out, enum fail *why)
 {
 	struct http_judged j;
 	const char *end = buf + head_len;
@@ -437,7 +449,7 @@ int http_parse_request(const char *buf, uint32_t head_len, struct http_head *out
 }
 
 int http_parse_response(const char *buf, uint32_t head_len, enum http_method for_method,
-			struct http_head *out, enum fail *why)
+	struct http_head *out, enum fail *why)
 {
 	struct http_judged j;
 	const char *end = buf + head_len;

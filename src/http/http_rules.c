@@ -1,9 +1,11 @@
 /*
- * Owns the rules for heads that are well-formed: which are refused, and with which failure.
+ * Owns the rules for heads that are well-formed: which are refused, and with which
+ * failure.
  *
- * The two tables below are the rules; each row's predicate is a few lines that read one fact.
- * Order matters only where one head breaks several: the first row names the failure. What a
- * message means (framing, persistence) is derived after the table, from a head that passed.
+ * The two tables below are the rules; each row's predicate is a few lines that read one
+ * fact. Order matters only where one head breaks several: the first row names the
+ * failure. What a message means (framing, persistence) is derived after the table, from a
+ * head that passed.
  *
  * Called by http_parse.c only.
  */
@@ -31,10 +33,13 @@ static const struct {
 	const char *name;
 	size_t len;
 } methods[HTTP_METHOD_MAX] = {
-	[HTTP_GET] = { "GET", 3 },	   [HTTP_HEAD] = { "HEAD", 4 },
-	[HTTP_POST] = { "POST", 4 },	   [HTTP_PUT] = { "PUT", 3 },
-	[HTTP_PATCH] = { "PATCH", 5 },	   [HTTP_DELETE] = { "DELETE", 6 },
-	[HTTP_OPTIONS] = { "OPTIONS", 7 },
+	[HTTP_GET] = {"GET", 3},
+	[HTTP_HEAD] = {"HEAD", 4},
+	[HTTP_POST] = {"POST", 4},
+	[HTTP_PUT] = {"PUT", 3},
+	[HTTP_PATCH] = {"PATCH", 5},
+	[HTTP_DELETE] = {"DELETE", 6},
+	[HTTP_OPTIONS] = {"OPTIONS", 7},
 };
 
 const char *http_method_name(enum http_method m)
@@ -45,7 +50,8 @@ const char *http_method_name(enum http_method m)
 
 static bool method_is_refused(const struct http_judged *j)
 {
-	return span_eq(j->method, SPAN_LIT("CONNECT")) || span_eq(j->method, SPAN_LIT("TRACE"));
+	return span_eq(j->method, SPAN_LIT("CONNECT")) ||
+	       span_eq(j->method, SPAN_LIT("TRACE"));
 }
 
 /* Finds it too: head->method is set from here on. */
@@ -53,7 +59,7 @@ static bool method_is_unknown(const struct http_judged *j)
 {
 	for (unsigned m = 0; m < HTTP_METHOD_MAX; m++) {
 		if (j->method.n == methods[m].len &&
-		    memcmp(j->method.p, methods[m].name, methods[m].len) == 0) {
+			memcmp(j->method.p, methods[m].name, methods[m].len) == 0) {
 			j->head->method = (enum http_method)m;
 			return false;
 		}
@@ -80,7 +86,8 @@ static bool is_name(struct span s)
 			if (s.p[i + 1] == '0' && s.p[i + 2] == '0')
 				return false;
 			i += 2;
-		} else if (!(c >= '0' && c <= '9') && !((c | 0x20) >= 'a' && (c | 0x20) <= 'z') &&
+		} else if (!(c >= '0' && c <= '9') &&
+			   !((c | 0x20) >= 'a' && (c | 0x20) <= 'z') &&
 			   (c == '\0' || strchr(others, c) == NULL)) {
 			return false;
 		}
@@ -111,7 +118,8 @@ static bool is_port_part(struct span s)
 		return false;
 	if (s.n == 1)
 		return true;
-	return span_to_u64(span_make(s.p + 1, s.n - 1), &port) == 0 && port >= 1 && port <= 65535;
+	return span_to_u64(span_make(s.p + 1, s.n - 1), &port) == 0 && port >= 1 &&
+	       port <= 65535;
 }
 
 bool http_host_is_valid(struct span authority)
@@ -123,7 +131,8 @@ bool http_host_is_valid(struct span authority)
 	if (authority.p[0] == '[') {
 		cut = memchr(authority.p, ']', authority.n);
 		return cut != NULL &&
-		       is_ip6(span_make(authority.p + 1, (size_t)(cut - authority.p - 1))) &&
+		       is_ip6(span_make(
+			       authority.p + 1, (size_t)(cut - authority.p - 1))) &&
 		       is_port_part(span_make(cut + 1, (size_t)(end - cut - 1)));
 	}
 	cut = memchr(authority.p, ':', authority.n);
@@ -184,7 +193,8 @@ static bool host_is_bad(const struct http_judged *j)
 
 static bool framing_is_repeated(const struct http_judged *j)
 {
-	return j->count[FIELD_CONTENT_LENGTH] > 1 || j->count[FIELD_TRANSFER_ENCODING] > 1;
+	return j->count[FIELD_CONTENT_LENGTH] > 1 ||
+	       j->count[FIELD_TRANSFER_ENCODING] > 1;
 }
 
 static bool framing_is_double(const struct http_judged *j)
@@ -204,13 +214,14 @@ static bool is_chunked(struct span s)
 
 static bool coding_is_bad(const struct http_judged *j)
 {
-	return has(j, FIELD_TRANSFER_ENCODING) && !is_chunked(value_of(j, FIELD_TRANSFER_ENCODING));
+	return has(j, FIELD_TRANSFER_ENCODING) &&
+	       !is_chunked(value_of(j, FIELD_TRANSFER_ENCODING));
 }
 
 static bool is_known_coding(struct span s)
 {
-	static const char *const names[] = { "gzip", "deflate", "compress", "identity", "x-gzip",
-					     "x-compress" };
+	static const char *const names[] = {
+		"gzip", "deflate", "compress", "identity", "x-gzip", "x-compress"};
 
 	for (unsigned i = 0; i < ARRAY_LEN(names); i++) {
 		if (span_case_eq(s, span_str(names[i])))
@@ -222,7 +233,7 @@ static bool is_known_coding(struct span s)
 /* "gzip, chunked": a body with a clear end, in a coding that is not undone here. */
 static bool coding_is_foreign(const struct http_judged *j)
 {
-	struct span rest, piece = { 0 };
+	struct span rest, piece = {0};
 	unsigned known = 0;
 
 	if (!has(j, FIELD_TRANSFER_ENCODING))
@@ -256,8 +267,8 @@ static bool lookalike_is_there(const struct http_judged *j)
 
 static bool singleton_is_repeated(const struct http_judged *j)
 {
-	static const uint8_t singletons[] = { FIELD_AUTHORIZATION, FIELD_X_API_KEY,
-					      FIELD_CONTENT_TYPE, FIELD_EXPECT };
+	static const uint8_t singletons[] = {
+		FIELD_AUTHORIZATION, FIELD_X_API_KEY, FIELD_CONTENT_TYPE, FIELD_EXPECT};
 
 	for (unsigned i = 0; i < ARRAY_LEN(singletons); i++) {
 		if (j->count[singletons[i]] > 1)
@@ -294,6 +305,7 @@ struct rule {
 	bool (*is_broken)(const struct http_judged *j);
 };
 
+/* clang-format off */
 static const struct rule request_rules[] = {
 	/* C5 */
 	{ FAIL_METHOD_NOT_ALLOWED, method_is_refused },
@@ -318,7 +330,9 @@ static const struct rule request_rules[] = {
 	/* C18 */
 	{ FAIL_EXPECTATION, expects_more },
 };
+/* clang-format on */
 
+/* clang-format off */
 static const struct rule response_rules[] = {
 	{ FAIL_WORKER_PROTOCOL, protocol_is_switched },
 	{ FAIL_WORKER_PROTOCOL, framing_is_repeated },
@@ -328,8 +342,10 @@ static const struct rule response_rules[] = {
 	{ FAIL_WORKER_PROTOCOL, length_is_bad },
 	{ FAIL_WORKER_PROTOCOL, connection_is_endless },
 };
+/* clang-format on */
 
-static int judge(const struct http_judged *j, const struct rule *rules, size_t n, enum fail *why)
+static int judge(
+	const struct http_judged *j, const struct rule *rules, size_t n, enum fail *why)
 {
 	for (size_t i = 0; i < n; i++) {
 		if (UNLIKELY(rules[i].is_broken(j))) {
@@ -348,7 +364,7 @@ static void mark_named(struct http_judged *j, struct span name)
 
 	for (unsigned i = 0; i < h->n_fields; i++) {
 		if (h->fields[i].name_len == name.n &&
-		    span_case_eq(http_field_name(j->base, &h->fields[i]), name))
+			span_case_eq(http_field_name(j->base, &h->fields[i]), name))
 			h->fields[i].is_hop = true;
 	}
 }
@@ -366,7 +382,8 @@ static void read_connection_token(struct http_judged *j, struct span token)
 		j->says_keep_alive = true;
 	} else {
 		id = http_field_id(token, &is_lookalike);
-		if (id == FIELD_HOST || id == FIELD_CONTENT_LENGTH || id == FIELD_TRANSFER_ENCODING)
+		if (id == FIELD_HOST || id == FIELD_CONTENT_LENGTH ||
+			id == FIELD_TRANSFER_ENCODING)
 			j->names_needed = true;
 		mark_named(j, token);
 	}
@@ -385,7 +402,7 @@ static void read_connection(struct http_judged *j)
 		left--;
 		rest = http_field_value(j->base, f);
 		while (j->connection_tokens <= HTTP_CONNECTION_TOKENS_MAX &&
-		       span_next(&rest, ',', &token))
+			span_next(&rest, ',', &token))
 			read_connection_token(j, span_trim(token));
 	}
 }
@@ -408,7 +425,8 @@ static void derive_framing(const struct http_judged *j, enum http_framing if_sil
 	h->has_length = has(j, FIELD_CONTENT_LENGTH);
 	if (has(j, FIELD_TRANSFER_ENCODING))
 		h->framing = HTTP_BODY_CHUNKED;
-	if (h->has_length && span_to_u64(value_of(j, FIELD_CONTENT_LENGTH), &h->content_length) == 0)
+	if (h->has_length &&
+		span_to_u64(value_of(j, FIELD_CONTENT_LENGTH), &h->content_length) == 0)
 		h->framing = HTTP_BODY_LENGTH;
 }
 

@@ -1,13 +1,15 @@
 /*
- * Owns the first look at the bytes of a head or trailer section, before any parser: where it
- * ends, and whether it holds bytes that parsers read in different ways (checks C2, C3, C4, C8).
+ * Owns the first look at the bytes of a head or trailer section, before any parser: where
+ * it ends, and whether it holds bytes that parsers read in different ways (checks C2, C3,
+ * C4, C8).
  *
- * A state machine that never looks back. Each state has a class of bytes that stay in it, which
- * are skipped in long steps; the byte that ends such a run is judged alone by scan_step(). So one
- * write and single bytes give the same verdict, and each byte is looked at once.
+ * A state machine that never looks back. Each state has a class of bytes that stay in it,
+ * which are skipped in long steps; the byte that ends such a run is judged alone by
+ * scan_step(). So one write and single bytes give the same verdict, and each byte is
+ * looked at once.
  *
- * Called for each read by whoever reads a head (client connections, workers' answers, the small
- * server), and by http_chunk.c for trailers.
+ * Called for each read by whoever reads a head (client connections, workers' answers, the
+ * small server), and by http_chunk.c for trailers.
  */
 #include "http/http_scan.h"
 
@@ -16,10 +18,11 @@
 
 #include <string.h>
 #ifdef __SSE2__
-#include <emmintrin.h>
+#	include <emmintrin.h>
 #endif
 
 /* Ranges that do not overlap, in the order of ASCII. */
+/* clang-format off */
 const uint8_t http_byte_class[256] = {
 	['\t'] = HTTP_TEXT,
 	[' '] = HTTP_TEXT,
@@ -42,44 +45,49 @@ const uint8_t http_byte_class[256] = {
 	['~'] = HTTP_TOKEN | HTTP_VISIBLE | HTTP_TEXT,
 	[0x80 ... 0xff] = HTTP_TEXT,
 };
+/* clang-format on */
 
 /* States of the start line come first: see in_start_line(). */
 enum scan_state {
-	SCAN_BEGIN,	   /* nothing yet, or one empty line */
-	SCAN_SKIP_LF,	   /* the LF of that empty line */
+	SCAN_BEGIN,   /* nothing yet, or one empty line */
+	SCAN_SKIP_LF, /* the LF of that empty line */
 	SCAN_METHOD,
 	SCAN_TARGET_FIRST, /* behind the first SP */
 	SCAN_TARGET,
-	SCAN_SHAPE,	   /* inside a text of fixed shape: see the shapes below */
+	SCAN_SHAPE, /* inside a text of fixed shape: see the shapes below */
 	SCAN_REASON,
-	SCAN_LINE_LF,	   /* the LF of any line but an empty one */
+	SCAN_LINE_LF, /* the LF of any line but an empty one */
 	SCAN_FIELD_FIRST,
 	SCAN_NAME,
 	SCAN_TRAILER_NAME, /* looked at byte by byte */
 	SCAN_VALUE,
-	SCAN_END_LF,	   /* the LF of the empty line */
+	SCAN_END_LF, /* the LF of the empty line */
 	SCAN_DONE,
 	SCAN_FAILED, /* opaque is the failure */
 	SCAN_STATES
 };
 
 static const uint8_t class_that_stays[SCAN_STATES] = {
-	[SCAN_METHOD] = HTTP_TOKEN, [SCAN_TARGET] = HTTP_VISIBLE, [SCAN_REASON] = HTTP_TEXT,
-	[SCAN_NAME] = HTTP_TOKEN,   [SCAN_VALUE] = HTTP_TEXT,
+	[SCAN_METHOD] = HTTP_TOKEN,
+	[SCAN_TARGET] = HTTP_VISIBLE,
+	[SCAN_REASON] = HTTP_TEXT,
+	[SCAN_NAME] = HTTP_TOKEN,
+	[SCAN_VALUE] = HTTP_TEXT,
 };
 
 static const struct {
 	uint32_t head_max;
 	uint16_t fields_max;
 } limits[] = {
-	[HTTP_SCAN_REQUEST] = { HTTP_REQUEST_HEAD_MAX, HTTP_REQUEST_FIELDS_MAX },
-	[HTTP_SCAN_RESPONSE] = { HTTP_RESPONSE_HEAD_MAX, HTTP_FIELDS_MAX },
-	[HTTP_SCAN_TRAILER] = { HTTP_REQUEST_HEAD_MAX, HTTP_REQUEST_FIELDS_MAX },
+	[HTTP_SCAN_REQUEST] = {HTTP_REQUEST_HEAD_MAX, HTTP_REQUEST_FIELDS_MAX},
+	[HTTP_SCAN_RESPONSE] = {HTTP_RESPONSE_HEAD_MAX, HTTP_FIELDS_MAX},
+	[HTTP_SCAN_TRAILER] = {HTTP_REQUEST_HEAD_MAX, HTTP_REQUEST_FIELDS_MAX},
 };
 
 /*
  * Texts of fixed shape: '9' is any digit, '5' one of 1-5, 'b' 0 or 1, the rest itself. In
- * SCAN_SHAPE opaque is the place in the shape, and above it for requests "is 1.0 or 1.1" so far.
+ * SCAN_SHAPE opaque is the place in the shape, and above it for requests "is 1.0 or 1.1"
+ * so far.
  */
 static const char version_shape[] = "HTTP/9.9";
 static const char status_shape[] = "HTTP/1.b 599";
@@ -88,7 +96,7 @@ static const char status_shape[] = "HTTP/1.b 599";
 
 void http_scan_start(struct http_scan *s, enum http_scan_kind kind)
 {
-	*s = (struct http_scan){ .kind = (uint8_t)kind };
+	*s = (struct http_scan){.kind = (uint8_t)kind};
 	if (kind == HTTP_SCAN_RESPONSE)
 		s->state = SCAN_SHAPE;
 	if (kind == HTTP_SCAN_TRAILER)
@@ -146,8 +154,8 @@ static enum fail step_version(struct http_scan *s, char c)
 static enum fail step_status(struct http_scan *s, char c)
 {
 	if (s->opaque < sizeof(status_shape) - 1)
-		return fits_shape(status_shape[s->opaque++], c) ? FAIL_NONE :
-								  FAIL_WORKER_PROTOCOL;
+		return fits_shape(status_shape[s->opaque++], c) ? FAIL_NONE
+								: FAIL_WORKER_PROTOCOL;
 	if (c != ' ' && c != '\r')
 		return FAIL_WORKER_PROTOCOL;
 	s->state = c == ' ' ? SCAN_REASON : SCAN_LINE_LF;
@@ -155,10 +163,10 @@ static enum fail step_status(struct http_scan *s, char c)
 }
 
 /*
- * Trailers only: whether the name so far is the beginning of a framing field's. opaque holds the
- * number of characters, and above it one bit for each name that no longer fits.
+ * Trailers only: whether the name so far is the beginning of a framing field's. opaque
+ * holds the number of characters, and above it one bit for each name that no longer fits.
  */
-static const char *const framing_names[] = { "content-length", "transfer-encoding" };
+static const char *const framing_names[] = {"content-length", "transfer-encoding"};
 #define NAME_PLACE 0xffffffffu
 
 static void match_framing(struct http_scan *s, char c)
@@ -169,7 +177,8 @@ static void match_framing(struct http_scan *s, char c)
 	for (unsigned i = 0; i < ARRAY_LEN(framing_names); i++) {
 		const char *name = framing_names[i];
 
-		if (place >= strlen(name) || (name[place] != folded && (name[place] != '-' || c != '_')))
+		if (place >= strlen(name) ||
+			(name[place] != folded && (name[place] != '-' || c != '_')))
 			s->opaque |= 1ull << (32 + i);
 	}
 	s->opaque++;
@@ -179,7 +188,7 @@ static bool is_framing(const struct http_scan *s)
 {
 	for (unsigned i = 0; i < ARRAY_LEN(framing_names); i++) {
 		if (!(s->opaque & 1ull << (32 + i)) &&
-		    (s->opaque & NAME_PLACE) == strlen(framing_names[i]))
+			(s->opaque & NAME_PLACE) == strlen(framing_names[i]))
 			return true;
 	}
 	return false;
@@ -238,7 +247,8 @@ static enum fail step_target(struct http_scan *s, char c)
 }
 
 /* Goes on to next if c is what must come here. */
-static enum fail expect(struct http_scan *s, char c, char want, enum scan_state next, enum fail why)
+static enum fail expect(
+	struct http_scan *s, char c, char want, enum scan_state next, enum fail why)
 {
 	if (c != want)
 		return why;
@@ -266,7 +276,8 @@ static enum fail scan_step(struct http_scan *s, char c)
 	case SCAN_TARGET:
 		return step_target(s, c);
 	case SCAN_SHAPE:
-		return s->kind == HTTP_SCAN_REQUEST ? step_version(s, c) : step_status(s, c);
+		return s->kind == HTTP_SCAN_REQUEST ? step_version(s, c)
+						    : step_status(s, c);
 	case SCAN_REASON:
 	case SCAN_VALUE:
 		return expect(s, c, '\r', SCAN_LINE_LF, FAIL_BAD_HEADER);
@@ -301,7 +312,8 @@ static size_t table_run(const char *p, size_t n, uint8_t class_bits)
 }
 
 #ifdef __SSE2__
-/* Sixteen bytes at once: a set bit for each that is no visible (or, is_text, no text) byte. */
+/* Sixteen bytes at once: a set bit for each that is no visible (or, is_text, no text)
+ * byte. */
 static unsigned bytes_outside(const char *p, bool is_text)
 {
 	__m128i v = _mm_loadu_si128((const __m128i *)p);
@@ -328,13 +340,16 @@ static size_t long_run(const char *p, size_t n, uint8_t class_bits)
 	}
 	return i + table_run(p + i, n - i, class_bits);
 }
-/* A set bit for each of sixteen bytes that is no letter, digit or '-': what names are made of. */
+/* A set bit for each of sixteen bytes that is no letter, digit or '-': what names are
+ * made of. */
 static unsigned bytes_outside_names(const char *p)
 {
 	__m128i v = _mm_loadu_si128((const __m128i *)p);
-	__m128i letter = _mm_sub_epi8(_mm_or_si128(v, _mm_set1_epi8(0x20)), _mm_set1_epi8('a'));
+	__m128i letter =
+		_mm_sub_epi8(_mm_or_si128(v, _mm_set1_epi8(0x20)), _mm_set1_epi8('a'));
 	__m128i digit = _mm_sub_epi8(v, _mm_set1_epi8('0'));
-	__m128i is_letter = _mm_cmpeq_epi8(_mm_min_epu8(letter, _mm_set1_epi8(25)), letter);
+	__m128i is_letter =
+		_mm_cmpeq_epi8(_mm_min_epu8(letter, _mm_set1_epi8(25)), letter);
 	__m128i is_digit = _mm_cmpeq_epi8(_mm_min_epu8(digit, _mm_set1_epi8(9)), digit);
 	__m128i is_dash = _mm_cmpeq_epi8(v, _mm_set1_epi8('-'));
 
@@ -358,8 +373,8 @@ static size_t token_run(const char *p, size_t n)
 	return i + table_run(p + i, n - i, HTTP_TOKEN);
 }
 #else
-#define long_run table_run
-#define token_run(p, n) table_run(p, n, HTTP_TOKEN)
+#	define long_run table_run
+#	define token_run(p, n) table_run(p, n, HTTP_TOKEN)
 #endif
 
 static size_t run_length(const struct http_scan *s, const char *p, size_t n)
@@ -390,7 +405,8 @@ static enum fail scan_byte(struct http_scan *s, char c)
 	return scan_step(s, c);
 }
 
-int http_scan_feed(struct http_scan *s, const char *p, size_t n, size_t *used, enum fail *why)
+int http_scan_feed(
+	struct http_scan *s, const char *p, size_t n, size_t *used, enum fail *why)
 {
 	uint32_t head_max = limits[s->kind].head_max, begin = s->at;
 	size_t end = MIN(n, head_max - begin), i = 0;
@@ -420,7 +436,8 @@ int http_scan_feed(struct http_scan *s, const char *p, size_t n, size_t *used, e
 	return found == FAIL_NONE ? ERR_AGAIN : scan_fail(s, found, why);
 }
 
-int http_scan_run(struct http_scan *s, const char *buf, size_t n, uint32_t *head_len, enum fail *why)
+int http_scan_run(struct http_scan *s, const char *buf, size_t n, uint32_t *head_len,
+	enum fail *why)
 {
 	size_t used;
 	int r;

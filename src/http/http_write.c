@@ -1,12 +1,13 @@
 /*
- * Owns what a head looks like when it leaves: heads are made anew from parsed fields, so neither
- * framing nor hop-by-hop bytes of one side ever reach the other.
+ * Owns what a head looks like when it leaves: heads are made anew from parsed fields, so
+ * neither framing nor hop-by-hop bytes of one side ever reach the other.
  *
- * All writing goes through one cursor that remembers whether everything fitted. Field values are
- * passed byte by byte as they came, repeated fields stay apart and in order; only X-Forwarded-For
- * and Via are joined into one line, because ours is appended.
+ * All writing goes through one cursor that remembers whether everything fitted. Field
+ * values are passed byte by byte as they came, repeated fields stay apart and in order;
+ * only X-Forwarded-For and Via are joined into one line, because ours is appended.
  *
- * Called by the forward and relay steps of the proxy, and by the small server for its own answers.
+ * Called by the forward and relay steps of the proxy, and by the small server for its own
+ * answers.
  */
 #include "http/http_write.h"
 
@@ -81,9 +82,10 @@ static size_t finish(struct cursor *c, const char *begin)
 	return c->is_full ? 0 : (size_t)(c->p - begin);
 }
 
-/* One line of all fields with this id and then last, parted by ", "; no line when all is empty. */
+/* One line of all fields with this id and then last, parted by ", "; no line when all is
+ * empty. */
 static void put_joined(struct cursor *c, const char *base, const struct http_head *h,
-		       enum http_field_id id, struct span name, struct span last)
+	enum http_field_id id, struct span name, struct span last)
 {
 	struct span parting = SPAN_LIT(": ");
 	bool is_begun = false;
@@ -110,7 +112,8 @@ static void put_joined(struct cursor *c, const char *base, const struct http_hea
 		PUT_LIT(c, "\r\n");
 }
 
-/* Fields of a request that are never copied; what is written in their place comes afterwards. */
+/* Fields of a request that are never copied; what is written in their place comes
+ * afterwards. */
 static bool is_replaced(const struct http_request_out *o, const struct http_field *f)
 {
 	switch (f->id) {
@@ -152,7 +155,7 @@ static void put_request_line(struct cursor *c, const struct http_request_out *o)
 
 size_t http_write_request(const struct http_request_out *o, char *out, size_t cap)
 {
-	struct cursor c = { out, out + cap, false };
+	struct cursor c = {out, out + cap, false};
 	const struct http_head *h = o->head;
 
 	put_request_line(&c, o);
@@ -161,13 +164,15 @@ size_t http_write_request(const struct http_request_out *o, char *out, size_t ca
 		const struct http_field *f = &h->fields[i];
 
 		if (!f->is_hop && !is_replaced(o, f))
-			put_line(&c, http_field_name(o->base, f), http_field_value(o->base, f));
+			put_line(&c, http_field_name(o->base, f),
+				http_field_value(o->base, f));
 	}
 	if (o->authorization.n > 0)
 		put_line(&c, SPAN_LIT("Authorization"), o->authorization);
-	put_joined(&c, o->base, h, FIELD_X_FORWARDED_FOR, SPAN_LIT("X-Forwarded-For"), o->client_ip);
+	put_joined(&c, o->base, h, FIELD_X_FORWARDED_FOR, SPAN_LIT("X-Forwarded-For"),
+		o->client_ip);
 	put_line(&c, SPAN_LIT("X-Forwarded-Proto"),
-		 o->client_tls ? SPAN_LIT("https") : SPAN_LIT("http"));
+		o->client_tls ? SPAN_LIT("https") : SPAN_LIT("http"));
 	put_joined(&c, o->base, h, FIELD_VIA, SPAN_LIT("Via"), SPAN_LIT("1.1 kvsteer"));
 	if (o->request_id.n > 0)
 		put_line(&c, SPAN_LIT("X-Request-Id"), o->request_id);
@@ -203,12 +208,13 @@ static void put_persistence(struct cursor *c, const struct http_response_out *o)
 
 static bool is_reframed(const struct http_field *f)
 {
-	return f->is_hop || f->id == FIELD_CONTENT_LENGTH || f->id == FIELD_TRANSFER_ENCODING;
+	return f->is_hop || f->id == FIELD_CONTENT_LENGTH ||
+	       f->id == FIELD_TRANSFER_ENCODING;
 }
 
 size_t http_write_response(const struct http_response_out *o, char *out, size_t cap)
 {
-	struct cursor c = { out, out + cap, false };
+	struct cursor c = {out, out + cap, false};
 	const struct http_head *h = o->head;
 	bool has_id = false;
 
@@ -231,10 +237,10 @@ size_t http_write_response(const struct http_response_out *o, char *out, size_t 
 	return finish(&c, out);
 }
 
-size_t http_write_own(int status, struct span content_type, uint64_t content_length, bool close,
-		      struct span extra, char *out, size_t cap)
+size_t http_write_own(int status, struct span content_type, uint64_t content_length,
+	bool close, struct span extra, char *out, size_t cap)
 {
-	struct cursor c = { out, out + cap, false };
+	struct cursor c = {out, out + cap, false};
 
 	put_status_line(&c, status);
 	if (content_type.n > 0)

@@ -1,10 +1,10 @@
 /*
- * Fuzz target of src/http. The first byte says what the rest is (a client's bytes, a worker's, a
- * chunked body), the second where it is split. What must hold:
+ * Fuzz target of src/http. The first byte says what the rest is (a client's bytes, a
+ * worker's, a chunked body), the second where it is split. What must hold:
  *   - one write and any split give the same messages, bodies and verdict;
  *   - a head that passes, written anew, passes again with the same meaning;
- *   - a chunked body that the decoder takes is taken by llhttp too, with the same data and the same
- *     end, unless it has extensions (llhttp 8 refuses some legal ones).
+ *   - a chunked body that the decoder takes is taken by llhttp too, with the same data
+ * and the same end, unless it has extensions (llhttp 8 refuses some legal ones).
  */
 /* llhttp.h names its methods as we do; they are not used here. */
 #define HTTP_GET LLHTTP_GET
@@ -60,8 +60,8 @@ static char *copy_of(const char *p, size_t n)
 /* A connection */
 
 /* step 0: all at once; otherwise pieces of step bytes */
-static struct feed *feed_pieces(const char *p, size_t n, bool is_response, enum http_method m,
-				size_t step)
+static struct feed *feed_pieces(
+	const char *p, size_t n, bool is_response, enum http_method m, size_t step)
 {
 	struct feed *f = malloc(sizeof(*f));
 	char *copy = copy_of(p, n);
@@ -76,7 +76,8 @@ static struct feed *feed_pieces(const char *p, size_t n, bool is_response, enum 
 	return f;
 }
 
-static void compare_feeds(const char *p, size_t n, bool is_response, enum http_method m, size_t step)
+static void compare_feeds(
+	const char *p, size_t n, bool is_response, enum http_method m, size_t step)
 {
 	struct feed *whole = feed_pieces(p, n, is_response, m, 0);
 	struct feed *pieces = feed_pieces(p, n, is_response, m, step);
@@ -84,7 +85,8 @@ static void compare_feeds(const char *p, size_t n, bool is_response, enum http_m
 	MUST(whole->messages == pieces->messages && whole->heads == pieces->heads);
 	MUST(whole->interims == pieces->interims && whole->at == pieces->at);
 	MUST(whole->why == pieces->why && whole->is_closing == pieces->is_closing);
-	MUST(whole->body_bytes == pieces->body_bytes && whole->body_sum == pieces->body_sum);
+	MUST(whole->body_bytes == pieces->body_bytes &&
+		whole->body_sum == pieces->body_sum);
 	MUST(whole->failed_in_body == pieces->failed_in_body);
 	free(whole);
 	free(pieces);
@@ -93,7 +95,7 @@ static void compare_feeds(const char *p, size_t n, bool is_response, enum http_m
 /* Heads written anew */
 
 static bool parse_head(const char *p, size_t n, bool is_response, enum http_method m,
-		       struct http_head *h)
+	struct http_head *h)
 {
 	struct http_scan scan;
 	uint32_t head_len;
@@ -127,10 +129,11 @@ static void rewrite_request(const char *p, const struct http_head *h)
 	MUST(n > 0);
 	/* our fields may pass a limit that the client's just kept */
 	if (n <= HTTP_REQUEST_HEAD_MAX && h->n_fields + 5 <= HTTP_REQUEST_FIELDS_MAX &&
-	    h->target_len < HTTP_LINE_MAX - 32) {
+		h->target_len < HTTP_LINE_MAX - 32) {
 		MUST(parse_head(out, n, false, HTTP_GET, again));
 		MUST(again->head_len == n && again->method == h->method);
-		MUST(again->framing == h->framing && again->content_length == h->content_length);
+		MUST(again->framing == h->framing &&
+			again->content_length == h->content_length);
 		MUST(span_eq(http_head_path(p, h), http_head_path(out, again)));
 		MUST(!again->wants_close && !again->has_upgrade && !again->expect_100);
 		MUST(http_head_find(again, FIELD_X_KVSTEER) == NULL);
@@ -210,9 +213,10 @@ static int on_complete(llhttp_t *parser)
 
 static size_t decode_llhttp(const char *p, size_t n, struct body *b)
 {
-	static const char head[] = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
-	static const llhttp_settings_t settings = { .on_body = on_body,
-						    .on_message_complete = on_complete };
+	static const char head[] =
+		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+	static const llhttp_settings_t settings = {
+		.on_body = on_body, .on_message_complete = on_complete};
 	llhttp_errno_t r;
 
 	memset(b, 0, sizeof(*b));
@@ -235,7 +239,8 @@ static void compare_chunked(const char *p, size_t n, size_t step)
 
 	http_chunk_start(&c, false, UINT64_MAX);
 	while (at < n && r == ERR_AGAIN) {
-		r = http_chunk_decode(&c, copy + at, MIN(step, n - at), &data_len, &used, &why);
+		r = http_chunk_decode(
+			&c, copy + at, MIN(step, n - at), &data_len, &used, &why);
 		for (size_t i = 0; i < data_len; i++)
 			sum = sum * 31 + (uint8_t)copy[at + i];
 		data += data_len;

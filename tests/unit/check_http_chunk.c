@@ -1,6 +1,6 @@
 /*
- * Tests of http_chunk: what a chunked body decodes to, what is refused, limits, and that any
- * split gives the same data and verdict.
+ * Tests of http_chunk: what a chunked body decodes to, what is refused, limits, and that
+ * any split gives the same data and verdict.
  */
 #include "base/err.h"
 #include "http/http_chunk.h"
@@ -25,10 +25,10 @@ static void keep(struct decoded *d, const char *p, size_t n)
 }
 
 /* Decodes in steps of so many bytes, each in a block of its exact size. */
-static struct decoded decode_steps(const char *text, size_t n, size_t step, bool is_response,
-				   uint64_t max_data)
+static struct decoded decode_steps(
+	const char *text, size_t n, size_t step, bool is_response, uint64_t max_data)
 {
-	struct decoded d = { .r = ERR_AGAIN };
+	struct decoded d = {.r = ERR_AGAIN};
 	struct http_chunk c;
 
 	http_chunk_start(&c, is_response, max_data);
@@ -42,7 +42,8 @@ static struct decoded decode_steps(const char *text, size_t n, size_t step, bool
 		ck_assert(data_len <= used && used <= len);
 		ck_assert(d.r != ERR_AGAIN || used == len);
 		/* what follows the body is where it was */
-		ck_assert(d.r != 0 || memcmp(piece + used, text + at + used, len - used) == 0);
+		ck_assert(d.r != 0 ||
+			  memcmp(piece + used, text + at + used, len - used) == 0);
 		if (data_len > 0)
 			keep(&d, piece, data_len);
 		d.used += used;
@@ -51,17 +52,19 @@ static struct decoded decode_steps(const char *text, size_t n, size_t step, bool
 	return d;
 }
 
-static struct decoded decode_all(const char *text, size_t n, bool is_response, uint64_t max_data)
+static struct decoded decode_all(
+	const char *text, size_t n, bool is_response, uint64_t max_data)
 {
 	struct decoded whole = decode_steps(text, n, n, is_response, max_data);
 
 	for (size_t step = 1; step < n && n < 2000; step++) {
 		struct decoded d = decode_steps(text, n, step, is_response, max_data);
 
-		ck_assert_msg(d.r == whole.r && d.why == whole.why && d.data_len == whole.data_len &&
+		ck_assert_msg(d.r == whole.r && d.why == whole.why &&
+				      d.data_len == whole.data_len &&
 				      d.used == whole.used &&
 				      memcmp(d.data, whole.data, sizeof(d.data)) == 0,
-			      "steps of %zu differ: %s", step, text);
+			"steps of %zu differ: %s", step, text);
 	}
 	return whole;
 }
@@ -72,8 +75,8 @@ static void check_data(const char *text, const char *data, size_t left)
 	struct decoded d = decode_all(text, n, false, 1000);
 
 	ck_assert_msg(d.r == 0, "%s: %d, failure %d", text, d.r, (int)d.why);
-	ck_assert_msg(d.data_len == strlen(data) && memcmp(d.data, data, d.data_len) == 0, "%s: %.*s",
-		      text, (int)d.data_len, d.data);
+	ck_assert_msg(d.data_len == strlen(data) && memcmp(d.data, data, d.data_len) == 0,
+		"%s: %.*s", text, (int)d.data_len, d.data);
 	ck_assert_msg(d.used + left == n, "%s: used %zu", text, d.used);
 }
 
@@ -82,11 +85,14 @@ static void check_fault(const char *text, const char *before, enum fail why)
 {
 	struct decoded d = decode_all(text, strlen(text), false, 1000);
 
-	ck_assert_msg(d.r == ERR_PARSE && d.why == why, "%s: %d, failure %d", text, d.r, (int)d.why);
-	ck_assert_msg(d.data_len == strlen(before) && memcmp(d.data, before, d.data_len) == 0,
-		      "%s: %.*s", text, (int)d.data_len, d.data);
+	ck_assert_msg(d.r == ERR_PARSE && d.why == why, "%s: %d, failure %d", text, d.r,
+		(int)d.why);
+	ck_assert_msg(
+		d.data_len == strlen(before) && memcmp(d.data, before, d.data_len) == 0,
+		"%s: %.*s", text, (int)d.data_len, d.data);
 	d = decode_all(text, strlen(text), true, 1000);
-	ck_assert_msg(d.r == ERR_PARSE && d.why == FAIL_WORKER_PROTOCOL, "%s: in an answer", text);
+	ck_assert_msg(d.r == ERR_PARSE && d.why == FAIL_WORKER_PROTOCOL,
+		"%s: in an answer", text);
 }
 
 START_TEST(decodes)
@@ -94,8 +100,9 @@ START_TEST(decodes)
 	check_data("0\r\n\r\n", "", 0);
 	check_data("5\r\nhello\r\n0\r\n\r\n", "hello", 0);
 	check_data("5\r\nhello\r\n0\r\n\r\nGET /", "hello", 5);
-	check_data("A\r\n0123456789\r\nb\r\n0123456789a\r\n00000005\r\nhello\r\n0\r\n\r\n",
-		   "01234567890123456789ahello", 0);
+	check_data(
+		"A\r\n0123456789\r\nb\r\n0123456789a\r\n00000005\r\nhello\r\n0\r\n\r\n",
+		"01234567890123456789ahello", 0);
 	check_data("0000000000000005\r\nhello\r\n0000\r\n\r\n", "hello", 0);
 	check_data("2\r\n\r\n\r\n1\r\n0\r\n0\r\n\r\n", "\r\n0", 0);
 	check_data("5\r\nhello\r\n0\r\nX-Sum: 1\r\nX: \t\r\n\r\n\r\n", "hello", 2);
@@ -204,7 +211,8 @@ START_TEST(refuses_trailers)
 	check_fault("0\r\nA: b\n\r\n", "", FAIL_BAD_HEADER);
 	check_fault("0\r\nA: b\r\n\n", "", FAIL_BAD_HEADER);
 	check_fault("1\r\nx\r\n0\r\nContent-Length: 50\r\n\r\n", "x", FAIL_BAD_FRAMING);
-	check_fault("0\r\nA: b\r\ntransfer-encoding: chunked\r\n\r\n", "", FAIL_BAD_FRAMING);
+	check_fault(
+		"0\r\nA: b\r\ntransfer-encoding: chunked\r\n\r\n", "", FAIL_BAD_FRAMING);
 	check_fault("0\r\nGET / HTTP/1.1\r\n", "", FAIL_BAD_HEADER);
 }
 END_TEST
@@ -251,7 +259,8 @@ static enum fail decode_repeated(const char *text, size_t times, const char *aft
 	struct decoded odd = decode_steps(all, n, 4093, false, 1 << 20);
 
 	free(all);
-	ck_assert(whole.r == bytes.r && whole.why == bytes.why && whole.used == bytes.used);
+	ck_assert(
+		whole.r == bytes.r && whole.why == bytes.why && whole.used == bytes.used);
 	ck_assert(whole.r == odd.r && whole.why == odd.why && whole.used == odd.used);
 	ck_assert(whole.r != ERR_AGAIN);
 	return whole.r == 0 ? FAIL_NONE : whole.why;
@@ -262,20 +271,25 @@ START_TEST(overhead_is_limited)
 	/* single bytes are wasteful (6 for 1) but honest */
 	ck_assert_int_eq(decode_repeated("1\r\nx\r\n", 20000, "0\r\n\r\n"), FAIL_NONE);
 	/* 20 for 1 is not, once past the allowance */
-	ck_assert_int_eq(decode_repeated("000000000000001\r\nx\r\n", 1000, "0\r\n\r\n"), FAIL_NONE);
+	ck_assert_int_eq(decode_repeated("000000000000001\r\nx\r\n", 1000, "0\r\n\r\n"),
+		FAIL_NONE);
 	ck_assert_int_eq(decode_repeated("000000000000001\r\nx\r\n", 20000, "0\r\n\r\n"),
-			 FAIL_BAD_CHUNK);
+		FAIL_BAD_CHUNK);
 	/* extensions of one body: ";a" is two bytes */
-	ck_assert_int_eq(decode_repeated("40;a\r\n"
-					 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-					 "\r\n",
-					 HTTP_CHUNK_EXT_MAX / 2, "0\r\n\r\n"),
-			 FAIL_NONE);
-	ck_assert_int_eq(decode_repeated("40;a\r\n"
-					 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-					 "\r\n",
-					 HTTP_CHUNK_EXT_MAX / 2, "0;a\r\n\r\n"),
-			 FAIL_BAD_CHUNK);
+	ck_assert_int_eq(
+		decode_repeated(
+			"40;a\r\n"
+			"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+			"\r\n",
+			HTTP_CHUNK_EXT_MAX / 2, "0\r\n\r\n"),
+		FAIL_NONE);
+	ck_assert_int_eq(
+		decode_repeated(
+			"40;a\r\n"
+			"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+			"\r\n",
+			HTTP_CHUNK_EXT_MAX / 2, "0;a\r\n\r\n"),
+		FAIL_BAD_CHUNK);
 }
 END_TEST
 
@@ -308,8 +322,10 @@ START_TEST(failure_is_final)
 	enum fail why;
 
 	http_chunk_start(&c, false, 10);
-	ck_assert_int_eq(http_chunk_decode(&c, bad, 1, &data_len, &used, &why), ERR_PARSE);
-	ck_assert_int_eq(http_chunk_decode(&c, good, 5, &data_len, &used, &why), ERR_PARSE);
+	ck_assert_int_eq(
+		http_chunk_decode(&c, bad, 1, &data_len, &used, &why), ERR_PARSE);
+	ck_assert_int_eq(
+		http_chunk_decode(&c, good, 5, &data_len, &used, &why), ERR_PARSE);
 	ck_assert_int_eq(why, FAIL_BAD_CHUNK);
 	ck_assert_uint_eq(used, 0);
 }

@@ -1,6 +1,7 @@
 /*
- * Tests of http_rules: one row a head, with the failure that it meets or what it means. Rows that
- * refuse stand beside the nearest rows that pass, so a rule that is too wide fails here too.
+ * Tests of http_rules: one row a head, with the failure that it meets or what it means.
+ * Rows that refuse stand beside the nearest rows that pass, so a rule that is too wide
+ * fails here too.
  */
 #include "base/err.h"
 #include "base/metric.h"
@@ -12,7 +13,8 @@
 static struct http_head head;
 
 /* Scans and parses a whole head; the failure, FAIL_NONE when it passes. */
-static enum fail take_head(const char *text, size_t n, bool is_response, enum http_method asked)
+static enum fail take_head(
+	const char *text, size_t n, bool is_response, enum http_method asked)
 {
 	struct http_scan scan;
 	uint32_t head_len = 0;
@@ -49,10 +51,11 @@ static void check_rows(const struct row *rows, size_t n, bool is_response)
 		enum fail why = take_head(text, (size_t)len, is_response, HTTP_GET);
 
 		ck_assert_msg(why == rows[i].why, "row %zu: %d, not %d: %s", i, (int)why,
-			      (int)rows[i].why, rows[i].head);
+			(int)rows[i].why, rows[i].head);
 	}
 }
 
+/* clang-format off */
 static const struct row request_rows[] = {
 	/* C4: the line */
 	{ "GET  / HTTP/1.1\r\n" HOST, FAIL_MALFORMED_REQUEST },
@@ -270,7 +273,9 @@ static const struct row request_rows[] = {
 	{ GET "X_Kvsteer_Worker: w\r\nX-Kvsteer_Anything: a\r\n", FAIL_NONE },
 	{ GET "X_Other: a\r\nContent_Type: b\r\nContent_Type: b\r\n_: c\r\n", FAIL_NONE },
 };
+/* clang-format on */
 
+/* clang-format off */
 static const struct row response_rows[] = {
 	{ "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n", FAIL_NONE },
 	{ "HTTP/1.1 200\r\n", FAIL_NONE },
@@ -308,6 +313,7 @@ static const struct row response_rows[] = {
 	/* What only a request may not do */
 	{ "HTTP/1.1 200 OK\r\nContent-Type: a\r\nContent-Type: b\r\nX_Api_Key: c\r\n", FAIL_NONE },
 };
+/* clang-format on */
 
 START_TEST(requests_are_judged)
 {
@@ -321,7 +327,8 @@ START_TEST(responses_are_judged)
 }
 END_TEST
 
-/* No row above may be decided by the second parser alone: our rules must do without it. */
+/* No row above may be decided by the second parser alone: our rules must do without it.
+ */
 START_TEST(second_opinion_is_not_needed)
 {
 	ck_assert_int_eq(metric_total(METRIC_FRAMING_DISAGREE), 0);
@@ -339,7 +346,8 @@ START_TEST(disagreement_is_counted)
 	enum fail why = take_head(text, sizeof(text) - 1, false, HTTP_GET);
 
 	ck_assert(why == FAIL_NONE || why == FAIL_BAD_FRAMING);
-	ck_assert_int_eq(metric_total(METRIC_FRAMING_DISAGREE) - before, why != FAIL_NONE);
+	ck_assert_int_eq(
+		metric_total(METRIC_FRAMING_DISAGREE) - before, why != FAIL_NONE);
 }
 END_TEST
 
@@ -350,17 +358,20 @@ struct meaning {
 	bool has_length, wants_close, keep_alive_10, expect_100, has_upgrade;
 };
 
-static void check_meaning(const struct meaning *m, bool is_response, enum http_method asked)
+static void check_meaning(
+	const struct meaning *m, bool is_response, enum http_method asked)
 {
 	char text[512];
 	int len = snprintf(text, sizeof(text), "%s\r\n", m->head);
 
 	ck_assert_int_eq(take_head(text, (size_t)len, is_response, asked), FAIL_NONE);
-	ck_assert_msg(head.framing == m->framing, "%s: framing %d", m->head, (int)head.framing);
+	ck_assert_msg(
+		head.framing == m->framing, "%s: framing %d", m->head, (int)head.framing);
 	ck_assert_msg(head.content_length == m->length, "%s: length", m->head);
 	ck_assert_msg(head.has_length == m->has_length, "%s: has_length", m->head);
 	ck_assert_msg(head.wants_close == m->wants_close, "%s: wants_close", m->head);
-	ck_assert_msg(head.keep_alive_10 == m->keep_alive_10, "%s: keep_alive_10", m->head);
+	ck_assert_msg(
+		head.keep_alive_10 == m->keep_alive_10, "%s: keep_alive_10", m->head);
 	ck_assert_msg(head.expect_100 == m->expect_100, "%s: expect_100", m->head);
 	ck_assert_msg(head.has_upgrade == m->has_upgrade, "%s: has_upgrade", m->head);
 	ck_assert_uint_eq(head.head_len, (unsigned)len);
@@ -369,45 +380,54 @@ static void check_meaning(const struct meaning *m, bool is_response, enum http_m
 START_TEST(requests_mean)
 {
 	static const struct meaning rows[] = {
-		{ .head = GET },
-		{ .head = "\r\n" GET },
-		{ .head = GET "Connection: close\r\n", .wants_close = true },
-		{ .head = GET "Connection: CLOSE\t\r\n", .wants_close = true },
-		{ .head = GET "Connection: a,\tclose\t ,b\r\n", .wants_close = true },
-		{ .head = GET "Connection: keep-alive\r\nConnection: close\r\n", .wants_close = true },
-		{ .head = GET "Connection: close\r\nConnection: keep-alive\r\n", .wants_close = true },
-		{ .head = GET "Connection: closed\r\n" },
-		{ .head = GET "Connection: clos\r\n" },
-		{ .head = GET "Keep-Alive: timeout=5\r\n" },
-		{ .head = GET "Connection: Upgrade\r\nUpgrade: h2c\r\n", .has_upgrade = true },
-		{ .head = GET "Upgrade: websocket\r\n", .has_upgrade = true },
-		{ .head = "GET / HTTP/1.0\r\n", .wants_close = true },
-		{ .head = "GET / HTTP/1.0\r\nConnection: keep-alive\r\n", .keep_alive_10 = true },
-		{ .head = "GET / HTTP/1.0\r\nConnection: keep-alive, close\r\n", .wants_close = true },
-		{ .head = POST "Content-Length: 0\r\n", .framing = HTTP_BODY_LENGTH, .has_length = true },
-		{ .head = POST "Content-Length: 0010\r\n",
-		  .framing = HTTP_BODY_LENGTH,
-		  .length = 10,
-		  .has_length = true },
-		{ .head = POST "Content-Length: 18446744073709551615\r\n",
-		  .framing = HTTP_BODY_LENGTH,
-		  .length = UINT64_MAX,
-		  .has_length = true },
-		{ .head = GET "Transfer-Encoding: chunked\r\n", .framing = HTTP_BODY_CHUNKED },
-		{ .head = POST "Expect: 100-CONTINUE\r\nTransfer-Encoding: chunked\r\n",
-		  .framing = HTTP_BODY_CHUNKED,
-		  .expect_100 = true },
-		{ .head = POST "Expect: 100-continue\r\nContent-Length: 1\r\n",
-		  .framing = HTTP_BODY_LENGTH,
-		  .length = 1,
-		  .has_length = true,
-		  .expect_100 = true },
-		{ .head = POST "Expect: 100-continue\r\n" },
-		{ .head = "POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 1\r\n",
-		  .framing = HTTP_BODY_LENGTH,
-		  .length = 1,
-		  .has_length = true,
-		  .wants_close = true },
+		{.head = GET},
+		{.head = "\r\n" GET},
+		{.head = GET "Connection: close\r\n", .wants_close = true},
+		{.head = GET "Connection: CLOSE\t\r\n", .wants_close = true},
+		{.head = GET "Connection: a,\tclose\t ,b\r\n", .wants_close = true},
+		{.head = GET "Connection: keep-alive\r\nConnection: close\r\n",
+			.wants_close = true},
+		{.head = GET "Connection: close\r\nConnection: keep-alive\r\n",
+			.wants_close = true},
+		{.head = GET "Connection: closed\r\n"},
+		{.head = GET "Connection: clos\r\n"},
+		{.head = GET "Keep-Alive: timeout=5\r\n"},
+		{.head = GET "Connection: Upgrade\r\nUpgrade: h2c\r\n",
+			.has_upgrade = true},
+		{.head = GET "Upgrade: websocket\r\n", .has_upgrade = true},
+		{.head = "GET / HTTP/1.0\r\n", .wants_close = true},
+		{.head = "GET / HTTP/1.0\r\nConnection: keep-alive\r\n",
+			.keep_alive_10 = true},
+		{.head = "GET / HTTP/1.0\r\nConnection: keep-alive, close\r\n",
+			.wants_close = true},
+		{.head = POST "Content-Length: 0\r\n",
+			.framing = HTTP_BODY_LENGTH,
+			.has_length = true},
+		{.head = POST "Content-Length: 0010\r\n",
+			.framing = HTTP_BODY_LENGTH,
+			.length = 10,
+			.has_length = true},
+		{.head = POST "Content-Length: 18446744073709551615\r\n",
+			.framing = HTTP_BODY_LENGTH,
+			.length = UINT64_MAX,
+			.has_length = true},
+		{.head = GET "Transfer-Encoding: chunked\r\n",
+			.framing = HTTP_BODY_CHUNKED},
+		{.head = POST "Expect: 100-CONTINUE\r\nTransfer-Encoding: chunked\r\n",
+			.framing = HTTP_BODY_CHUNKED,
+			.expect_100 = true},
+		{.head = POST "Expect: 100-continue\r\nContent-Length: 1\r\n",
+			.framing = HTTP_BODY_LENGTH,
+			.length = 1,
+			.has_length = true,
+			.expect_100 = true},
+		{.head = POST "Expect: 100-continue\r\n"},
+		{.head = "POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: "
+			 "1\r\n",
+			.framing = HTTP_BODY_LENGTH,
+			.length = 1,
+			.has_length = true,
+			.wants_close = true},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
@@ -421,36 +441,43 @@ START_TEST(responses_mean)
 		struct meaning m;
 		enum http_method asked;
 	} rows[] = {
-		{ { .head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n",
-		    .framing = HTTP_BODY_LENGTH,
-		    .length = 5,
-		    .has_length = true },
-		  HTTP_GET },
-		{ { .head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n", .length = 5, .has_length = true },
-		  HTTP_HEAD },
-		{ { .head = "HTTP/1.1 304 X\r\nContent-Length: 5\r\n", .length = 5, .has_length = true },
-		  HTTP_GET },
-		{ { .head = "HTTP/1.1 204 X\r\nContent-Length: 5\r\n" }, HTTP_GET },
-		{ { .head = "HTTP/1.1 100 X\r\nContent-Length: 5\r\n" }, HTTP_POST },
-		{ { .head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n",
-		    .framing = HTTP_BODY_CHUNKED },
-		  HTTP_POST },
-		{ { .head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n" }, HTTP_HEAD },
-		{ { .head = "HTTP/1.1 304 X\r\nTransfer-Encoding: chunked\r\n" }, HTTP_GET },
-		{ { .head = "HTTP/1.1 200 OK\r\n",
-		    .framing = HTTP_BODY_UNTIL_CLOSE,
-		    .wants_close = true },
-		  HTTP_GET },
-		{ { .head = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: x, close\t\r\n",
-		    .framing = HTTP_BODY_LENGTH,
-		    .has_length = true,
-		    .wants_close = true },
-		  HTTP_GET },
-		{ { .head = "HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: Keep-Alive\r\n",
-		    .framing = HTTP_BODY_LENGTH,
-		    .has_length = true,
-		    .keep_alive_10 = true },
-		  HTTP_GET },
+		{{.head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n",
+			 .framing = HTTP_BODY_LENGTH,
+			 .length = 5,
+			 .has_length = true},
+			HTTP_GET},
+		{{.head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n",
+			 .length = 5,
+			 .has_length = true},
+			HTTP_HEAD},
+		{{.head = "HTTP/1.1 304 X\r\nContent-Length: 5\r\n",
+			 .length = 5,
+			 .has_length = true},
+			HTTP_GET},
+		{{.head = "HTTP/1.1 204 X\r\nContent-Length: 5\r\n"}, HTTP_GET},
+		{{.head = "HTTP/1.1 100 X\r\nContent-Length: 5\r\n"}, HTTP_POST},
+		{{.head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n",
+			 .framing = HTTP_BODY_CHUNKED},
+			HTTP_POST},
+		{{.head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"},
+			HTTP_HEAD},
+		{{.head = "HTTP/1.1 304 X\r\nTransfer-Encoding: chunked\r\n"}, HTTP_GET},
+		{{.head = "HTTP/1.1 200 OK\r\n",
+			 .framing = HTTP_BODY_UNTIL_CLOSE,
+			 .wants_close = true},
+			HTTP_GET},
+		{{.head = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: x, "
+			  "close\t\r\n",
+			 .framing = HTTP_BODY_LENGTH,
+			 .has_length = true,
+			 .wants_close = true},
+			HTTP_GET},
+		{{.head = "HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: "
+			  "Keep-Alive\r\n",
+			 .framing = HTTP_BODY_LENGTH,
+			 .has_length = true,
+			 .keep_alive_10 = true},
+			HTTP_GET},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
@@ -458,7 +485,8 @@ START_TEST(responses_mean)
 }
 END_TEST
 
-static void check_target(const char *line, const char *target, const char *path, const char *host)
+static void check_target(
+	const char *line, const char *target, const char *path, const char *host)
 {
 	char text[256];
 	int len = snprintf(text, sizeof(text), "%s HTTP/1.1\r\n" HOST "\r\n", line);
@@ -466,7 +494,8 @@ static void check_target(const char *line, const char *target, const char *path,
 	ck_assert_int_eq(take_head(text, (size_t)len, false, HTTP_GET), FAIL_NONE);
 	ck_assert_msg(span_is(http_head_target(text, &head), target), "%s: target", line);
 	ck_assert_msg(span_is(http_head_path(text, &head), path), "%s: path", line);
-	ck_assert_msg(span_is(span_make(text + head.host_off, head.host_len), host), "%s: host", line);
+	ck_assert_msg(span_is(span_make(text + head.host_off, head.host_len), host),
+		"%s: host", line);
 }
 
 START_TEST(targets_are_split)
@@ -496,7 +525,8 @@ static bool is_hop(const char *text, const char *name)
 START_TEST(hop_by_hop_is_marked)
 {
 	static const char text[] = GET
-		"X-Drop: 1\r\nConnection: keep-alive, x-dROP ,X-Forwarded-For, nothing\r\n"
+		"X-Drop: 1\r\nConnection: keep-alive, x-dROP ,X-Forwarded-For, "
+		"nothing\r\n"
 		"Keep-Alive: timeout=5\r\nTE: trailers\r\nTrailer: x\r\nUpgrade: x\r\n"
 		"Proxy-Connection: keep-alive\r\nProxy-Authorization: Basic x\r\n"
 		"HTTP2-Settings: x\r\nX-Forwarded-For: 1.2.3.4\r\nX-Drop-Not: 2\r\n"

@@ -1,6 +1,6 @@
 /*
- * Tests of http_scan: where heads end, what is refused and at which byte, limits, and that any
- * split of the bytes gives one verdict.
+ * Tests of http_scan: where heads end, what is refused and at which byte, limits, and
+ * that any split of the bytes gives one verdict.
  */
 #include "base/err.h"
 #include "http/http_head.h"
@@ -16,11 +16,13 @@ struct verdict {
 	size_t seen; /* bytes that were there when the verdict came */
 };
 
-/* Feeds in steps of so many bytes. Each step's bytes lie in a block of their exact size. */
-static struct verdict scan_steps(const char *text, size_t n, enum http_scan_kind kind, size_t step)
+/* Feeds in steps of so many bytes. Each step's bytes lie in a block of their exact size.
+ */
+static struct verdict scan_steps(
+	const char *text, size_t n, enum http_scan_kind kind, size_t step)
 {
 	struct http_scan s;
-	struct verdict v = { .r = ERR_AGAIN };
+	struct verdict v = {.r = ERR_AGAIN};
 
 	http_scan_start(&s, kind);
 	while (v.r == ERR_AGAIN && v.seen < n) {
@@ -44,28 +46,33 @@ static struct verdict scan_all(const char *text, size_t n, enum http_scan_kind k
 	for (size_t step = 1; step < 40 && n < 1000; step++) {
 		struct verdict v = scan_steps(text, n, kind, step);
 
-		ck_assert_msg(v.r == whole.r && v.why == whole.why && v.head_len == whole.head_len,
-			      "steps of %zu: %d, not %d: %s", step, v.r, whole.r, text);
+		ck_assert_msg(v.r == whole.r && v.why == whole.why &&
+				      v.head_len == whole.head_len,
+			"steps of %zu: %d, not %d: %s", step, v.r, whole.r, text);
 	}
 	return whole;
 }
 
-/* Expects the failure at exactly the byte with this offset: one byte less is not yet a fault. */
-static void check_fault(const char *text, enum http_scan_kind kind, size_t offset, enum fail why)
+/* Expects the failure at exactly the byte with this offset: one byte less is not yet a
+ * fault. */
+static void check_fault(
+	const char *text, enum http_scan_kind kind, size_t offset, enum fail why)
 {
 	struct verdict v = scan_all(text, strlen(text), kind);
 	struct verdict bytewise = scan_steps(text, strlen(text), kind, 1);
 
-	ck_assert_msg(v.r == ERR_PARSE && v.why == why, "%s: %d, failure %d", text, v.r, (int)v.why);
-	ck_assert_msg(bytewise.seen == offset + 1, "%s: at %zu, not %zu", text, bytewise.seen - 1,
-		      offset);
+	ck_assert_msg(v.r == ERR_PARSE && v.why == why, "%s: %d, failure %d", text, v.r,
+		(int)v.why);
+	ck_assert_msg(bytewise.seen == offset + 1, "%s: at %zu, not %zu", text,
+		bytewise.seen - 1, offset);
 }
 
 static void check_end(const char *text, enum http_scan_kind kind, uint32_t head_len)
 {
 	struct verdict v = scan_all(text, strlen(text), kind);
 
-	ck_assert_msg(v.r == 0 && v.head_len == head_len, "%s: %d, length %u", text, v.r, v.head_len);
+	ck_assert_msg(v.r == 0 && v.head_len == head_len, "%s: %d, length %u", text, v.r,
+		v.head_len);
 }
 
 #define LINE "GET / HTTP/1.1\r\n"
@@ -106,8 +113,9 @@ START_TEST(faults_show_at_their_byte)
 	check_fault("GET /\r\n", HTTP_SCAN_REQUEST, 5, FAIL_MALFORMED_REQUEST);
 	check_fault("GET /\n", HTTP_SCAN_REQUEST, 5, FAIL_BAD_TARGET);
 	check_fault("GET /a\x7f", HTTP_SCAN_REQUEST, 6, FAIL_BAD_TARGET);
-	check_fault("GET /0123456789abcdef0123456789\x80" "0123456789abcdef", HTTP_SCAN_REQUEST, 31,
-		    FAIL_BAD_TARGET);
+	check_fault("GET /0123456789abcdef0123456789\x80"
+		    "0123456789abcdef",
+		HTTP_SCAN_REQUEST, 31, FAIL_BAD_TARGET);
 	check_fault("GET / h", HTTP_SCAN_REQUEST, 6, FAIL_MALFORMED_REQUEST);
 	check_fault("GET / HTTP/x", HTTP_SCAN_REQUEST, 11, FAIL_MALFORMED_REQUEST);
 	check_fault("GET / HTTP/1\r", HTTP_SCAN_REQUEST, 12, FAIL_MALFORMED_REQUEST);
@@ -151,7 +159,8 @@ START_TEST(faults_show_at_their_byte)
 	check_fault("A : b", HTTP_SCAN_TRAILER, 1, FAIL_BAD_HEADER);
 	check_fault("A: b\r\n c", HTTP_SCAN_TRAILER, 6, FAIL_BAD_HEADER);
 	check_fault("Content-Length: 5", HTTP_SCAN_TRAILER, 14, FAIL_BAD_FRAMING);
-	check_fault("A: b\r\ntRANSFER_encoding: x", HTTP_SCAN_TRAILER, 23, FAIL_BAD_FRAMING);
+	check_fault(
+		"A: b\r\ntRANSFER_encoding: x", HTTP_SCAN_TRAILER, 23, FAIL_BAD_FRAMING);
 }
 END_TEST
 
@@ -182,15 +191,18 @@ END_TEST
 START_TEST(every_byte_of_a_name_is_judged)
 {
 	for (int c = 0; c < 256; c++) {
-		char text[] = LINE "aaaaaaaaaaaaaaaaaa?aaaaaaaaaaaaaaaaaaaaaaaaaaa: b\r\n\r\n";
+		char text[] =
+			LINE "aaaaaaaaaaaaaaaaaa?aaaaaaaaaaaaaaaaaaaaaaaaaaa: b\r\n\r\n";
 		struct verdict v;
-		bool is_token = (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') ||
+		bool is_token = (c >= '0' && c <= '9') ||
+				((c | 0x20) >= 'a' && (c | 0x20) <= 'z') ||
 				(c != 0 && strchr("!#$%&'*+-.^_`|~", c) != NULL);
 
 		*strchr(text, '?') = (char)c;
 		v = scan_all(text, sizeof(text) - 1, HTTP_SCAN_REQUEST);
 		/* a colon ends the name; what follows is a value */
-		ck_assert_msg((v.r == 0) == (is_token || c == ':'), "byte %02x in a name", (unsigned)c);
+		ck_assert_msg((v.r == 0) == (is_token || c == ':'), "byte %02x in a name",
+			(unsigned)c);
 	}
 }
 END_TEST
@@ -198,19 +210,21 @@ END_TEST
 START_TEST(every_byte_of_a_target_is_judged)
 {
 	for (int c = 0; c < 256; c++) {
-		char text[] = "GET /aaaaaaaaaaaaaaaaaa?aaaaaaaaaaaaaaaaaaaa HTTP/1.1\r\n\r\n";
+		char text[] =
+			"GET /aaaaaaaaaaaaaaaaaa?aaaaaaaaaaaaaaaaaaaa HTTP/1.1\r\n\r\n";
 		struct verdict v;
 
 		*strchr(text, '?') = (char)c;
 		v = scan_all(text, sizeof(text) - 1, HTTP_SCAN_REQUEST);
-		ck_assert_msg((v.r == 0) == (c >= 0x21 && c <= 0x7e), "byte %02x", (unsigned)c);
+		ck_assert_msg(
+			(v.r == 0) == (c >= 0x21 && c <= 0x7e), "byte %02x", (unsigned)c);
 	}
 }
 END_TEST
 
 /* before, then fill bytes, then after. */
-static struct verdict scan_filled(const char *before, size_t fill, char with, const char *after,
-				  enum http_scan_kind kind)
+static struct verdict scan_filled(const char *before, size_t fill, char with,
+	const char *after, enum http_scan_kind kind)
 {
 	size_t n = strlen(before), m = strlen(after);
 	char *text = malloc(n + fill + m + 1);
@@ -232,13 +246,15 @@ static struct verdict scan_filled(const char *before, size_t fill, char with, co
 START_TEST(lines_are_limited)
 {
 	/* "GET /" and " HTTP/1.1" are 14 bytes */
-	struct verdict v = scan_filled("GET /", HTTP_LINE_MAX - 14, 'a', " HTTP/1.1\r\n\r\n",
-				       HTTP_SCAN_REQUEST);
+	struct verdict v = scan_filled(
+		"GET /", HTTP_LINE_MAX - 14, 'a', " HTTP/1.1\r\n\r\n", HTTP_SCAN_REQUEST);
 
 	ck_assert_int_eq(v.r, 0);
-	v = scan_filled("\r\nGET /", HTTP_LINE_MAX - 14, 'a', " HTTP/1.1\r\n\r\n", HTTP_SCAN_REQUEST);
+	v = scan_filled("\r\nGET /", HTTP_LINE_MAX - 14, 'a', " HTTP/1.1\r\n\r\n",
+		HTTP_SCAN_REQUEST);
 	ck_assert_int_eq(v.r, 0);
-	v = scan_filled("GET /", HTTP_LINE_MAX - 13, 'a', " HTTP/1.1\r\n\r\n", HTTP_SCAN_REQUEST);
+	v = scan_filled(
+		"GET /", HTTP_LINE_MAX - 13, 'a', " HTTP/1.1\r\n\r\n", HTTP_SCAN_REQUEST);
 	ck_assert_int_eq(v.r, ERR_PARSE);
 	ck_assert_int_eq(v.why, FAIL_LINE_TOO_LARGE);
 	v = scan_filled("GET /", 70000, 'a', " HTTP/1.1\r\n\r\n", HTTP_SCAN_REQUEST);
@@ -250,14 +266,17 @@ START_TEST(lines_are_limited)
 	ck_assert_int_eq(v.why, FAIL_BAD_TARGET);
 	v = scan_filled("GET /", 70000, 'a', "\x01", HTTP_SCAN_REQUEST);
 	ck_assert_int_eq(v.why, FAIL_LINE_TOO_LARGE);
-	v = scan_filled("HTTP/1.1 200 ", HTTP_LINE_MAX - 13, 'a', "\r\n\r\n", HTTP_SCAN_RESPONSE);
+	v = scan_filled(
+		"HTTP/1.1 200 ", HTTP_LINE_MAX - 13, 'a', "\r\n\r\n", HTTP_SCAN_RESPONSE);
 	ck_assert_int_eq(v.r, 0);
-	v = scan_filled("HTTP/1.1 200 ", HTTP_LINE_MAX - 12, 'a', "\r\n\r\n", HTTP_SCAN_RESPONSE);
+	v = scan_filled(
+		"HTTP/1.1 200 ", HTTP_LINE_MAX - 12, 'a', "\r\n\r\n", HTTP_SCAN_RESPONSE);
 	ck_assert_int_eq(v.why, FAIL_WORKER_PROTOCOL);
 }
 END_TEST
 
-static void check_head_limit(const char *before, enum http_scan_kind kind, size_t max, enum fail why)
+static void check_head_limit(
+	const char *before, enum http_scan_kind kind, size_t max, enum fail why)
 {
 	size_t fill = max - strlen(before) - 4;
 	struct verdict v = scan_filled(before, fill, 'a', "\r\n\r\n", kind);
@@ -276,14 +295,17 @@ static void check_head_limit(const char *before, enum http_scan_kind kind, size_
 
 START_TEST(heads_are_limited)
 {
-	check_head_limit(LINE "A: ", HTTP_SCAN_REQUEST, HTTP_REQUEST_HEAD_MAX, FAIL_HEAD_TOO_LARGE);
+	check_head_limit(LINE "A: ", HTTP_SCAN_REQUEST, HTTP_REQUEST_HEAD_MAX,
+		FAIL_HEAD_TOO_LARGE);
 	check_head_limit(STATUS "A: ", HTTP_SCAN_RESPONSE, HTTP_RESPONSE_HEAD_MAX,
-			 FAIL_WORKER_PROTOCOL);
-	check_head_limit("A: ", HTTP_SCAN_TRAILER, HTTP_REQUEST_HEAD_MAX, FAIL_HEAD_TOO_LARGE);
+		FAIL_WORKER_PROTOCOL);
+	check_head_limit(
+		"A: ", HTTP_SCAN_TRAILER, HTTP_REQUEST_HEAD_MAX, FAIL_HEAD_TOO_LARGE);
 }
 END_TEST
 
-static struct verdict scan_fields(const char *line, unsigned fields, enum http_scan_kind kind)
+static struct verdict scan_fields(
+	const char *line, unsigned fields, enum http_scan_kind kind)
 {
 	char text[4096];
 	size_t n = (size_t)sprintf(text, "%s", line);
@@ -317,8 +339,12 @@ START_TEST(failure_is_final)
 	enum fail why = FAIL_NONE;
 
 	http_scan_start(&s, HTTP_SCAN_REQUEST);
-	ck_assert_int_eq(http_scan_run(&s, "GET  / HTTP/1.1\r\n\r\n", 19, &head_len, &why), ERR_PARSE);
-	ck_assert_int_eq(http_scan_run(&s, "GET  / HTTP/1.1\r\n\r\n", 19, &head_len, &why), ERR_PARSE);
+	ck_assert_int_eq(
+		http_scan_run(&s, "GET  / HTTP/1.1\r\n\r\n", 19, &head_len, &why),
+		ERR_PARSE);
+	ck_assert_int_eq(
+		http_scan_run(&s, "GET  / HTTP/1.1\r\n\r\n", 19, &head_len, &why),
+		ERR_PARSE);
 	ck_assert_int_eq(why, FAIL_MALFORMED_REQUEST);
 }
 END_TEST

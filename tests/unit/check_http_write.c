@@ -1,5 +1,6 @@
 /*
- * Tests of http_write: whole heads as they leave, byte for byte, and the room that they need.
+ * Tests of http_write: whole heads as they leave, byte for byte, and the room that they
+ * need.
  */
 #include "base/err.h"
 #include "base/fail.h"
@@ -18,8 +19,8 @@ static void parse(const char *text, bool is_response, enum http_method asked)
 {
 	enum fail why = FAIL_NONE;
 	uint32_t len = (uint32_t)strlen(text);
-	int r = is_response ? http_parse_response(text, len, asked, &head, &why) :
-			      http_parse_request(text, len, &head, &why);
+	int r = is_response ? http_parse_response(text, len, asked, &head, &why)
+			    : http_parse_request(text, len, &head, &why);
 
 	ck_assert_msg(r == 0, "%s: failure %d", text, (int)why);
 }
@@ -40,8 +41,8 @@ static struct http_request_out plain_request(const char *text)
 
 static void check_out(size_t n, const char *expected)
 {
-	ck_assert_msg(n == strlen(expected) && memcmp(out, expected, n) == 0, "got:\n%.*s\nnot:\n%s",
-		      (int)n, out, expected);
+	ck_assert_msg(n == strlen(expected) && memcmp(out, expected, n) == 0,
+		"got:\n%.*s\nnot:\n%s", (int)n, out, expected);
 }
 
 static void check_request(const struct http_request_out *o, const char *expected)
@@ -55,32 +56,39 @@ static void check_request(const struct http_request_out *o, const char *expected
 	ck_assert_uint_eq(http_write_request(o, out, n), n);
 }
 
-#define OURS                                         \
-	"X-Forwarded-For: 10.0.0.9\r\n"              \
-	"X-Forwarded-Proto: http\r\n"                \
-	"Via: 1.1 kvsteer\r\n"                       \
+#define OURS                            \
+	"X-Forwarded-For: 10.0.0.9\r\n" \
+	"X-Forwarded-Proto: http\r\n"   \
+	"Via: 1.1 kvsteer\r\n"          \
 	"X-Request-Id: id-1\r\n"
 
 START_TEST(request_is_made_anew)
 {
 	struct http_request_out o = plain_request(
 		"\r\nPOST /v1/completions?a=1&a=2 HTTP/1.1\r\nhost: llm.example.test\r\n"
-		"Authorization: Bearer k-1\r\nx-api-key: k-2\r\nanthropic-version: 2023-06-01\r\n"
+		"Authorization: Bearer k-1\r\nx-api-key: k-2\r\nanthropic-version: "
+		"2023-06-01\r\n"
 		"anthropic-beta: a\r\nanthropic-beta:b \t\r\ntraceparent: 00-1\r\n"
-		"X-Request-Id: req-abc\r\nx-LaBeL: Z\r\nConnection: keep-alive, X-Drop\r\n"
+		"X-Request-Id: req-abc\r\nx-LaBeL: Z\r\nConnection: keep-alive, "
+		"X-Drop\r\n"
 		"X-Drop: 1\r\nKeep-Alive: timeout=5\r\nTE: trailers\r\nX-Empty:\r\n"
-		"Proxy-Connection: keep-alive\r\nX-T: caf\xe9 \xff\r\nContent-Length: 0010\r\n"
-		"Expect: 100-continue\r\nX-Kvsteer-Prefix: 128b;1\r\nX_Kvsteer_Tenant: admin\r\n"
-		"X-Kvsteer-New: 1\r\nX_Forwarded_For: 6.6.6.6\r\nForwarded: for=1\r\n\r\n");
+		"Proxy-Connection: keep-alive\r\nX-T: caf\xe9 \xff\r\nContent-Length: "
+		"0010\r\n"
+		"Expect: 100-continue\r\nX-Kvsteer-Prefix: 128b;1\r\nX_Kvsteer_Tenant: "
+		"admin\r\n"
+		"X-Kvsteer-New: 1\r\nX_Forwarded_For: 6.6.6.6\r\nForwarded: "
+		"for=1\r\n\r\n");
 
 	o.request_id = SPAN_LIT("req-abc");
-	check_request(&o, "POST /v1/completions?a=1&a=2 HTTP/1.1\r\nHost: w0.test:8001\r\n"
-			  "Authorization: Bearer k-1\r\nx-api-key: k-2\r\n"
-			  "anthropic-version: 2023-06-01\r\nanthropic-beta: a\r\n"
-			  "anthropic-beta: b\r\ntraceparent: 00-1\r\nx-LaBeL: Z\r\nX-Empty: \r\n"
-			  "X-T: caf\xe9 \xff\r\nForwarded: for=1\r\n"
-			  "X-Forwarded-For: 10.0.0.9\r\nX-Forwarded-Proto: http\r\n"
-			  "Via: 1.1 kvsteer\r\nX-Request-Id: req-abc\r\nContent-Length: 10\r\n\r\n");
+	check_request(&o,
+		"POST /v1/completions?a=1&a=2 HTTP/1.1\r\nHost: w0.test:8001\r\n"
+		"Authorization: Bearer k-1\r\nx-api-key: k-2\r\n"
+		"anthropic-version: 2023-06-01\r\nanthropic-beta: a\r\n"
+		"anthropic-beta: b\r\ntraceparent: 00-1\r\nx-LaBeL: Z\r\nX-Empty: \r\n"
+		"X-T: caf\xe9 \xff\r\nForwarded: for=1\r\n"
+		"X-Forwarded-For: 10.0.0.9\r\nX-Forwarded-Proto: http\r\n"
+		"Via: 1.1 kvsteer\r\nX-Request-Id: req-abc\r\nContent-Length: "
+		"10\r\n\r\n");
 }
 END_TEST
 
@@ -120,8 +128,9 @@ END_TEST
 
 START_TEST(worker_key_replaces_credentials)
 {
-	struct http_request_out o = plain_request(
-		"GET /a HTTP/1.0\r\nAuthorization: Bearer k-1\r\nX-Api-Key: k-2\r\nA: b\r\n\r\n");
+	struct http_request_out o =
+		plain_request("GET /a HTTP/1.0\r\nAuthorization: Bearer "
+			      "k-1\r\nX-Api-Key: k-2\r\nA: b\r\n\r\n");
 
 	o.authorization = SPAN_LIT("Bearer worker");
 	check_request(&o, "GET /a HTTP/1.1\r\nHost: w0.test:8001\r\nA: b\r\n"
@@ -134,22 +143,23 @@ START_TEST(targets_leave_in_origin_form)
 	static const struct {
 		const char *line, *base, *expected;
 	} rows[] = {
-		{ "GET /", "", "GET / HTTP" },
-		{ "GET //a/../b?c=/%2f", "", "GET //a/../b?c=/%2f HTTP" },
-		{ "GET /a?b", "/team-a", "GET /team-a/a?b HTTP" },
-		{ "OPTIONS *", "/team-a", "OPTIONS * HTTP" },
-		{ "GET http://b.example/v1/models?x", "", "GET /v1/models?x HTTP" },
-		{ "DELETE http://b.example", "/t", "DELETE /t/ HTTP" },
-		{ "PATCH https://b.example?x=1", "/t", "PATCH /t/?x=1 HTTP" },
+		{"GET /", "", "GET / HTTP"},
+		{"GET //a/../b?c=/%2f", "", "GET //a/../b?c=/%2f HTTP"},
+		{"GET /a?b", "/team-a", "GET /team-a/a?b HTTP"},
+		{"OPTIONS *", "/team-a", "OPTIONS * HTTP"},
+		{"GET http://b.example/v1/models?x", "", "GET /v1/models?x HTTP"},
+		{"DELETE http://b.example", "/t", "DELETE /t/ HTTP"},
+		{"PATCH https://b.example?x=1", "/t", "PATCH /t/?x=1 HTTP"},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		char text[256], expected[512];
 		struct http_request_out o;
 
-		snprintf(text, sizeof(text), "%s HTTP/1.1\r\nHost: a\r\n\r\n", rows[i].line);
-		snprintf(expected, sizeof(expected), "%s/1.1\r\nHost: w0.test:8001\r\n" OURS "\r\n",
-			 rows[i].expected);
+		snprintf(text, sizeof(text), "%s HTTP/1.1\r\nHost: a\r\n\r\n",
+			rows[i].line);
+		snprintf(expected, sizeof(expected),
+			"%s/1.1\r\nHost: w0.test:8001\r\n" OURS "\r\n", rows[i].expected);
 		o = plain_request(text);
 		o.url_base = span_str(rows[i].base);
 		check_request(&o, expected);
@@ -159,8 +169,9 @@ END_TEST
 
 START_TEST(request_framing_is_ours)
 {
-	struct http_request_out o = plain_request(
-		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: x\r\n\r\n");
+	struct http_request_out o =
+		plain_request("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: "
+			      "chunked\r\nTrailer: x\r\n\r\n");
 
 	check_request(&o, "POST / HTTP/1.1\r\nHost: w0.test:8001\r\n" OURS
 			  "Transfer-Encoding: chunked\r\n\r\n");
@@ -197,22 +208,28 @@ START_TEST(response_is_made_anew)
 {
 	struct http_response_out o = plain_response(
 		"HTTP/1.0 200 Whatever \xff\r\nx-request-id: w\r\nSet-Cookie: a=1\r\n"
-		"Set-Cookie: b=2\r\nX-Worker: 0\r\nConnection: keep-alive, X-Foo\r\nX-Foo: 1\r\n"
-		"Keep-Alive: timeout=5\r\nUpgrade: h2c\r\nServer: uvicorn\r\nDate: now\r\n"
-		"Content-Length: 05\r\nProxy-Authenticate: x\r\nX-Forwarded-For: 7\r\n\r\n",
+		"Set-Cookie: b=2\r\nX-Worker: 0\r\nConnection: keep-alive, "
+		"X-Foo\r\nX-Foo: 1\r\n"
+		"Keep-Alive: timeout=5\r\nUpgrade: h2c\r\nServer: uvicorn\r\nDate: "
+		"now\r\n"
+		"Content-Length: 05\r\nProxy-Authenticate: x\r\nX-Forwarded-For: "
+		"7\r\n\r\n",
 		HTTP_GET);
 
 	o.request_id = SPAN_LIT("id-1");
-	check_response(&o, "HTTP/1.1 200 OK\r\nx-request-id: w\r\nSet-Cookie: a=1\r\n"
-			   "Set-Cookie: b=2\r\nX-Worker: 0\r\nServer: uvicorn\r\nDate: now\r\n"
-			   "X-Forwarded-For: 7\r\nContent-Length: 5\r\n\r\n");
+	check_response(&o,
+		"HTTP/1.1 200 OK\r\nx-request-id: w\r\nSet-Cookie: a=1\r\n"
+		"Set-Cookie: b=2\r\nX-Worker: 0\r\nServer: uvicorn\r\nDate: now\r\n"
+		"X-Forwarded-For: 7\r\nContent-Length: 5\r\n\r\n");
 }
 END_TEST
 
 START_TEST(response_framing_and_persistence_are_ours)
 {
-	struct http_response_out o = plain_response(
-		"HTTP/1.1 503 X\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n", HTTP_GET);
+	struct http_response_out o =
+		plain_response("HTTP/1.1 503 X\r\nTransfer-Encoding: "
+			       "chunked\r\nConnection: close\r\n\r\n",
+			HTTP_GET);
 
 	o.request_id = SPAN_LIT("id-1");
 	o.keepalive_secs = 75;
@@ -222,11 +239,13 @@ START_TEST(response_framing_and_persistence_are_ours)
 			   "Keep-Alive: timeout=75\r\nX-Kvsteer-Worker: w0\r\n\r\n");
 	o.extra = o.request_id = SPAN_LIT("");
 	o.close = true;
-	check_response(&o, "HTTP/1.1 503 Service Unavailable\r\nTransfer-Encoding: chunked\r\n"
-			   "Connection: close\r\n\r\n");
+	check_response(&o,
+		"HTTP/1.1 503 Service Unavailable\r\nTransfer-Encoding: chunked\r\n"
+		"Connection: close\r\n\r\n");
 	o.close = false;
 	o.framing = HTTP_BODY_UNTIL_CLOSE;
-	check_response(&o, "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n");
+	check_response(
+		&o, "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n");
 	o.framing = HTTP_BODY_LENGTH;
 	o.content_length = 0;
 	o.keepalive_secs = 0;
@@ -242,11 +261,14 @@ START_TEST(bodiless_answers_keep_their_length)
 		plain_response("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", HTTP_HEAD);
 
 	check_response(&o, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
-	o = plain_response("HTTP/1.1 304 X\r\nContent-Length: 5\r\nETag: x\r\n\r\n", HTTP_GET);
-	check_response(&o, "HTTP/1.1 304 Not Modified\r\nETag: x\r\nContent-Length: 5\r\n\r\n");
+	o = plain_response(
+		"HTTP/1.1 304 X\r\nContent-Length: 5\r\nETag: x\r\n\r\n", HTTP_GET);
+	check_response(
+		&o, "HTTP/1.1 304 Not Modified\r\nETag: x\r\nContent-Length: 5\r\n\r\n");
 	o = plain_response("HTTP/1.1 204 X\r\nContent-Length: 5\r\n\r\n", HTTP_GET);
 	check_response(&o, "HTTP/1.1 204 No Content\r\n\r\n");
-	o = plain_response("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", HTTP_HEAD);
+	o = plain_response(
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", HTTP_HEAD);
 	check_response(&o, "HTTP/1.1 200 OK\r\n\r\n");
 	o = plain_response("HTTP/1.1 599 X\r\nContent-Length: 0\r\n\r\n", HTTP_GET);
 	check_response(&o, "HTTP/1.1 599 Unknown\r\nContent-Length: 0\r\n\r\n");
@@ -256,13 +278,14 @@ END_TEST
 START_TEST(own_heads)
 {
 	size_t n = http_write_own(503, SPAN_LIT("application/json"), 12, true,
-				  SPAN_LIT("Retry-After: 1\r\n"), out, sizeof(out));
+		SPAN_LIT("Retry-After: 1\r\n"), out, sizeof(out));
 
-	check_out(n, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-		     "Content-Length: 12\r\nConnection: close\r\nRetry-After: 1\r\n\r\n");
+	check_out(n,
+		"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+		"Content-Length: 12\r\nConnection: close\r\nRetry-After: 1\r\n\r\n");
 	ck_assert_uint_eq(http_write_own(503, SPAN_LIT("application/json"), 12, true,
-					 SPAN_LIT("Retry-After: 1\r\n"), out, n - 1),
-			  0);
+				  SPAN_LIT("Retry-After: 1\r\n"), out, n - 1),
+		0);
 	n = http_write_own(200, SPAN_LIT(""), 0, false, SPAN_LIT(""), out, sizeof(out));
 	check_out(n, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
 	n = http_write_own(204, SPAN_LIT(""), 0, false, SPAN_LIT(""), out, sizeof(out));
@@ -286,9 +309,9 @@ START_TEST(room_is_enough)
 	o.client_tls = true;
 	o.authorization = SPAN_LIT("x");
 	ck_assert_uint_gt(http_write_request(&o, out,
-					     n + 2 + o.host_line.n + o.client_ip.n + o.request_id.n +
-						     o.authorization.n + HTTP_WRITE_ROOM),
-			  0);
+				  n + 2 + o.host_line.n + o.client_ip.n + o.request_id.n +
+					  o.authorization.n + HTTP_WRITE_ROOM),
+		0);
 }
 END_TEST
 
@@ -306,7 +329,9 @@ START_TEST(response_room_is_enough)
 	o.content_length = UINT64_MAX;
 	o.keepalive_secs = UINT32_MAX;
 	o.request_id = SPAN_LIT("x");
-	ck_assert_uint_gt(http_write_response(&o, out, n + 2 + o.request_id.n + HTTP_WRITE_ROOM), 0);
+	ck_assert_uint_gt(
+		http_write_response(&o, out, n + 2 + o.request_id.n + HTTP_WRITE_ROOM),
+		0);
 }
 END_TEST
 

@@ -1,6 +1,8 @@
 /*
- * A whole connection at parser level: bytes in pieces through scanner, parser and body reader, as the proxy does it, and what came of them.
- * Used by the tests and the fuzz target of src/http. The bytes lie in the caller's writable buffer; chunked data is decoded in it.
+ * A whole connection at parser level: bytes in pieces through scanner, parser and body
+ * reader, as the proxy does it, and what came of them. Used by the tests and the fuzz
+ * target of src/http. The bytes lie in the caller's writable buffer; chunked data is
+ * decoded in it.
  */
 #ifndef UNIT_HTTP_FEED_H
 #define UNIT_HTTP_FEED_H
@@ -35,7 +37,8 @@ struct feed {
 	struct http_head head;
 };
 
-static inline void feed_start(struct feed *f, char *buf, bool is_response, enum http_method m)
+static inline void feed_start(
+	struct feed *f, char *buf, bool is_response, enum http_method m)
 {
 	memset(f, 0, offsetof(struct feed, head));
 	f->is_response = is_response;
@@ -62,7 +65,8 @@ static inline void feed_message_end(struct feed *f)
 {
 	f->messages++;
 	f->at = f->is_closing || f->is_response ? FEED_OVER : FEED_HEAD;
-	http_scan_start(&f->scan, f->is_response ? HTTP_SCAN_RESPONSE : HTTP_SCAN_REQUEST);
+	http_scan_start(
+		&f->scan, f->is_response ? HTTP_SCAN_RESPONSE : HTTP_SCAN_REQUEST);
 }
 
 static inline void feed_head_end(struct feed *f)
@@ -89,7 +93,8 @@ static inline void feed_head_end(struct feed *f)
 		f->at = FEED_UNTIL_CLOSE;
 	else
 		feed_message_end(f);
-	http_chunk_start(&f->chunk, f->is_response, f->is_response ? UINT64_MAX : FEED_MAX_BODY);
+	http_chunk_start(
+		&f->chunk, f->is_response, f->is_response ? UINT64_MAX : FEED_MAX_BODY);
 }
 
 static inline bool feed_take_head(struct feed *f, size_t avail)
