@@ -63,16 +63,9 @@ check_PROGRAMS += tests/unit/check_stream
 check_PROGRAMS += tests/unit/check_http_server
 check_PROGRAMS += tests/unit/check_route_key
 check_PROGRAMS += tests/unit/check_prefix_index
-check_PROGRAMS += tests/unit/check_http_chunk
-check_PROGRAMS += tests/unit/check_http_write
-check_PROGRAMS += tests/unit/check_http_scan
 check_PROGRAMS += tests/unit/check_route_prompt
 
 # Unit tests of the engine
-check_PROGRAMS += tests/unit/check_engine_token
-tests_unit_check_engine_token_LDADD = $(ENGINE_TEST_LIBS)
-check_PROGRAMS += tests/unit/check_kv_cache
-tests_unit_check_kv_cache_LDADD = $(ENGINE_TEST_LIBS)
 check_PROGRAMS += tests/unit/check_engine_token
 tests_unit_check_engine_token_LDADD = $(ENGINE_TEST_LIBS)
 check_PROGRAMS += tests/unit/check_kv_cache
@@ -85,9 +78,6 @@ tests_fuzz_fuzz_conf_LDFLAGS = $(FUZZ_LINK)
 check_PROGRAMS += tests/fuzz/fuzz_conf_load
 tests_fuzz_fuzz_conf_load_LDADD = $(FUZZ_LIBS)
 tests_fuzz_fuzz_conf_load_LDFLAGS = $(FUZZ_LINK)
-check_PROGRAMS += tests/fuzz/fuzz_http
-tests_fuzz_fuzz_http_LDADD = $(FUZZ_LIBS)
-tests_fuzz_fuzz_http_LDFLAGS = $(FUZZ_LINK)
 check_PROGRAMS += tests/fuzz/fuzz_route_key
 tests_fuzz_fuzz_route_key_LDADD = $(FUZZ_LIBS)
 tests_fuzz_fuzz_route_key_LDFLAGS = $(FUZZ_LINK)
