@@ -1,3 +1,4 @@
 # Manual pages (mdoc). One line per page:
 #   dist_man_MANS += man/kvsteerd.8
 dist_man_MANS += man/kvsteer.conf.5
+dist_man_MANS += man/kvsteer-engine.8
