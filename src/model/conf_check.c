@@ -121,12 +121,6 @@ bool conf_check_twins(const struct conf *c, const struct worker_conf *w, const c
 	for (size_t i = 0; i < c->n_workers; i++) {
 		const struct worker_conf *other = &c->workers[i];
 
-		if (strcmp(other->name, w->name) == 0) {
-			conf_errors_add(errors, file, line, key, w->url.text,
-				"give each worker its own name",
-				"duplicate worker name %s", w->name);
-			return false;
-		}
 		if (other->role == w->role && strcmp(other->url.text, w->url.text) == 0) {
 			conf_errors_add(errors, file, line, key, w->url.text,
 				"leave one of them",

@@ -14,8 +14,10 @@ const char *conf_worker_key_name(const struct worker_conf *w, const char *key);
 /* One worker by itself; s says where its lines are. True when it may be used. */
 bool conf_check_worker(const struct worker_conf *w, const struct conf_section *s,
 	struct conf_errors *errors);
-/* No other worker of c has its name, or its URL in the same role. The place is that of
- * its URL. */
+/*
+ * No other worker of c has its URL in the same role (names cannot clash: sections are
+ * unique, flag workers get a free name). The place is that of its URL.
+ */
 bool conf_check_twins(const struct conf *c, const struct worker_conf *w, const char *file,
 	unsigned line, const char *key, struct conf_errors *errors);
 /* A key and value from the admin API, beside those taken already. */

@@ -116,27 +116,22 @@ static void refuse(struct parser *p, const char *name, const char *value,
 
 /* Settings */
 
-/* A later flag replaces an earlier one, but lists grow. */
+/* In order: a later one of the same key wins where it is applied, but lists grow. */
 static void keep_setting(struct parser *p, enum conf_scope scope,
 	const struct conf_key *key, const char *value)
 {
 	struct conf_flags *out = p->out;
-	struct conf_setting *old = NULL;
+	bool is_first = true;
 
 	for (size_t i = 0; i < out->n_settings; i++)
 		if (out->settings[i].scope == scope && out->settings[i].key == key)
-			old = &out->settings[i];
-	if (old != NULL && !conf_key_is_list(key)) {
-		free(old->value);
-		old->value = xstrdup(value);
-		return;
-	}
+			is_first = false;
 	out->settings =
 		xrealloc(out->settings, (out->n_settings + 1) * sizeof(*out->settings));
 	out->settings[out->n_settings++] = (struct conf_setting){.scope = scope,
 		.key = key,
 		.value = xstrdup(value),
-		.is_first = old == NULL};
+		.is_first = is_first};
 }
 
 static void add_setting(struct parser *p, const char *name, enum conf_scope scope,
@@ -468,6 +463,7 @@ static bool make_row(struct span name, const char *full_name, struct flag *out)
 			.name = full_name,
 			.effect = EFFECT_SET,
 			.arity = conf_key_is_list(key) ? ARITY_MANY : ARITY_ONE,
+			.argument = conf_type_name(key->type),
 			.scope = places[i].scope,
 			.key = key->name,
 		};

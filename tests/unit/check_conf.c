@@ -206,6 +206,8 @@ static const struct {
 	{"[router]\nmax_body_size = 2048g\n" W, 2, "max_body_size", "range", "1024g", 0},
 	{"[pool default]\nprefix_block = 8\n" W, 2, "prefix_block", "range",
 		"from 16 to 64k", 0},
+	{"[router]\nmax_body_size = 99999999999999999999g\n" W, 2, "max_body_size",
+		"range", "1024g", 0},
 	/* words */
 	{"[router]\naccess_log = maybe\n" W, 2, "access_log", "neither on nor off",
 		"on or off", 0},
@@ -332,7 +334,7 @@ END_TEST
 START_TEST(cuts_long_values_in_errors)
 {
 	char text[9000] = "[router]\nlog_level = ";
-	size_t at = strlen(text);
+	size_t at = strlen(text), value_at = at;
 
 	while (at < 8000) {
 		memcpy(text + at, "\xc3\xa4", 2);
@@ -341,12 +343,22 @@ START_TEST(cuts_long_values_in_errors)
 	memcpy(text + at, "\n" W, sizeof("\n" W));
 	ck_assert_int_eq(load(text), ERR_PARSE);
 	ck_assert_uint_lt(strlen(errors.items[0].value), 130);
+	/* one byte on, the cut would fall inside a character */
+	text[value_at] = 'x';
+	memmove(text + value_at + 1, text + value_at + 2, strlen(text + value_at + 1));
+	ck_assert_int_eq(load(text), ERR_PARSE);
+	ck_assert_uint_eq(errors.n_errors, 1);
+	ck_assert_uint_lt(strlen(errors.items[0].value), 130);
+	ck_assert_ptr_nonnull(strstr(errors.items[0].value, "\xc3\xa4..."));
 	ck_assert_ptr_nonnull(strstr(errors.items[0].value, "\xc3\xa4..."));
 }
 END_TEST
 
 START_TEST(reports_unreadable_files)
 {
+	size_t too_large = (16 << 20) + 1;
+	scoped_free char *text = NULL, *line = NULL;
+
 	ck_assert_int_eq(
 		conf_load("/nonexistent/kvsteer.conf", NULL, &errors, &conf), ERR_PARSE);
 	ck_assert_str_eq(errors.items[0].file, "/nonexistent/kvsteer.conf");
@@ -356,6 +368,14 @@ START_TEST(reports_unreadable_files)
 	ck_assert_int_eq(conf_load(folder, NULL, &errors, &conf), ERR_PARSE);
 	ck_assert_ptr_nonnull(
 		strstr(errors.items[0].message, "cannot be read: Is a directory"));
+	conf_errors_free(&errors);
+	text = xcalloc(1, too_large);
+	memset(text, '\n', too_large);
+	ck_assert_int_eq(load_n(text, too_large), ERR_PARSE);
+	ck_assert_str_eq(errors.items[0].message, "the file is too large");
+	line = conf_error_text(&errors.items[0]);
+	ck_assert_ptr_nonnull(
+		strstr(line, "/kvsteer.conf: the file is too large; up to 16m"));
 }
 END_TEST
 
@@ -622,6 +642,9 @@ START_TEST(warns_but_starts)
 	ck_assert_uint_eq(errors.n, 1);
 	ck_assert_str_eq(errors.items[0].key, "kv_connector");
 	ck_assert_uint_eq(errors.items[0].line, 1);
+	load_good("[pool default]\nkv_connector = nixl\n" W "role = decode\n");
+	ck_assert_uint_eq(errors.n, 1);
+	ck_assert_ptr_nonnull(strstr(errors.items[0].message, "none for prefill"));
 	load_good("[pool a]\nmodels = x\n[pool b]\n[worker a]\nurl = http://h:1\npool = "
 		  "b\n");
 	ck_assert_uint_eq(errors.n, 0);
@@ -674,7 +697,7 @@ END_TEST
 static const char rich[] =
 	"[router]\nthreads = 3\nlisten = :1 [::1]:2\nhalf_close = abort\nhead_timeout = "
 	"1500ms\n"
-	"max_body_size = 1000001\npass_paths = /a *\nadmin_socket = \" a b \"\n"
+	"max_body_size = 1000001\npass_paths = /a *\nadmin_socket = \" a\\\"\\\\b \"\n"
 	"admin_socket_mode = 0600\ntrusted_proxies = 10.0.0.0/8 ::1\nlog_format = json\n"
 	"metrics_listen = none\n"
 	"[pool a]\nmodels = m* n\npolicy = random\ncache_threshold = 0.1234567890123\n"
@@ -720,7 +743,7 @@ START_TEST(print_reads_back)
 	ck_assert_str_eq(changes.text, "");
 	second = conf_print(conf);
 	ck_assert_str_eq(first, second);
-	ck_assert_str_eq(conf->router.admin_socket, " a b ");
+	ck_assert_str_eq(conf->router.admin_socket, " a\"\\b ");
 	ck_assert_uint_eq(conf->workers[1].opts.stall_timeout_ms, 60000);
 	ck_assert_uint_eq(
 		conf->pools[0].roles[ROLE_DECODE].worker.stall_timeout_ms, 3600000);
@@ -746,6 +769,21 @@ START_TEST(prints_every_key)
 	ck_assert_ptr_nonnull(strstr(text, "\nmax_body_size = 512m\n"));
 	ck_assert_ptr_nonnull(strstr(text, "\nadmin_socket_mode = 0660\n"));
 	ck_assert_ptr_null(strstr(text, "[pool default prefill]"));
+}
+END_TEST
+
+/* A role's section and a worker's hold only what they change. */
+START_TEST(prints_no_inherited_key)
+{
+	scoped_free char *text = NULL;
+
+	load_good("[pool default decode]\nbeta = 2\n[worker a]\nurl = http://h:1\n"
+		  "stall_timeout = 5s\n");
+	text = conf_print(conf);
+	ck_assert_ptr_nonnull(
+		strstr(text, "\n[pool default decode]\nbeta = 2\n\n[worker"));
+	ck_assert_ptr_nonnull(strstr(text, "\nkv_group = none\nstall_timeout = 5s\n"));
+	ck_assert_ptr_null(strstr(strstr(text, "[worker"), "health_path"));
 }
 END_TEST
 
@@ -784,6 +822,8 @@ START_TEST(diff_lists_changes)
 	ck_assert_str_eq(c.text, "[pool default decode] beta: 1 -> 2\n");
 	diff_of("[pool a]\nmodels = x\n[pool default]\n" W, "[pool default]\n" W, &c);
 	ck_assert_str_eq(c.text, "[pool a] (section): present -> absent\n");
+	diff_of("[pool default]\n" W, "[pool a]\nmodels = x\n[pool default]\n" W, &c);
+	ck_assert_str_eq(c.text, "[pool a] (section): absent -> present\n");
 	diff_of("[pool a]\nmodels = x\n[pool default]\nmodels = y\n" W,
 		"[pool default]\nmodels = y\n[pool a]\nmodels = x\n" W, &c);
 	ck_assert_str_eq(c.text, "[pool a] (order): before -> after\n");
@@ -984,6 +1024,7 @@ static Suite *conf_suite(void)
 	tcase_add_test(whole, two_files_may_not_set_one_key);
 	tcase_add_test(whole, print_reads_back);
 	tcase_add_test(whole, prints_every_key);
+	tcase_add_test(whole, prints_no_inherited_key);
 	tcase_add_test(whole, diff_lists_changes);
 	tcase_add_test(whole, restart_keys_are_marked);
 	tcase_add_test(whole, shipped_file_says_the_defaults);

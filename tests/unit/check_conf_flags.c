@@ -413,6 +413,7 @@ static const struct {
 		"is not supported", "open"},
 	{"--vllm-discovery-address h:1", "--vllm-discovery-address", "is not supported",
 		"--prefill"},
+	{"--stall-timeout", "--stall-timeout", "has no value", "time"},
 	{"--listen 80", "--listen", "port without an address", ":80"},
 	{"--stall-timeout 60", "--stall-timeout", "has no unit", "5s"},
 };
@@ -435,6 +436,23 @@ START_TEST(refuses_broken_lines)
 	ck_assert_msg(strstr(e->message, broken[i].message) != NULL, "%s", e->message);
 	ck_assert_msg(strstr(e->hint != NULL ? e->hint : "", broken[i].hint) != NULL,
 		"%s", e->hint);
+}
+END_TEST
+
+/* What only the whole can tell is said of the flag, too. */
+START_TEST(unbuilt_features_are_refused)
+{
+	parse_good("--worker-urls http://h:1 --tls-cert-path /c");
+	ck_assert_int_eq(conf_load(NULL, &flags, &errors, &conf), ERR_PARSE);
+	ck_assert_uint_eq(errors.n_errors, 1);
+	ck_assert_str_eq(errors.items[0].key, "--tls-cert");
+	ck_assert_str_eq(errors.items[0].message, "TLS is not built in yet");
+	parse_good("--worker-urls http://h:1 http://H:1/");
+	ck_assert_int_eq(conf_load(NULL, &flags, &errors, &conf), ERR_PARSE);
+	ck_assert_uint_eq(errors.n_errors, 1);
+	ck_assert_str_eq(errors.items[0].key, "--worker-urls");
+	ck_assert_str_eq(
+		errors.items[0].message, "worker h:1 has this URL and role already");
 }
 END_TEST
 
@@ -577,6 +595,7 @@ static Suite *conf_flags_suite(void)
 	tcase_add_test(tc, flags_override_the_file);
 	tcase_add_test(tc, flag_workers_meet_the_file);
 	tcase_add_loop_test(tc, refuses_broken_lines, 0, ARRAY_LEN(broken));
+	tcase_add_test(tc, unbuilt_features_are_refused);
 	tcase_add_test(tc, reports_all_faults);
 	tcase_add_test(tc, keeps_secrets);
 	tcase_add_loop_test(tc, knows_every_peer_flag, 0, ARRAY_LEN(peer_flags));
