@@ -94,6 +94,9 @@ libkvsteer_a_SOURCES += src/proxy/body.c src/proxy/body.h
 libkvsteer_a_SOURCES += src/proxy/answer.c src/proxy/answer.h
 
 # Layer 5, control
+libkvsteer_a_SOURCES += src/control/ctl.c src/control/ctl.h
+libkvsteer_a_SOURCES += src/control/ctl_call.c src/control/ctl_call.h
+libkvsteer_a_SOURCES += src/control/ctl_print.c src/control/ctl_print.h
 libkvsteer_a_SOURCES += src/control/address.c src/control/address.h
 libkvsteer_a_SOURCES += src/control/admin.c src/control/admin.h
 libkvsteer_a_SOURCES += src/control/admin_explain.c
@@ -129,11 +132,10 @@ libllhttp_a_CPPFLAGS = $(AM_CPPFLAGS) $(LLHTTP_SRC_CPPFLAGS)
 libllhttp_a_CFLAGS = $(BASE_CFLAGS) -w
 endif
 
-# Programs. Their mains are in no library. The lines wait for their files: whoever adds
-# src/kvsteerd.c or src/kvsteerctl.c takes the first "# " away.
+# Programs. Their mains are in no library.
 sbin_PROGRAMS += kvsteerd
 kvsteerd_SOURCES = src/kvsteerd.c
 kvsteerd_LDADD = $(KVSTEER_LIBS)
-# bin_PROGRAMS += kvsteerctl
-# kvsteerctl_SOURCES = src/kvsteerctl.c
-# kvsteerctl_LDADD = $(KVSTEER_LIBS)
+bin_PROGRAMS += kvsteerctl
+kvsteerctl_SOURCES = src/kvsteerctl.c
+kvsteerctl_LDADD = $(KVSTEER_LIBS)

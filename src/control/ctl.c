@@ -1,0 +1,407 @@
+/*
+ * kvsteerctl: its command line, and one function for each command. See ctl.h.
+ */
+#include "control/ctl.h"
+
+#include "base/cleanup.h"
+#include "base/conf_lex.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "control/ctl_call.h"
+#include "control/ctl_print.h"
+#include "io/js.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_SOCKET "/run/kvsteer/admin.sock"
+#define DEFAULT_PATH "/v1/chat/completions"
+#define BODY_MAX_BYTES (64u << 20)
+
+struct command {
+	const char *name;
+	unsigned min_words, max_words;
+	enum ctl_exit (*run)(const struct ctl *ctl);
+	const char *args;
+	const char *help;
+};
+
+/* ---- shared by the commands ---- */
+
+typedef void print_fn(const struct js *document);
+
+/* Calls, and prints the answer by print, or as JSON where that was asked for. */
+static enum ctl_exit call_and_print(
+	const struct ctl *ctl, const struct ctl_request *req, print_fn *print)
+{
+	struct ctl_answer a;
+	enum ctl_exit result = ctl_call(ctl, req, &a);
+
+	if (result != CTL_OK)
+		return result;
+	if (ctl->as_json || a.document == NULL)
+		printf("%s%s", a.text, a.document != NULL ? "\n" : "");
+	else
+		print(a.document);
+	ctl_answer_free(&a);
+	return CTL_OK;
+}
+
+static enum ctl_exit get(const struct ctl *ctl, const char *path, print_fn *print)
+{
+	struct ctl_request req = { .method = "GET", .path = path };
+
+	return call_and_print(ctl, &req, print);
+}
+
+static void print_nothing(const struct js *document)
+{
+	(void)document;
+}
+
+/* ---- the commands ---- */
+
+static enum ctl_exit run_status(const struct ctl *ctl)
+{
+	return get(ctl, "status", ctl_print_status);
+}
+
+static char *worker_path(const struct ctl *ctl, const char *verb)
+{
+	scoped_free char *name = ctl_encode(ctl->words[0]);
+
+	return xasprintf("workers/%s%s", name, verb);
+}
+
+static enum ctl_exit run_workers(const struct ctl *ctl)
+{
+	scoped_free char *path = NULL;
+
+	if (ctl->n_words == 0)
+		return get(ctl, "workers", ctl_print_workers);
+	path = worker_path(ctl, "");
+	return get(ctl, path, ctl_print_worker);
+}
+
+/* add NAME URL [KEY=VALUE ...] */
+static enum ctl_exit run_add(const struct ctl *ctl)
+{
+	struct ctl_request req = { .method = "POST", .path = "workers" };
+	struct js *body = js_object();
+	scoped_free char *text = NULL;
+	unsigned i;
+
+	js_set_str(body, "name", ctl->words[0]);
+	js_set_str(body, "url", ctl->words[1]);
+	for (i = 2; i < ctl->n_words; i++) {
+		char *eq = strchr(ctl->words[i], '=');
+
+		if (eq == NULL || eq == ctl->words[i]) {
+			ctl_complain("%s: KEY=VALUE is expected, such as role=decode",
+				ctl->words[i]);
+			js_free(body);
+			return CTL_USAGE;
+		}
+		*eq = '\0';
+		js_set_str(body, ctl->words[i], eq + 1);
+		*eq = '=';
+	}
+	text = js_print(body, false);
+	js_free(body);
+	req.body = span_str(text);
+	return call_and_print(ctl, &req, ctl_print_worker);
+}
+
+static enum ctl_exit run_remove(const struct ctl *ctl)
+{
+	scoped_free char *plain = worker_path(ctl, ""), *path = NULL;
+	struct ctl_request req = { .method = "DELETE" };
+	const char *hint;
+	uint64_t ms;
+
+	if (ctl->drain != NULL && conf_duration_ms(span_str(ctl->drain), &ms, &hint) != 0) {
+		ctl_complain("--drain %s: a time such as 30s is expected", ctl->drain);
+		return CTL_USAGE;
+	}
+	path = xasprintf("%s%s%s", plain, ctl->drain != NULL ? "?drain=" : "",
+		ctl->drain != NULL ? ctl->drain : "");
+	req.path = path;
+	return call_and_print(ctl, &req, print_nothing);
+}
+
+static enum ctl_exit post_worker(const struct ctl *ctl, const char *verb)
+{
+	scoped_free char *path = worker_path(ctl, verb);
+	struct ctl_request req = { .method = "POST", .path = path };
+
+	return call_and_print(ctl, &req, print_nothing);
+}
+
+static enum ctl_exit run_drain(const struct ctl *ctl)
+{
+	return post_worker(ctl, "/drain");
+}
+
+static enum ctl_exit run_undrain(const struct ctl *ctl)
+{
+	return post_worker(ctl, "/undrain");
+}
+
+/* The whole of a file ("-": stdin); NULL: it cannot be read, which was said. */
+static char *read_file(const char *name, size_t *n)
+{
+	bool is_stdin = strcmp(name, "-") == 0;
+	FILE *f = is_stdin ? stdin : fopen(name, "r");
+	size_t cap = 65536, got;
+	char *text = NULL;
+
+	*n = 0;
+	if (f != NULL) {
+		text = xmalloc(cap);
+		while ((got = fread(text + *n, 1, cap - *n, f)) > 0) {
+			*n += got;
+			if (*n == cap && cap < BODY_MAX_BYTES)
+				text = xrealloc(text, cap *= 2);
+		}
+	}
+	if (f == NULL || ferror(f) || *n >= BODY_MAX_BYTES) {
+		ctl_complain("%s: %s", name,
+			*n >= BODY_MAX_BYTES ? "too large" : strerror(errno));
+		free(text);
+		text = NULL;
+	}
+	if (f != NULL && !is_stdin)
+		fclose(f);
+	return text;
+}
+
+/* explain FILE: the body as a client would send it */
+static enum ctl_exit run_explain(const struct ctl *ctl)
+{
+	scoped_free char *target = ctl_encode(ctl->path != NULL ? ctl->path : DEFAULT_PATH);
+	scoped_free char *path = xasprintf("explain?path=%s", target);
+	scoped_free char *body = NULL, *prefix = NULL, *pinned = NULL;
+	const char *headers[4] = { "Content-Type: application/json" };
+	struct ctl_request req = { .method = "POST", .path = path, .headers = headers };
+	unsigned n = 1;
+	size_t len;
+
+	body = read_file(ctl->words[0], &len);
+	if (body == NULL)
+		return CTL_USAGE;
+	if (ctl->prefix != NULL)
+		headers[n++] = prefix = xasprintf("X-Kvsteer-Prefix: %s", ctl->prefix);
+	if (ctl->pinned != NULL)
+		headers[n++] = pinned = xasprintf("X-Kvsteer-Worker: %s", ctl->pinned);
+	req.body = span_make(body, len);
+	return call_and_print(ctl, &req, ctl_print_explain);
+}
+
+static enum ctl_exit run_reload(const struct ctl *ctl)
+{
+	struct ctl_request req = { .method = "POST", .path = "reload" };
+
+	return call_and_print(ctl, &req, ctl_print_reload);
+}
+
+static void print_generation(const struct js *document)
+{
+	int64_t n = 0;
+
+	if (js_as_int(js_get(document, "generation"), &n))
+		printf("%lld\n", (long long)n);
+}
+
+/* generation POOL [NUMBER] */
+static enum ctl_exit run_generation(const struct ctl *ctl)
+{
+	scoped_free char *pool = ctl_encode(ctl->words[0]);
+	scoped_free char *path = xasprintf("pools/%s/generation", pool), *body = NULL;
+	struct ctl_request req = { .method = "POST", .path = path };
+	uint64_t n;
+
+	if (ctl->n_words > 1) {
+		if (span_to_u64(span_str(ctl->words[1]), &n) != 0 || n > INT64_MAX) {
+			ctl_complain("%s: a number is expected", ctl->words[1]);
+			return CTL_USAGE;
+		}
+		body = xasprintf("{\"set\":%s}", ctl->words[1]);
+		req.body = span_str(body);
+	}
+	return call_and_print(ctl, &req, print_generation);
+}
+
+static enum ctl_exit run_log_level(const struct ctl *ctl)
+{
+	struct ctl_request req = { .method = "POST", .path = "log_level" };
+	struct js *body = js_object();
+	scoped_free char *text = NULL;
+
+	js_set_str(body, "level", ctl->words[0]);
+	text = js_print(body, false);
+	js_free(body);
+	req.body = span_str(text);
+	return call_and_print(ctl, &req, print_nothing);
+}
+
+static void print_config(const struct js *document)
+{
+	struct span text;
+
+	if (js_as_str(js_get(document, "config"), &text))
+		fwrite(text.p, 1, text.n, stdout);
+}
+
+static enum ctl_exit run_config(const struct ctl *ctl)
+{
+	return get(ctl, "config", print_config);
+}
+
+static enum ctl_exit run_metrics(const struct ctl *ctl)
+{
+	return get(ctl, "metrics", print_nothing);
+}
+
+static const struct command commands[] = {
+	{ "status", 0, 0, run_status, "", "the daemon, its pools and workers" },
+	{ "workers", 0, 1, run_workers, "[NAME]", "all workers, or one in full" },
+	{ "add", 2, 62, run_add, "NAME URL [KEY=VALUE ...]", "a worker, until the next start" },
+	{ "remove", 1, 1, run_remove, "NAME [--drain TIME]", "it, after its requests ended" },
+	{ "drain", 1, 1, run_drain, "NAME", "no new requests for it" },
+	{ "undrain", 1, 1, run_undrain, "NAME", "new requests again" },
+	{ "explain", 1, 1, run_explain, "FILE", "which worker a request body would get, and why" },
+	{ "reload", 0, 0, run_reload, "", "reads the configuration again" },
+	{ "generation", 1, 2, run_generation, "POOL [N]",
+		"new weights: what was cached counts no more" },
+	{ "log-level", 1, 1, run_log_level, "LEVEL", "error, warn, notice, info or debug" },
+	{ "config", 0, 0, run_config, "", "the configuration in force" },
+	{ "metrics", 0, 0, run_metrics, "", "the metrics, as Prometheus reads them" },
+};
+
+/* ---- the command line ---- */
+
+static void print_usage(FILE *to)
+{
+	size_t i;
+
+	fprintf(to, "usage: kvsteerctl [-s SOCKET] [--json] COMMAND [ARGUMENT ...]\n\n");
+	for (i = 0; i < ARRAY_LEN(commands); i++) {
+		char left[64];
+
+		snprintf(left, sizeof(left), "%s %s", commands[i].name, commands[i].args);
+		fprintf(to, "  %-34s %s\n", left, commands[i].help);
+	}
+	fprintf(to,
+		"\n  -s, --socket SOCKET   the daemon's admin socket (" DEFAULT_SOCKET ")\n"
+		"  --json                answers as JSON\n"
+		"  --drain TIME          remove: wait this long for requests in flight\n"
+		"  --path PATH           explain: the request's path (" DEFAULT_PATH ")\n"
+		"  --prefix VALUE        explain: with this X-Kvsteer-Prefix\n"
+		"  --worker NAME         explain: with this X-Kvsteer-Worker\n"
+		"  -h, --help; -V, --version\n");
+}
+
+static const struct command *find_command(const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < ARRAY_LEN(commands); i++) {
+		if (strcmp(commands[i].name, name) == 0)
+			return &commands[i];
+	}
+	return NULL;
+}
+
+/* Options that take a value. */
+static const char **value_option(struct ctl *ctl, const char *word)
+{
+	if (strcmp(word, "-s") == 0 || strcmp(word, "--socket") == 0)
+		return &ctl->socket;
+	if (strcmp(word, "--drain") == 0)
+		return &ctl->drain;
+	if (strcmp(word, "--path") == 0)
+		return &ctl->path;
+	if (strcmp(word, "--prefix") == 0)
+		return &ctl->prefix;
+	return strcmp(word, "--worker") == 0 ? &ctl->pinned : NULL;
+}
+
+/* Takes argv apart; CTL_USAGE after saying why. Options may stand anywhere. */
+static enum ctl_exit read_words(int argc, char **argv, struct ctl *ctl)
+{
+	bool only_words = false;
+	int i;
+
+	for (i = 1; i < argc; i++) {
+		const char **value = only_words ? NULL : value_option(ctl, argv[i]);
+		bool is_option = !only_words && argv[i][0] == '-' && argv[i][1] != '\0';
+
+		if (value != NULL && i + 1 < argc) {
+			*value = argv[++i];
+		} else if (is_option && strcmp(argv[i], "--json") == 0) {
+			ctl->as_json = true;
+		} else if (is_option && strcmp(argv[i], "--") == 0) {
+			only_words = true;
+		} else if (is_option || ctl->n_words == ARRAY_LEN(ctl->words)) {
+			ctl_complain(value != NULL ? "%s needs a value" :
+				     is_option	   ? "%s: no such option; -h lists them" :
+						     "%s: too many words", argv[i]);
+			return CTL_USAGE;
+		} else {
+			ctl->words[ctl->n_words++] = argv[i];
+		}
+	}
+	return CTL_OK;
+}
+
+static enum ctl_exit run_command(struct ctl *ctl)
+{
+	const struct command *c;
+
+	if (ctl->n_words == 0) {
+		print_usage(stderr);
+		return CTL_USAGE;
+	}
+	c = find_command(ctl->words[0]);
+	if (c == NULL) {
+		ctl_complain("%s: no such command; -h lists them", ctl->words[0]);
+		return CTL_USAGE;
+	}
+	ctl->n_words--;
+	memmove(ctl->words, ctl->words + 1, ctl->n_words * sizeof(*ctl->words));
+	if (ctl->n_words < c->min_words || ctl->n_words > c->max_words) {
+		ctl_complain("usage: kvsteerctl %s %s", c->name, c->args);
+		return CTL_USAGE;
+	}
+	return c->run(ctl);
+}
+
+static bool is_one_of(const char *word, const char *a, const char *b)
+{
+	return strcmp(word, a) == 0 || strcmp(word, b) == 0;
+}
+
+int ctl_main(int argc, char **argv)
+{
+	struct ctl ctl = { .socket = DEFAULT_SOCKET };
+	enum ctl_exit result;
+
+	if (argc == 2 && is_one_of(argv[1], "-h", "--help")) {
+		print_usage(stdout);
+		return CTL_OK;
+	}
+	if (argc == 2 && is_one_of(argv[1], "-V", "--version")) {
+		printf("kvsteerctl %s\n", KVSTEER_VERSION);
+		return CTL_OK;
+	}
+	result = read_words(argc, argv, &ctl);
+	if (result == CTL_OK)
+		result = run_command(&ctl);
+	if (fflush(stdout) != 0 && result == CTL_OK) {
+		ctl_complain("stdout: %s", strerror(errno));
+		result = CTL_REFUSED;
+	}
+	return (int)result;
+}

@@ -1,0 +1,176 @@
+/*
+ * One call to the admin socket. See ctl_call.h.
+ */
+#include "control/ctl_call.h"
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "io/fetch.h"
+#include "io/js.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define TIMEOUT_MS 60000 /* a reload looks names up */
+#define ANSWER_MAX_BYTES (64u << 20)
+
+void ctl_complain(const char *fmt, ...)
+{
+	va_list args;
+
+	fputs("kvsteerctl: ", stderr);
+	va_start(args, fmt);
+	vfprintf(stderr, fmt, args);
+	va_end(args);
+	fputc('\n', stderr);
+}
+
+char *ctl_encode(const char *text)
+{
+	static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+				    "0123456789-._~:@";
+	char *out = xmalloc(3 * strlen(text) + 1), *to = out;
+
+	for (; *text != '\0'; text++) {
+		if (strchr(plain, *text) != NULL)
+			*to++ = *text;
+		else
+			to += sprintf(to, "%%%02X", (unsigned char)*text);
+	}
+	*to = '\0';
+	return out;
+}
+
+void ctl_answer_free(struct ctl_answer *a)
+{
+	free(a->text);
+	js_free(a->document);
+	*a = (struct ctl_answer){ 0 };
+}
+
+/* What connecting says is more exact than what a library makes of it. */
+static enum ctl_exit try_socket(const char *path)
+{
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	scoped_fd int fd = -1;
+
+	if (strlen(path) >= sizeof(un.sun_path)) {
+		ctl_complain("%s: the name is too long for a socket", path);
+		return CTL_USAGE;
+	}
+	strcpy(un.sun_path, path);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd >= 0 && connect(fd, (const struct sockaddr *)&un, sizeof(un)) == 0)
+		return CTL_OK;
+	if (errno == EACCES || errno == EPERM) {
+		ctl_complain("%s: permission denied; become root, or a member of the group "
+			     "that owns the socket", path);
+		return CTL_NOT_PERMITTED;
+	}
+	if (errno == ENOENT)
+		ctl_complain("%s: there is no such socket; kvsteerd is not running, or its "
+			     "admin_socket is elsewhere (-s SOCKET)", path);
+	else if (errno == ECONNREFUSED)
+		ctl_complain("%s: nobody answers; kvsteerd is not running", path);
+	else
+		ctl_complain("%s: %s", path, strerror(errno));
+	return CTL_UNREACHABLE;
+}
+
+static struct span text_of(const struct js *object, const char *key)
+{
+	struct span s = { "", 0 };
+
+	if (!js_as_str(js_get(object, key), &s))
+		s = span_make("", 0);
+	return s;
+}
+
+/* "file:line: key = value: message; hint", as the daemon would have logged it. */
+static void print_item(const struct js *item)
+{
+	struct span file = text_of(item, "file"), key = text_of(item, "key");
+	struct span value = text_of(item, "value"), hint = text_of(item, "hint");
+	int64_t line = 0;
+	bool has_line = js_as_int(js_get(item, "line"), &line) && line > 0;
+
+	if (file.n > 0)
+		fprintf(stderr, SPAN_FMT, SPAN_ARG(file));
+	if (file.n > 0 && has_line)
+		fprintf(stderr, ":%lld", (long long)line);
+	if (file.n > 0)
+		fputs(": ", stderr);
+	if (key.n > 0)
+		fprintf(stderr, SPAN_FMT "%s" SPAN_FMT ": ", SPAN_ARG(key),
+			value.n > 0 ? " = " : "", SPAN_ARG(value));
+	fprintf(stderr, SPAN_FMT, SPAN_ARG(text_of(item, "message")));
+	if (hint.n > 0)
+		fprintf(stderr, "; " SPAN_FMT, SPAN_ARG(hint));
+	fputc('\n', stderr);
+}
+
+static void print_refusal(int status, const struct ctl_answer *a)
+{
+	const struct js *error = a->document != NULL ? js_get(a->document, "error") : NULL;
+	const struct js *list = a->document != NULL ? js_get(a->document, "errors") : NULL;
+	size_t i;
+
+	if (error == NULL)
+		ctl_complain("the daemon answered %d", status);
+	else
+		ctl_complain(SPAN_FMT, SPAN_ARG(text_of(error, "message")));
+	if (list == NULL || !js_is_array(list))
+		return;
+	/* The only one is the message already, but for a reload. */
+	if (js_len(list) == 1 && status == 400)
+		return;
+	for (i = 0; i < js_len(list); i++)
+		print_item(js_at(list, i));
+}
+
+static enum ctl_exit judge(const struct ctl *ctl, int status, const struct ctl_answer *a)
+{
+	if (status >= 200 && status < 300)
+		return CTL_OK;
+	if (ctl->as_json)
+		printf("%s\n", a->text);
+	print_refusal(status, a);
+	return status == 401 || status == 403 ? CTL_NOT_PERMITTED : CTL_REFUSED;
+}
+
+enum ctl_exit ctl_call(
+	const struct ctl *ctl, const struct ctl_request *req, struct ctl_answer *out)
+{
+	scoped_free char *url = xasprintf("http://localhost/admin/v1/%s", req->path);
+	struct fetch_request fetch = { .url = url, .method = req->method,
+		.unix_socket = ctl->socket, .headers = req->headers, .body = req->body,
+		.timeout_ms = TIMEOUT_MS, .max_body = ANSWER_MAX_BYTES };
+	struct fetch_answer answer;
+	enum ctl_exit result = try_socket(ctl->socket);
+	const char *why;
+
+	*out = (struct ctl_answer){ 0 };
+	if (result != CTL_OK)
+		return result;
+	fetch_blocking(&fetch, &answer);
+	if (answer.result != FETCH_OK) {
+		ctl_complain("%s: %s%s%s", ctl->socket, fetch_result_text(answer.result),
+			answer.error[0] != '\0' ? ": " : "", answer.error);
+		free((char *)answer.body.p);
+		return CTL_UNREACHABLE;
+	}
+	out->text = xstrndup(answer.body.n > 0 ? answer.body.p : "", answer.body.n);
+	free((char *)answer.body.p);
+	out->document = js_parse(span_str(out->text), &why);
+	result = judge(ctl, answer.status, out);
+	if (result != CTL_OK)
+		ctl_answer_free(out);
+	return result;
+}

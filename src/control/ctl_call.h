@@ -1,0 +1,58 @@
+/*
+ * One call to the admin socket, and what its failure means for a person. Used by the ctl*.c
+ * files.
+ */
+#ifndef CONTROL_CTL_CALL_H
+#define CONTROL_CTL_CALL_H
+
+#include "base/base.h"
+#include "base/span.h"
+
+enum ctl_exit {
+	CTL_OK,
+	CTL_REFUSED,	 /* the daemon said no */
+	CTL_USAGE,
+	CTL_UNREACHABLE,
+	CTL_NOT_PERMITTED,
+};
+
+struct js;
+
+/* What the command line gave. Texts point into argv. */
+struct ctl {
+	const char *socket;
+	bool as_json;
+	const char *path;   /* explain: --path */
+	const char *prefix; /* explain: --prefix; NULL: not given */
+	const char *pinned; /* explain: --worker; NULL: not given */
+	const char *drain;  /* remove: --drain; NULL: not given */
+	char *words[64];    /* behind the command */
+	unsigned n_words;
+};
+
+struct ctl_request {
+	const char *method;
+	const char *path; /* behind /admin/v1/, query included, encoded */
+	struct span body;
+	const char *const *headers; /* NULL-terminated; may be NULL */
+};
+
+struct ctl_answer {
+	char *text; /* NUL-terminated; owned */
+	struct js *document; /* NULL: the text is no JSON */
+};
+
+/*
+ * CTL_OK and *out; else why not was printed (the daemon's answer as JSON on stdout where
+ * ctl->as_json), and *out is empty.
+ */
+enum ctl_exit ctl_call(
+	const struct ctl *ctl, const struct ctl_request *req, struct ctl_answer *out);
+void ctl_answer_free(struct ctl_answer *a);
+
+/* Percent-encodes what may not stand in a path word or query value; a new string. */
+char *ctl_encode(const char *text);
+/* "kvsteerctl: ..." on stderr. */
+void ctl_complain(const char *fmt, ...) PRINTF_LIKE(1, 2);
+
+#endif

@@ -1,0 +1,341 @@
+/*
+ * Answers of the daemon for people. See ctl_print.h.
+ */
+#include "control/ctl_print.h"
+
+#include "base/base.h"
+#include "base/mem.h"
+#include "io/js.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COLUMNS_MAX 12
+
+/* ---- tables ---- */
+
+/* A table of texts; each column is as wide as its widest cell. */
+struct table {
+	unsigned columns, rows;
+	char **cells; /* owned; row by row */
+};
+
+static void table_add(struct table *t, char *cell)
+{
+	t->cells = xrealloc(t->cells, ((size_t)t->rows + 1) * t->columns * sizeof(*t->cells));
+	t->cells[t->rows * t->columns] = cell;
+}
+
+/* Begins a row; the cells follow in order by row_set(). */
+static void row_begin(struct table *t)
+{
+	unsigned i;
+
+	table_add(t, NULL);
+	for (i = 0; i < t->columns; i++)
+		t->cells[t->rows * t->columns + i] = NULL;
+	t->rows++;
+}
+
+/* Takes the text into the first free cell of the last row. */
+static void row_set(struct table *t, char *cell)
+{
+	char **row = &t->cells[(t->rows - 1) * t->columns];
+	unsigned i;
+
+	for (i = 0; i < t->columns; i++) {
+		if (row[i] == NULL) {
+			row[i] = cell;
+			return;
+		}
+	}
+	free(cell);
+}
+
+static struct table table_new(const char *const *titles, unsigned n)
+{
+	struct table t = { .columns = n };
+	unsigned i;
+
+	assert(n <= COLUMNS_MAX);
+	row_begin(&t);
+	for (i = 0; i < n; i++)
+		row_set(&t, xstrdup(titles[i]));
+	return t;
+}
+
+static const char *cell_text(const struct table *t, unsigned row, unsigned column)
+{
+	const char *text = t->cells[row * t->columns + column];
+
+	return text != NULL ? text : "";
+}
+
+/* Prints and frees; the last column is not padded. */
+static void table_end(struct table *t)
+{
+	unsigned row, column;
+	int width[COLUMNS_MAX] = { 0 };
+
+	for (row = 0; row < t->rows; row++) {
+		for (column = 0; column < t->columns; column++)
+			width[column] =
+				MAX(width[column], (int)strlen(cell_text(t, row, column)));
+	}
+	for (row = 0; row < t->rows; row++) {
+		for (column = 0; column + 1 < t->columns; column++)
+			printf("%-*s  ", width[column], cell_text(t, row, column));
+		printf("%s\n", cell_text(t, row, column));
+	}
+	for (row = 0; row < t->rows * t->columns; row++)
+		free(t->cells[row]);
+	free(t->cells);
+}
+
+/* ---- values ---- */
+
+/* Any scalar as text; "-" for what is absent or null. */
+static char *value_text(const struct js *object, const char *key)
+{
+	const struct js *v = js_get(object, key);
+	struct span s;
+	int64_t n;
+	double d;
+	bool b;
+
+	if (v == NULL || js_is_null(v))
+		return xstrdup("-");
+	if (js_as_str(v, &s))
+		return xstrndup(s.p, s.n);
+	if (js_as_bool(v, &b))
+		return xstrdup(b ? "yes" : "no");
+	if (js_as_int(v, &n))
+		return xasprintf("%" PRId64, n);
+	if (js_as_real(v, &d))
+		return xasprintf("%.3g", d);
+	return xstrdup("-");
+}
+
+static int64_t value_int(const struct js *object, const char *key)
+{
+	int64_t n = 0;
+
+	return object != NULL && js_as_int(js_get(object, key), &n) ? n : 0;
+}
+
+static void print_line(const struct js *object, const char *key, const char *title)
+{
+	char *text = value_text(object, key);
+
+	printf("%-16s %s\n", title, text);
+	free(text);
+}
+
+/* "2d 3h", "5m 12s", "340ms" */
+static char *age_text(int64_t ms)
+{
+	int64_t s = ms / 1000;
+
+	if (ms < 1000)
+		return xasprintf("%" PRId64 "ms", ms);
+	if (s < 60)
+		return xasprintf("%" PRId64 "s", s);
+	if (s < 3600)
+		return xasprintf("%" PRId64 "m %" PRId64 "s", s / 60, s % 60);
+	if (s < 86400)
+		return xasprintf("%" PRId64 "h %" PRId64 "m", s / 3600, s / 60 % 60);
+	return xasprintf("%" PRId64 "d %" PRId64 "h", s / 86400, s / 3600 % 24);
+}
+
+static char *age_of(const struct js *object, const char *key)
+{
+	int64_t ms;
+
+	return js_as_int(js_get(object, key), &ms) ? age_text(ms) : xstrdup("-");
+}
+
+/* ---- workers ---- */
+
+static void print_worker_table(const struct js *workers)
+{
+	static const char *const titles[] = { "WORKER", "STATE", "LOAD", "REQUESTS", "FAILURES",
+		"BLOCKS", "PROGRESS", "POOL", "ROLE", "URL", "REASON" };
+	static const char *const keys[] = { "name", "state", "load", "requests", "failures",
+		"blocks", NULL, "pool", "role", "url", "reason" };
+	struct table t = table_new(titles, ARRAY_LEN(titles));
+	size_t i, k;
+
+	for (i = 0; workers != NULL && i < js_len(workers); i++) {
+		const struct js *w = js_at(workers, i);
+
+		row_begin(&t);
+		for (k = 0; k < ARRAY_LEN(keys); k++)
+			row_set(&t, keys[k] != NULL ? value_text(w, keys[k]) :
+						      age_of(w, "progress_age_ms"));
+	}
+	table_end(&t);
+}
+
+void ctl_print_workers(const struct js *document)
+{
+	print_worker_table(js_get(document, "workers"));
+}
+
+void ctl_print_worker(const struct js *document)
+{
+	static const char *const keys[] = { "name", "url", "pool", "role", "state", "reason",
+		"load", "max_requests", "blocks", "requests", "completions", "failures",
+		"origin" };
+	char *age = age_of(document, "state_age_ms"), *progress;
+	size_t i;
+
+	for (i = 0; i < ARRAY_LEN(keys); i++)
+		print_line(document, keys[i], keys[i]);
+	progress = age_of(document, "progress_age_ms");
+	printf("%-16s %s\n%-16s %s\n", "state since", age, "last progress", progress);
+	free(age);
+	free(progress);
+}
+
+/* ---- status ---- */
+
+static void print_pools(const struct js *pools)
+{
+	static const char *const titles[] = { "POOL", "POLICY", "GENERATION", "BLOCKS",
+		"INDEX BYTES" };
+	struct table t = table_new(titles, ARRAY_LEN(titles));
+	size_t i;
+
+	for (i = 0; pools != NULL && i < js_len(pools); i++) {
+		const struct js *p = js_at(pools, i), *index = js_get(p, "index");
+
+		row_begin(&t);
+		row_set(&t, value_text(p, "name"));
+		row_set(&t, value_text(p, "policy"));
+		row_set(&t, value_text(p, "generation"));
+		row_set(&t, value_text(index, "blocks"));
+		row_set(&t, value_text(index, "bytes"));
+	}
+	table_end(&t);
+}
+
+static void print_listen(const struct js *list)
+{
+	size_t i;
+
+	printf("%-16s", "listening on");
+	for (i = 0; list != NULL && i < js_len(list); i++) {
+		struct span s;
+
+		if (js_as_str(js_at(list, i), &s))
+			printf(" " SPAN_FMT, SPAN_ARG(s));
+	}
+	printf("\n");
+}
+
+void ctl_print_status(const struct js *document)
+{
+	const struct js *counters = js_get(document, "counters");
+	const struct js *guards = js_get(document, "guards");
+	char *uptime = age_of(document, "uptime_ms"), *version = value_text(document, "version");
+	char *state = value_text(document, "state");
+
+	printf("%-16s %s, %s, up %s, %" PRId64 " threads\n", "kvsteerd", version, state, uptime,
+		value_int(document, "threads"));
+	print_listen(js_get(document, "listen"));
+	printf("%-16s %" PRId64 " in flight, %" PRId64 " waiting\n", "requests",
+		value_int(counters, "requests_in_flight"),
+		value_int(js_get(document, "queue"), "depth"));
+	printf("%-16s %" PRId64 " of clients (at most %" PRId64 "), %" PRId64 " to workers\n",
+		"connections", value_int(counters, "connections"),
+		value_int(document, "max_connections"),
+		value_int(counters, "worker_connections"));
+	printf("%-16s %" PRId64 " taken, %" PRId64 " dropped\n", "guards",
+		value_int(guards, "taken"), value_int(guards, "dropped"));
+	printf("%-16s %" PRId64 " good, %" PRId64 " failed\n\n", "reloads",
+		value_int(counters, "reloads"), value_int(counters, "reloads_failed"));
+	print_pools(js_get(document, "pools"));
+	printf("\n");
+	print_worker_table(js_get(document, "workers"));
+	free(uptime);
+	free(version);
+	free(state);
+}
+
+/* ---- explain ---- */
+
+static void print_candidates(const struct js *list)
+{
+	static const char *const titles[] = { "WORKER", "STATE", "DEPTH", "FRACTION", "LOAD",
+		"SCORE", "OVERLOADED", "OUT OF PLAY" };
+	struct table t = table_new(titles, ARRAY_LEN(titles));
+	size_t i;
+
+	for (i = 0; list != NULL && i < js_len(list); i++) {
+		const struct js *c = js_at(list, i), *terms = js_get(c, "terms");
+
+		row_begin(&t);
+		row_set(&t, value_text(c, "worker"));
+		row_set(&t, value_text(c, "state"));
+		row_set(&t, value_text(c, "depth"));
+		row_set(&t, value_text(terms, "fraction"));
+		row_set(&t, value_text(c, "load"));
+		row_set(&t, value_text(c, "score"));
+		row_set(&t, value_text(terms, "is_overloaded"));
+		row_set(&t, value_text(c, "out_of_play"));
+	}
+	table_end(&t);
+}
+
+void ctl_print_explain(const struct js *document)
+{
+	const struct js *key = js_get(document, "key");
+	char *unit = value_text(key, "unit");
+	bool readable = false;
+
+	print_line(document, "pool", "pool");
+	print_line(document, "policy", "policy");
+	print_line(key, "model", "model");
+	printf("%-16s %" PRId64 " blocks of %" PRId64 " %s\n", "prompt",
+		value_int(key, "blocks"), value_int(key, "block"),
+		strcmp(unit, "t") == 0 ? "tokens" : "bytes");
+	if (js_as_bool(js_get(key, "readable"), &readable) && !readable)
+		printf("%-16s %s\n", "", "(the body could not be read: routed by load)");
+	printf("\n");
+	print_candidates(js_get(document, "candidates"));
+	printf("\n");
+	print_line(document, "chosen", "chosen");
+	print_line(document, "reason", "reason");
+	free(unit);
+}
+
+/* ---- reload ---- */
+
+void ctl_print_reload(const struct js *document)
+{
+	const struct js *changes = js_get(document, "changes");
+	const struct js *warnings = js_get(document, "warnings");
+	size_t i;
+
+	for (i = 0; warnings != NULL && i < js_len(warnings); i++) {
+		char *text = value_text(js_at(warnings, i), "message");
+
+		printf("warning: %s\n", text);
+		free(text);
+	}
+	if (changes == NULL || js_len(changes) == 0)
+		printf("reloaded, nothing changed\n");
+	for (i = 0; changes != NULL && i < js_len(changes); i++) {
+		const struct js *c = js_at(changes, i);
+		char *section = value_text(c, "section"), *key = value_text(c, "key");
+		char *was = value_text(c, "was"), *now = value_text(c, "now");
+
+		printf("[%s] %s: %s -> %s\n", section, key, was, now);
+		free(section);
+		free(key);
+		free(was);
+		free(now);
+	}
+}

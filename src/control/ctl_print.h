@@ -1,0 +1,15 @@
+/*
+ * Answers of the daemon as tables and lines for people. Used by ctl.c.
+ */
+#ifndef CONTROL_CTL_PRINT_H
+#define CONTROL_CTL_PRINT_H
+
+struct js;
+
+void ctl_print_status(const struct js *document);
+void ctl_print_workers(const struct js *document);
+void ctl_print_worker(const struct js *document);
+void ctl_print_explain(const struct js *document);
+void ctl_print_reload(const struct js *document);
+
+#endif

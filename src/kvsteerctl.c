@@ -1,0 +1,9 @@
+/*
+ * The control tool: main() and nothing else.
+ */
+#include "control/ctl.h"
+
+int main(int argc, char **argv)
+{
+	return ctl_main(argc, argv);
+}
