@@ -43,7 +43,7 @@
 	K(access_log, access_log, SWITCH, "on", 0, 0, live, open, \
 	  "one line for each request") \
 	K(drain_timeout, drain_timeout_ms, TIME, "300s", 0, CONF_YEAR_MS, live, open, \
-	  "how long a stop waits for requests in flight; 0: not at all") \
+	  "how long a stop waits for requests in flight; 0: for ever") \
 	K(body_memory, body_memory, SIZE, "1g", 65536, CONF_TERA, live, open, \
 	  "request bodies held by the whole process; more is answered 503") \
 	K(max_connections, max_connections, COUNT, "0", 0, CONF_MANY, restart, open, \
@@ -69,7 +69,7 @@
 	K(body_timeout, body_timeout_ms, TIME, "30s", 1, CONF_DAY_MS, live, open, \
 	  "longest silence inside a request body") \
 	K(keepalive_timeout, keepalive_timeout_ms, TIME, "75s", 0, CONF_DAY_MS, live, open, \
-	  "how long an idle client connection is kept") \
+	  "how long an idle client connection is kept; 0: for ever") \
 	K(write_timeout, write_timeout_ms, TIME, "60s", 1, CONF_DAY_MS, live, open, \
 	  "a client that takes no byte for this long is dropped") \
 	K(tls_handshake_timeout, tls_handshake_timeout_ms, TIME, "10s", 1, CONF_DAY_MS, live, open, \
@@ -122,7 +122,7 @@
 	  "prefix_affinity: policy of a request without a routing key") \
 	K(affinity_hash_tokens, policy.affinity_hash_tokens, COUNT, "4096", 0, CONF_MANY, live, open, \
 	  "prefix_affinity: tokens hashed where there is no routing key; 0: none") \
-	K(prefix_block, prefix_block, SIZE32, "128", 16, 65536, restart, open, \
+	K(prefix_block, prefix_block, SIZE32, "128", 16, 65536, live, open, \
 	  "bytes of prompt in a block of the index") \
 	K(index_memory, index_memory, SIZE, "256m", 65536, CONF_TERA, live, open, \
 	  "memory of the prefix index") \

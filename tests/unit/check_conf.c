@@ -833,7 +833,7 @@ END_TEST
 START_TEST(restart_keys_are_marked)
 {
 	static const char *const names[] = {"threads", "admin_socket", "metrics_listen",
-		"hash_secret", "max_connections", "prefix_block", "admin_socket_mode"};
+		"hash_secret", "max_connections", "admin_socket_mode"};
 	size_t n = 0;
 
 	for (size_t i = 0; i < conf_keys_n; i++) {
