@@ -1,8 +1,10 @@
 /*
- * HTTP requests by libcurl: one multi handle a loop, driven by libevent events; or one easy handle, blocking.
- * Always true: a fetch is in `running` (and in the multi handle), in `finished` (taken out, its callback to come), or gone; callbacks run outside of
- * libcurl only, so they may start and cancel. Each request has a connection of its own: nothing is reused, no proxy, no redirect, no cookie.
- * Used by health, discovery, kvsteerctl.
+ * HTTP requests by libcurl: one multi handle a loop, driven by libevent events; or one
+ * easy handle, blocking. Always true: a fetch is in `running` (and in the multi handle),
+ * in `finished` (taken out, its callback to come), or gone; callbacks run outside of
+ * libcurl only, so they may start and cancel. Each request has a connection of its own:
+ * nothing is reused, no proxy, no redirect, no cookie. Used by health, discovery,
+ * kvsteerctl.
  */
 #include "io/fetch.h"
 #include "base/clock.h"
@@ -135,9 +137,8 @@ static bool add_headers(struct fetch *f, const struct fetch_request *req)
 		if (!add_header(f, *h))
 			return false;
 	}
-	if (!has_type &&
-		!add_header(f, req->body.n > 0 ? "Content-Type: application/json"
-					       : "Content-Type:"))
+	if (!has_type && !add_header(f, req->body.n > 0 ? "Content-Type: application/json"
+							: "Content-Type:"))
 		return false;
 	/* no 100-continue, which libcurl would wait for */
 	return add_header(f, "Expect:") &&
@@ -158,8 +159,8 @@ static bool set_method(struct fetch *f, const struct fetch_request *req)
 	if (strcmp(method, "HEAD") == 0)
 		return curl_easy_setopt(f->easy, CURLOPT_NOBODY, 1L) == CURLE_OK;
 	if (req->body.n > 0 || has_body_method(method)) {
-		code = curl_easy_setopt(f->easy, CURLOPT_POSTFIELDSIZE_LARGE,
-			(curl_off_t)req->body.n);
+		code = curl_easy_setopt(
+			f->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)req->body.n);
 		if (code == CURLE_OK)
 			code = curl_easy_setopt(f->easy, CURLOPT_COPYPOSTFIELDS,
 				req->body.n > 0 ? req->body.p : "");
@@ -174,12 +175,14 @@ static bool set_tls(struct fetch *f, const struct fetch_request *req)
 	long verify = req->tls_unverified ? 0L : 1L;
 
 	return curl_easy_setopt(f->easy, CURLOPT_SSL_VERIFYPEER, verify) == CURLE_OK &&
-	       curl_easy_setopt(f->easy, CURLOPT_SSL_VERIFYHOST, 2 * verify) == CURLE_OK &&
-	       (req->tls_ca == NULL ||
-		       curl_easy_setopt(f->easy, CURLOPT_CAINFO, req->tls_ca) == CURLE_OK);
+	       curl_easy_setopt(f->easy, CURLOPT_SSL_VERIFYHOST, 2 * verify) ==
+		       CURLE_OK &&
+	       (req->tls_ca == NULL || curl_easy_setopt(f->easy, CURLOPT_CAINFO,
+					       req->tls_ca) == CURLE_OK);
 }
 
-/* What is the same for every request. None of these can fail for want of memory but PROXY and the protocols. */
+/* What is the same for every request. None of these can fail for want of memory but PROXY
+ * and the protocols. */
 static bool set_habits(struct fetch *f)
 {
 	CURL *e = f->easy;
@@ -399,8 +402,8 @@ static int set_socket(CURL *easy, curl_socket_t fd, int wanted, void *arg, void 
 static int set_timer(CURLM *multi, long timeout_ms, void *arg)
 {
 	struct fetcher *r = arg;
-	struct timeval tv = { .tv_sec = timeout_ms / 1000,
-		.tv_usec = timeout_ms % 1000 * 1000 };
+	struct timeval tv = {
+		.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
 
 	(void)multi;
 	if (timeout_ms < 0)
@@ -454,8 +457,8 @@ void fetcher_free(struct fetcher *r)
 	loop_reap(r->loop, &r->reap, destroy_fetcher); /* finish_all() may be at work */
 }
 
-struct fetch *fetch_start(struct fetcher *r, const struct fetch_request *req,
-	fetch_done_fn *fn, void *arg)
+struct fetch *fetch_start(
+	struct fetcher *r, const struct fetch_request *req, fetch_done_fn *fn, void *arg)
 {
 	struct fetch *f = new_fetch(req);
 

@@ -1,7 +1,8 @@
 /*
- * JSON documents by jansson, behind a name of our own: parse within caps, build, look up, print.
- * Always true: a struct js * is a json_t *; a value has one owner, its container or the caller; every text inside is valid UTF-8.
- * Used by admin, kvsteerctl, kvsteer-bench and the engine; never on the router's request path.
+ * JSON documents by jansson, behind a name of our own: parse within caps, build, look up,
+ * print. Always true: a struct js * is a json_t *; a value has one owner, its container
+ * or the caller; every text inside is valid UTF-8. Used by admin, kvsteerctl,
+ * kvsteer-bench and the engine; never on the router's request path.
  */
 #include "io/js.h"
 
@@ -20,7 +21,8 @@ static struct js *out(json_t *v)
 	return (struct js *)v;
 }
 
-/* False as soon as brackets outside strings nest deeper than the cap; jansson judges all else. */
+/* False as soon as brackets outside strings nest deeper than the cap; jansson judges all
+ * else. */
 static bool is_shallow(struct span text)
 {
 	unsigned depth = 0;
@@ -57,7 +59,8 @@ struct js *js_parse(struct span text, const char **why)
 		*why = "nested too deep";
 		return NULL;
 	}
-	v = json_loadb(text.p != NULL ? text.p : "", text.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+	v = json_loadb(text.p != NULL ? text.p : "", text.n,
+		JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
 	if (v == NULL) {
 		snprintf(message, sizeof(message), "line %d column %d: %s", error.line,
 			error.column, error.text);
@@ -106,7 +109,8 @@ static bool is_tail(unsigned char c)
 	return (c & 0xc0) == 0x80;
 }
 
-/* The length of the UTF-8 character that s begins with; 0: there is none (overlong forms and surrogates are none). */
+/* The length of the UTF-8 character that s begins with; 0: there is none (overlong forms
+ * and surrogates are none). */
 static size_t utf8_len(const unsigned char *s, size_t n)
 {
 	if (s[0] < 0x80)
@@ -130,7 +134,8 @@ static size_t utf8_len(const unsigned char *s, size_t n)
 	return 0;
 }
 
-/* A NUL-terminated copy in which each byte that belongs to no character is U+FFFD; NULL: out of memory. */
+/* A NUL-terminated copy in which each byte that belongs to no character is U+FFFD; NULL:
+ * out of memory. */
 static char *mend_utf8(struct span s, size_t *n)
 {
 	const unsigned char *p = (const unsigned char *)s.p, *end = p + s.n;

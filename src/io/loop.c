@@ -1,7 +1,8 @@
 /*
- * The event loop of one thread over libevent: turns, watches, signals, hang-ups, the wheel's clock, reaping.
- * Always true: between turns nothing is on the reap list but what outsiders put there; the base's timer is armed for armed_ms, which is the wheel's wake-up
- * time as it was when the turn began; no callback runs before clock_update().
+ * The event loop of one thread over libevent: turns, watches, signals, hang-ups, the
+ * wheel's clock, reaping. Always true: between turns nothing is on the reap list but what
+ * outsiders put there; the base's timer is armed for armed_ms, which is the wheel's
+ * wake-up time as it was when the turn began; no callback runs before clock_update().
  * Driven by threads.c, daemon.c and the tools.
  */
 #include "io/loop.h"
@@ -29,7 +30,8 @@ struct loop {
 	uint64_t armed_ms;
 	bool is_stopped;
 	struct reap *reap_first, **reap_end;
-	struct turn_hook *hooks, *hook_next; /* hook_next: the one after that which runs */
+	struct turn_hook *hooks,
+		*hook_next; /* hook_next: the one after that which runs */
 };
 
 struct loop_watch {
@@ -67,7 +69,8 @@ static void on_waited(evutil_socket_t fd, short what, void *arg)
 	(void)arg;
 }
 
-/* libevent writes to stderr by itself otherwise; its callers' return values say what matters. */
+/* libevent writes to stderr by itself otherwise; its callers' return values say what
+ * matters. */
 static void on_event_log(int severity, const char *message)
 {
 	(void)severity;
@@ -162,13 +165,14 @@ void loop_free(struct loop *l)
 
 static void add_timer(struct event *timer, uint64_t wait_ms)
 {
-	struct timeval tv = { .tv_sec = (time_t)(wait_ms / 1000),
-		.tv_usec = (suseconds_t)(wait_ms % 1000 * 1000) };
+	struct timeval tv = {.tv_sec = (time_t)(wait_ms / 1000),
+		.tv_usec = (suseconds_t)(wait_ms % 1000 * 1000)};
 
 	(void)event_add(timer, &tv);
 }
 
-/* Follows the wheel; true when something is due already, so that the turn must not wait. */
+/* Follows the wheel; true when something is due already, so that the turn must not wait.
+ */
 static bool arm_wheel(struct loop *l)
 {
 	uint64_t wake_ms = wheel_wake_ms(l->wheel), now_ms;
@@ -270,8 +274,8 @@ static void on_watched(evutil_socket_t fd, short what, void *arg)
 	w->fn(w->arg, fd, events);
 }
 
-struct loop_watch *loop_watch_new(struct loop *l, int fd, unsigned events,
-	loop_watch_fn *fn, void *arg)
+struct loop_watch *loop_watch_new(
+	struct loop *l, int fd, unsigned events, loop_watch_fn *fn, void *arg)
 {
 	struct loop_watch *w = calloc(1, sizeof(*w));
 	short what = EV_PERSIST;
@@ -282,7 +286,7 @@ struct loop_watch *loop_watch_new(struct loop *l, int fd, unsigned events,
 		what |= EV_READ;
 	if (events & LOOP_WRITE)
 		what |= EV_WRITE;
-	*w = (struct loop_watch){ .loop = l, .fn = fn, .arg = arg, .is_on = true };
+	*w = (struct loop_watch){.loop = l, .fn = fn, .arg = arg, .is_on = true};
 	w->ev = event_new(l->base, fd, what, on_watched, w);
 	if (w->ev == NULL || event_add(w->ev, NULL) != 0) {
 		if (w->ev != NULL)
@@ -300,7 +304,8 @@ void loop_watch_enable(struct loop_watch *w, bool on)
 	if (!on)
 		event_del(w->ev);
 	else if (event_add(w->ev, NULL) != 0)
-		return; /* no memory in the kernel: it stays off, a later call tries again */
+		return; /* no memory in the kernel: it stays off, a later call tries again
+			 */
 	w->is_on = on;
 }
 
@@ -327,14 +332,14 @@ static void on_signal(evutil_socket_t signo, short what, void *arg)
 	s->fn(s->arg, (int)signo);
 }
 
-struct loop_signal *loop_signal_new(struct loop *l, int signo,
-	void (*fn)(void *arg, int signo), void *arg)
+struct loop_signal *loop_signal_new(
+	struct loop *l, int signo, void (*fn)(void *arg, int signo), void *arg)
 {
 	struct loop_signal *s = calloc(1, sizeof(*s));
 
 	if (s == NULL)
 		return NULL;
-	*s = (struct loop_signal){ .loop = l, .fn = fn, .arg = arg };
+	*s = (struct loop_signal){.loop = l, .fn = fn, .arg = arg};
 	s->ev = event_new(l->base, signo, EV_SIGNAL | EV_PERSIST, on_signal, s);
 	if (s->ev == NULL || event_add(s->ev, NULL) != 0) {
 		if (s->ev != NULL)
@@ -361,11 +366,10 @@ void loop_signal_free(struct loop_signal *s)
 
 int loop_hangup_arm(struct loop *l, struct loop_hangup *h, int fd, bool with_fin)
 {
-	struct epoll_event e = { .events = EPOLLONESHOT, .data.ptr = h };
+	/* EPOLLERR and EPOLLHUP come unasked */
+	struct epoll_event e = {.events = with_fin ? EPOLLRDHUP : 0, .data.ptr = h};
 
 	assert(h->fd < 0);
-	if (with_fin)
-		e.events |= EPOLLRDHUP;
 	if (epoll_ctl(l->hangup_fd, EPOLL_CTL_ADD, fd, &e) != 0)
 		return ERR_IO;
 	h->fd = fd;

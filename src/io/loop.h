@@ -1,6 +1,8 @@
 /*
- * One event base: descriptors, signals, one timer wheel, the reap list, callbacks at the end of a turn. One loop for each thread; nothing in it is locked.
- * libevent shows in loop, stream and fetch only (evthread_use_pthreads is never called: other threads speak through mailbox).
+ * One event base: descriptors, signals, one timer wheel, the reap list, callbacks at the
+ * end of a turn. One loop for each thread; nothing in it is locked. libevent shows in
+ * loop, stream and fetch only (evthread_use_pthreads is never called: other threads speak
+ * through mailbox).
  */
 #ifndef IO_LOOP_H
 #define IO_LOOP_H
@@ -10,23 +12,28 @@
 struct loop;
 struct event_base;
 
-struct loop *loop_new(void); /* NULL: no memory or descriptors */
-void loop_free(struct loop *l); /* NULL is fine; reaps first; watches, signals and timers must be gone */
-/* Runs turns until loop_stop(), also one called before; each turn: wait, callbacks of descriptors, of timers, end-of-turn callbacks, reap.
- * clock_update() was called before each callback. */
+struct loop *loop_new(void);    /* NULL: no memory or descriptors */
+void loop_free(struct loop *l); /* NULL is fine; reaps first; watches, signals and timers
+				   must be gone */
+/* Runs turns until loop_stop(), also one called before; each turn: wait, callbacks of
+ * descriptors, of timers, end-of-turn callbacks, reap. clock_update() was called before
+ * each callback. */
 void loop_run(struct loop *l);
 void loop_stop(struct loop *l);
 /* One turn, waiting at most wait_ms (-1: as long as it takes). For tests and tools. */
 void loop_turn(struct loop *l, int wait_ms);
 
-/* Frees obj by destroy(obj) at the end of this turn, in order of calling, what that reaps included: nothing is freed inside its own callback. Never fails (intrusive entry in the object). */
+/* Frees obj by destroy(obj) at the end of this turn, in order of calling, what that reaps
+ * included: nothing is freed inside its own callback. Never fails (intrusive entry in the
+ * object). */
 struct reap {
 	struct reap *next;
 	void (*destroy)(struct reap *r);
 };
 void loop_reap(struct loop *l, struct reap *r, void (*destroy)(struct reap *r));
 
-/* Calls fn(arg) at the end of each turn, before reaping, until removed (also inside a hook). No turn comes of itself: a hook does not keep the loop awake. */
+/* Calls fn(arg) at the end of each turn, before reaping, until removed (also inside a
+ * hook). No turn comes of itself: a hook does not keep the loop awake. */
 struct turn_hook {
 	struct turn_hook *next;
 	void (*fn)(void *arg);
@@ -40,26 +47,33 @@ struct loop_watch;
 enum { LOOP_READ = 1, LOOP_WRITE = 2 };
 typedef void loop_watch_fn(void *arg, int fd, unsigned events);
 /* Enabled. NULL: no memory, or the kernel refuses fd. */
-struct loop_watch *loop_watch_new(struct loop *l, int fd, unsigned events, loop_watch_fn *fn, void *arg);
+struct loop_watch *loop_watch_new(
+	struct loop *l, int fd, unsigned events, loop_watch_fn *fn, void *arg);
 void loop_watch_enable(struct loop_watch *w, bool on);
-void loop_watch_free(struct loop_watch *w); /* does not close fd; safe inside its callback */
+void loop_watch_free(
+	struct loop_watch *w); /* does not close fd; safe inside its callback */
 
 /*
- * The end of a connection that nobody reads from (stream only). libevent cannot tell it: with EV_CLOSED alone a reset spins the base without a
- * callback (EPOLLERR is reported to EV_READ and EV_WRITE only). So each loop has a second epoll for these, one shot.
+ * The end of a connection that nobody reads from (stream only). libevent cannot tell it:
+ * with EV_CLOSED alone a reset spins the base without a callback (EPOLLERR is reported to
+ * EV_READ and EV_WRITE only). So each loop has a second epoll for these.
  */
 struct loop_hangup {
 	int fd; /* -1: not armed; set so before the first arm */
 	void (*fn)(void *arg);
 	void *arg;
 };
-/* fn once: when the peer's FIN is there (with_fin), or the connection broke. fd must not be armed yet. ERR_IO. */
-int loop_hangup_arm(struct loop *l, struct loop_hangup *h, int fd, bool with_fin) MUST_CHECK;
-void loop_hangup_disarm(struct loop *l, struct loop_hangup *h); /* before fd is closed; idempotent */
+/* fn once: when the peer's FIN is there (with_fin), or the connection broke. fd must not
+ * be armed yet. ERR_IO. */
+int loop_hangup_arm(
+	struct loop *l, struct loop_hangup *h, int fd, bool with_fin) MUST_CHECK;
+void loop_hangup_disarm(
+	struct loop *l, struct loop_hangup *h); /* before fd is closed; idempotent */
 
 /* One loop of the process may watch signals. NULL: no memory. */
 struct loop_signal;
-struct loop_signal *loop_signal_new(struct loop *l, int signo, void (*fn)(void *arg, int signo), void *arg);
+struct loop_signal *loop_signal_new(
+	struct loop *l, int signo, void (*fn)(void *arg, int signo), void *arg);
 void loop_signal_free(struct loop_signal *s);
 
 struct wheel *loop_wheel(struct loop *l);

@@ -1,7 +1,8 @@
 /*
  * Letters from other threads: a locked list and an eventfd that wakes the loop.
- * Always true: while the list is not empty, the eventfd is readable or its callback is running. The lock covers the list only, never a letter's fn.
- * Posted to by control, resolve and I/O threads; read on the loop's thread.
+ * Always true: while the list is not empty, the eventfd is readable or its callback is
+ * running. The lock covers the list only, never a letter's fn. Posted to by control,
+ * resolve and I/O threads; read on the loop's thread.
  */
 #include "io/mailbox.h"
 #include "base/err.h"
@@ -115,12 +116,13 @@ int mailbox_post(struct mailbox *m, void (*fn)(void *arg), void *arg)
 
 	if (letter == NULL)
 		return ERR_NOMEM;
-	*letter = (struct letter){ .fn = fn, .arg = arg };
+	*letter = (struct letter){.fn = fn, .arg = arg};
 	pthread_mutex_lock(&m->lock);
 	was_empty = m->first == NULL;
 	*m->end = letter;
 	m->end = &letter->next;
-	if (was_empty) /* under the lock: the reader may free the box once it is released */
+	if (was_empty) /* under the lock: the reader may free the box once it is released
+			*/
 		wake(m);
 	pthread_mutex_unlock(&m->lock);
 	return 0;

@@ -1,5 +1,6 @@
 /*
- * Wakes another thread: an eventfd and a locked queue of (fn, arg). Posted from any thread, run on the loop's thread in order of posting.
+ * Wakes another thread: an eventfd and a locked queue of (fn, arg). Posted from any
+ * thread, run on the loop's thread in order of posting.
  */
 #ifndef IO_MAILBOX_H
 #define IO_MAILBOX_H
@@ -9,8 +10,11 @@
 struct loop;
 struct mailbox;
 
-struct mailbox *mailbox_new(struct loop *l); /* on the loop's thread, before others post; NULL: no memory or descriptors */
-void mailbox_free(struct mailbox *m);	     /* runs what is still queued; on the loop's thread, after the last post, not from a letter; NULL is fine */
+struct mailbox *mailbox_new(struct loop *l); /* on the loop's thread, before others post;
+						NULL: no memory or descriptors */
+void mailbox_free(
+	struct mailbox *m); /* runs what is still queued; on the loop's thread, after the
+			       last post, not from a letter; NULL is fine */
 /* ERR_NOMEM only. */
 int mailbox_post(struct mailbox *m, void (*fn)(void *arg), void *arg) MUST_CHECK;
 

@@ -1,6 +1,7 @@
 /*
- * One datagram to the service manager for each message, over the socket that NOTIFY_SOCKET names.
- * Holds no state; without NOTIFY_SOCKET everything succeeds silently. Called on the control thread.
+ * One datagram to the service manager for each message, over the socket that
+ * NOTIFY_SOCKET names. Holds no state; without NOTIFY_SOCKET everything succeeds
+ * silently. Called on the control thread.
  */
 #include "io/notify.h"
 #include "base/clock.h"
@@ -21,7 +22,7 @@
 
 static int send_text(const struct sockaddr_un *un, socklen_t un_len, const char *text)
 {
-	struct timeval timeout = { .tv_sec = SEND_TIMEOUT_S };
+	struct timeval timeout = {.tv_sec = SEND_TIMEOUT_S};
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	ssize_t n;
 
@@ -29,8 +30,8 @@ static int send_text(const struct sockaddr_un *un, socklen_t un_len, const char 
 		return ERR_IO;
 	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
 	do
-		n = sendto(fd, text, strlen(text), MSG_NOSIGNAL, (const struct sockaddr *)un,
-			un_len);
+		n = sendto(fd, text, strlen(text), MSG_NOSIGNAL,
+			(const struct sockaddr *)un, un_len);
 	while (n < 0 && errno == EINTR);
 	close(fd);
 	return n == (ssize_t)strlen(text) ? 0 : ERR_IO;
@@ -39,7 +40,7 @@ static int send_text(const struct sockaddr_un *un, socklen_t un_len, const char 
 int notify_send(const char *text)
 {
 	const char *path = getenv("NOTIFY_SOCKET");
-	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
 	size_t n;
 
 	if (path == NULL || path[0] == '\0')
@@ -51,8 +52,10 @@ int notify_send(const char *text)
 		return ERR_RANGE;
 	memcpy(un.sun_path, path, n);
 	if (path[0] == '@')
-		un.sun_path[0] = '\0'; /* an abstract name is as long as the address says */
-	return send_text(&un, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n), text);
+		un.sun_path[0] =
+			'\0'; /* an abstract name is as long as the address says */
+	return send_text(
+		&un, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n), text);
 }
 
 int notify_sendf(const char *fmt, ...)

@@ -1,5 +1,6 @@
 /*
- * The service manager's notify datagram (sd_notify protocol) by hand; silent without NOTIFY_SOCKET.
+ * The service manager's notify datagram (sd_notify protocol) by hand; silent without
+ * NOTIFY_SOCKET.
  */
 #ifndef IO_NOTIFY_H
 #define IO_NOTIFY_H

@@ -1,9 +1,10 @@
 /*
  * Look-ups on one helper thread, since getaddrinfo blocks; answers come back by mailbox.
- * Always true: a look-up is waiting in the queue, in the thread's hands, or a letter in the mailbox, and whoever holds it frees it; its on_done and links
- * belong to the loop's thread, its host and answer to the holder. Once is_stopped, the thread posts nothing more.
- * The thread may outlive its resolver (getaddrinfo cannot be interrupted), so what both touch is counted: struct desk.
- * Used by control for the workers' addresses.
+ * Always true: a look-up is waiting in the queue, in the thread's hands, or a letter in
+ * the mailbox, and whoever holds it frees it; its on_done and links belong to the loop's
+ * thread, its host and answer to the holder. Once is_stopped, the thread posts nothing
+ * more. The thread may outlive its resolver (getaddrinfo cannot be interrupted), so what
+ * both touch is counted: struct desk. Used by control for the workers' addresses.
  */
 #include "io/resolve.h"
 #include "base/err.h"
@@ -58,7 +59,8 @@ struct addr_list *addr_list_ref(struct addr_list *a)
 
 void addr_list_unref(struct addr_list *a)
 {
-	if (a != NULL && atomic_fetch_sub_explicit(&a->refs, 1, memory_order_acq_rel) == 1)
+	if (a != NULL &&
+		atomic_fetch_sub_explicit(&a->refs, 1, memory_order_acq_rel) == 1)
 		free(a);
 }
 
@@ -122,13 +124,15 @@ static struct addr_list *copy_addrs(const struct addrinfo *first, uint16_t port)
 	struct addr_list *a;
 	size_t n = 0;
 
-	for (const struct addrinfo *ai = first; ai != NULL && n < ADDRS_MAX; ai = ai->ai_next)
+	for (const struct addrinfo *ai = first; ai != NULL && n < ADDRS_MAX;
+		ai = ai->ai_next)
 		n += is_usable(ai);
 	a = n > 0 ? new_list(n) : NULL;
 	if (a == NULL)
 		return NULL;
 	n = 0;
-	for (const struct addrinfo *ai = first; ai != NULL && n < a->n; ai = ai->ai_next) {
+	for (const struct addrinfo *ai = first; ai != NULL && n < a->n;
+		ai = ai->ai_next) {
 		if (!is_usable(ai))
 			continue;
 		memcpy(&a->addrs[n], ai->ai_addr, ai->ai_addrlen);
@@ -143,7 +147,7 @@ static struct addr_list *copy_addrs(const struct addrinfo *first, uint16_t port)
 
 static struct addr_list *look_up(const char *host, uint16_t port)
 {
-	struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
+	struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
 	struct addrinfo *first = NULL;
 	struct addr_list *a;
 
@@ -188,10 +192,11 @@ static void drop_desk(struct desk *d)
 	free(d);
 }
 
-/* With the lock held: hands the answered look-up over. Short of memory it tries again, since somebody waits for the answer. */
+/* With the lock held: hands the answered look-up over. Short of memory it tries again,
+ * since somebody waits for the answer. */
 static void post_answer(struct desk *d, struct lookup *k)
 {
-	struct timespec pause = { .tv_nsec = POST_AGAIN_NS };
+	struct timespec pause = {.tv_nsec = POST_AGAIN_NS};
 
 	while (!d->is_stopped) {
 		if (mailbox_post(d->mailbox, deliver, k) == 0)
@@ -349,6 +354,6 @@ void resolver_cancel(struct resolver *r, void *arg)
 	struct lookup *k, *next;
 
 	LIST_FOREACH_SAFE(k, &r->asked, asked, next)
-		if (k->arg == arg)
-			forget_lookup(k);
+	if (k->arg == arg)
+		forget_lookup(k);
 }

@@ -1,7 +1,8 @@
 /*
  * Socket addresses, options and descriptors, straight over the system calls.
- * Every descriptor made here is non-blocking and close-on-exec; where a call fails, none stays open and errno is the kernel's.
- * Used by listener, upstream, stream, admin and resolve.
+ * Every descriptor made here is non-blocking and close-on-exec; where a call fails, none
+ * stays open and errno is the kernel's. Used by listener, upstream, stream, admin and
+ * resolve.
  */
 #include "io/sock.h"
 #include "base/err.h"
@@ -36,9 +37,9 @@ socklen_t sock_addr_len(const union sock_addr *a)
 		return sizeof(a->in6);
 	case AF_UNIX:
 		return (socklen_t)(offsetof(struct sockaddr_un, sun_path) +
-				strnlen(unix_part(a)->sun_path,
-					sizeof(unix_part(a)->sun_path) - 1) +
-				1);
+				   strnlen(unix_part(a)->sun_path,
+					   sizeof(unix_part(a)->sun_path) - 1) +
+				   1);
 	default:
 		return sizeof(a->storage);
 	}
@@ -60,7 +61,8 @@ size_t sock_addr_text(const union sock_addr *a, bool with_port, char *out, size_
 		inet_ntop(AF_INET, &a->in.sin_addr, bare, sizeof(bare));
 		if (with_port)
 			return text_len(
-				snprintf(out, n, "%s:%u", bare, ntohs(a->in.sin_port)), n);
+				snprintf(out, n, "%s:%u", bare, ntohs(a->in.sin_port)),
+				n);
 	} else if (a->sa.sa_family == AF_INET6) {
 		inet_ntop(AF_INET6, &a->in6.sin6_addr, bare, sizeof(bare));
 		if (with_port)
@@ -185,7 +187,7 @@ static int bind_unix(int s, const struct sockaddr_un *un)
 
 int sock_listen_unix(const char *path, mode_t mode, int *fd)
 {
-	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
 	int s, err;
 
 	if (path[0] == '\0' || strlen(path) >= sizeof(un.sun_path)) {
@@ -196,7 +198,8 @@ int sock_listen_unix(const char *path, mode_t mode, int *fd)
 	s = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (s < 0)
 		return ERR_IO;
-	/* The file is born with the mode of the socket less the umask, so it is never too open. */
+	/* The file is born with the mode of the socket less the umask, so it is never too
+	 * open. */
 	err = fchmod(s, mode) == 0 ? bind_unix(s, &un) : ERR_IO;
 	if (err == 0 && (chmod(path, mode) != 0 || listen(s, LISTEN_BACKLOG) != 0))
 		err = ERR_IO;
@@ -255,7 +258,7 @@ int sock_connect_result(int fd)
 
 void sock_abort_on_close(int fd)
 {
-	struct linger at_once = { .l_onoff = 1, .l_linger = 0 };
+	struct linger at_once = {.l_onoff = 1, .l_linger = 0};
 
 	(void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
 }

@@ -18,26 +18,32 @@ union sock_addr {
 };
 
 socklen_t sock_addr_len(const union sock_addr *a);
-/* "127.0.0.1:80", "[::1]:80"; always NUL-terminates; returns the length. with_port false: the bare address, no brackets. */
+/* "127.0.0.1:80", "[::1]:80"; always NUL-terminates; returns the length. with_port false:
+ * the bare address, no brackets. */
 size_t sock_addr_text(const union sock_addr *a, bool with_port, char *out, size_t n);
 #define SOCK_ADDR_TEXT_MAX 64
 /* IP literals only ("127.0.0.1", "::1"); ERR_PARSE else. */
 int sock_addr_parse(const char *host, uint16_t port, union sock_addr *out) MUST_CHECK;
 
 /*
- * A listening TCP socket: SO_REUSEADDR, SO_REUSEPORT, IPV6_V6ONLY, TCP_NODELAY, SO_KEEPALIVE (30/10/3), TCP_USER_TIMEOUT 60 s (all inherited by what it
- * accepts), non-blocking, close-on-exec, backlog 4096. *fd is the caller's. ERR_IO with errno kept.
+ * A listening TCP socket: SO_REUSEADDR, SO_REUSEPORT, IPV6_V6ONLY, TCP_NODELAY,
+ * SO_KEEPALIVE (30/10/3), TCP_USER_TIMEOUT 60 s (all inherited by what it accepts),
+ * non-blocking, close-on-exec, backlog 4096. *fd is the caller's. ERR_IO with errno kept.
  */
 int sock_listen(const union sock_addr *a, int *fd) MUST_CHECK;
-/* A unix stream listener at path with mode; replaces a dead socket file, refuses a live one (ERR_EXISTS). */
+/* A unix stream listener at path with mode; replaces a dead socket file, refuses a live
+ * one (ERR_EXISTS). */
 int sock_listen_unix(const char *path, mode_t mode, int *fd) MUST_CHECK;
-/* Starts a non-blocking connect (options as above; AF_UNIX works too). 0 connected or in progress; ERR_REFUSED, ERR_LIMIT (files, ports), ERR_IO. */
+/* Starts a non-blocking connect (options as above; AF_UNIX works too). 0 connected or in
+ * progress; ERR_REFUSED, ERR_LIMIT (files, ports), ERR_IO. */
 int sock_connect(const union sock_addr *a, int *fd) MUST_CHECK;
-/* After writability: 0, or ERR_REFUSED / ERR_TIMEOUT / ERR_LIMIT / ERR_IO from SO_ERROR (left in errno). */
+/* After writability: 0, or ERR_REFUSED / ERR_TIMEOUT / ERR_LIMIT / ERR_IO from SO_ERROR
+ * (left in errno). */
 int sock_connect_result(int fd) MUST_CHECK;
 /* The next close sends RST (SO_LINGER 0): a truncated message must not look complete. */
 void sock_abort_on_close(int fd);
-/* accept4 non-blocking close-on-exec; ERR_AGAIN, ERR_LIMIT (EMFILE, ENFILE, ENOBUFS, ENOMEM), ERR_IO (transient: try the next). */
+/* accept4 non-blocking close-on-exec; ERR_AGAIN, ERR_LIMIT (EMFILE, ENFILE, ENOBUFS,
+ * ENOMEM), ERR_IO (transient: try the next). */
 int sock_accept(int listen_fd, int *fd, union sock_addr *peer) MUST_CHECK;
 /* Raises RLIMIT_NOFILE to its hard limit where allowed; returns the limit in force. */
 unsigned long sock_raise_fd_limit(void);
@@ -47,6 +53,7 @@ struct sock_cidr {
 	unsigned bits;
 };
 int sock_cidr_parse(struct span text, struct sock_cidr *out) MUST_CHECK;
-bool sock_cidr_has(const struct sock_cidr *c, const union sock_addr *a); /* v4-mapped v6 counts as v4 */
+bool sock_cidr_has(const struct sock_cidr *c,
+	const union sock_addr *a); /* v4-mapped v6 counts as v4 */
 
 #endif

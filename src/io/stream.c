@@ -1,8 +1,10 @@
 /*
- * One byte stream over a non-blocking socket: plain events, written at once, a queue only for what the kernel did not take.
- * Always true: queued bytes or a wanted on_writable mean that ev_write is armed; ev_read is armed unless the stream is connecting, closed, at its end, or
- * paused with something waiting (then hangup stands in for it); after stream_close() nothing is armed, so no callback can come.
- * Used by conn, upstream, http_server; TLS slips in at receive() and send_some().
+ * One byte stream over a non-blocking socket: plain events, written at once, a queue only
+ * for what the kernel did not take. Always true: queued bytes or a wanted on_writable
+ * mean that ev_write is armed; ev_read is armed unless the stream is connecting, closed,
+ * at its end, or paused with something waiting (then hangup stands in for it); after
+ * stream_close() nothing is armed, so no callback can come. Used by conn, upstream,
+ * http_server; TLS slips in at receive() and send_some().
  */
 #include "io/stream.h"
 #include "base/clock.h"
@@ -22,14 +24,15 @@ static void on_read_event(evutil_socket_t fd, short what, void *arg);
 static void on_write_event(evutil_socket_t fd, short what, void *arg);
 static void on_hangup(void *arg);
 
-void stream_init(struct stream *s, struct loop *l, const struct stream_ops *ops, void *arg)
+void stream_init(
+	struct stream *s, struct loop *l, const struct stream_ops *ops, void *arg)
 {
-	*s = (struct stream){ .magic = STREAM_MAGIC,
+	*s = (struct stream){.magic = STREAM_MAGIC,
 		.fd = -1,
 		.loop = l,
 		.ops = ops,
 		.arg = arg,
-		.hangup = { .fd = -1, .fn = on_hangup, .arg = s } };
+		.hangup = {.fd = -1, .fn = on_hangup, .arg = s}};
 }
 
 void stream_rebind(struct stream *s, const struct stream_ops *ops, void *arg)
@@ -50,7 +53,8 @@ static int make_events(struct stream *s, int fd)
 		return ERR_NOMEM;
 	s->ev_read = (struct event *)(void *)block;
 	s->ev_write = (struct event *)(void *)(block + size);
-	if (event_assign(s->ev_read, base, fd, EV_READ | EV_PERSIST, on_read_event, s) != 0 ||
+	if (event_assign(s->ev_read, base, fd, EV_READ | EV_PERSIST, on_read_event, s) !=
+			0 ||
 		event_assign(s->ev_write, base, fd, EV_WRITE | EV_PERSIST, on_write_event,
 			s) != 0) {
 		free(block);
@@ -170,7 +174,8 @@ static void park(struct stream *s)
 	disarm_read(s);
 	if (s->end_was_told || s->hangup.fd >= 0)
 		return;
-	/* Without memory in the kernel the end goes unnoticed until somebody reads or writes. */
+	/* Without memory in the kernel the end goes unnoticed until somebody reads or
+	 * writes. */
 	(void)!loop_hangup_arm(s->loop, &s->hangup, s->fd, !s->saw_eof);
 }
 
@@ -262,11 +267,12 @@ static int fail_write(struct stream *s, int error)
 	return error == EPIPE ? ERR_CLOSED : ERR_IO;
 }
 
-/* One sendmsg, at most IOV_MAX pieces: bytes taken, 0 when the kernel is full, or ERR_*. No SIGPIPE. */
+/* One sendmsg, for at most IOV_MAX pieces: bytes taken, 0 when the kernel is full, or
+ * ERR_*. No SIGPIPE. */
 static ssize_t send_some(struct stream *s, const struct iovec *iov, int n)
 {
-	struct msghdr m = { .msg_iov = (struct iovec *)(uintptr_t)iov,
-		.msg_iovlen = (size_t)MIN(n, IOV_MAX) };
+	struct msghdr m = {
+		.msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n};
 	ssize_t sent;
 
 	do
@@ -290,7 +296,8 @@ static size_t sum_bytes(const struct iovec *iov, int n)
 	return sum;
 }
 
-/* As send_some(), for any number of pieces. An error after some bytes shows itself at the next call. */
+/* As send_some(), for any number of pieces. An error after some bytes shows itself at the
+ * next call. */
 static ssize_t send_all(struct stream *s, const struct iovec *iov, int n)
 {
 	size_t total = 0;

@@ -1,10 +1,14 @@
 /*
- * One byte stream over a non-blocking socket: accept or connect, read, write at once, queue what the kernel did not take, pause, notice EOF
- * while paused, close. Plain libevent events (no bufferevents: platform cost). TLS will slip in here and nowhere else.
+ * One byte stream over a non-blocking socket: accept or connect, read, write at once,
+ * queue what the kernel did not take, pause, notice EOF while paused, close. Plain
+ * libevent events (no bufferevents: platform cost). TLS will slip in here and nowhere
+ * else.
  *
- * Cost in the common case: recv(2) and sendmsg(2) only. The read event is persistent and stays armed; the write event is armed only after EAGAIN.
- * Pausing is lazy: only bytes that come meanwhile disarm the read event.
- * Embedded by value in its owner; belongs to one loop. Callbacks may close the stream, but its memory must outlive the turn (loop_reap).
+ * Cost in the common case: recv(2) and sendmsg(2) only. The read event is persistent and
+ * stays armed; the write event is armed only after EAGAIN. Pausing is lazy: only bytes
+ * that come meanwhile disarm the read event. Embedded by value in its owner; belongs to
+ * one loop. Callbacks may close the stream, but its memory must outlive the turn
+ * (loop_reap).
  */
 #ifndef IO_STREAM_H
 #define IO_STREAM_H
@@ -22,14 +26,17 @@ struct event;
 #define STREAM_LOW_BYTES 32768
 
 struct stream_ops {
-	/* Connect finished: 0 or ERR_REFUSED, ERR_TIMEOUT, ERR_LIMIT, ERR_NOMEM, ERR_IO; unless 0 the stream is closed already. Only after stream_connect(). */
+	/* Connect finished: 0 or ERR_REFUSED, ERR_TIMEOUT, ERR_LIMIT, ERR_NOMEM, ERR_IO;
+	 * unless 0 the stream is closed already. Only after stream_connect(). */
 	void (*on_connected)(void *arg, int err);
 	/* Bytes, EOF or an error can be read now (stream_read tells which). */
 	void (*on_readable)(void *arg);
-	/* The queue fell to STREAM_LOW_BYTES or below after stream_write() had said "full", or the kernel takes bytes again after a short stream_send();
-	 * or writing broke meanwhile: the next write tells. */
+	/* The queue fell to STREAM_LOW_BYTES or below after stream_write() had said
+	 * "full", or the kernel takes bytes again after a short stream_send(); or writing
+	 * broke meanwhile: the next write tells. */
 	void (*on_writable)(void *arg);
-	/* While paused: the peer sent FIN, or the connection broke. After stream_read() said ERR_CLOSED: the connection broke. At most once. */
+	/* While paused: the peer sent FIN, or the connection broke. After stream_read()
+	 * said ERR_CLOSED: the connection broke. At most once. */
 	void (*on_peer_closed)(void *arg);
 };
 
@@ -40,8 +47,9 @@ struct stream {
 	const struct stream_ops *ops;
 	void *arg;
 	struct event *ev_read, *ev_write; /* one allocation; NULL while closed */
-	struct loop_hangup hangup;	  /* armed in place of ev_read: paused with bytes waiting, or after EOF */
-	struct evbuffer *out;		  /* made when first needed; NULL most of the time */
+	struct loop_hangup hangup;        /* armed in place of ev_read: paused with bytes
+					     waiting, or after EOF */
+	struct evbuffer *out; /* made when first needed; NULL most of the time */
 	bool is_connecting, is_paused, read_is_armed, write_is_armed;
 	bool saw_eof, read_failed, write_failed, end_was_told;
 	bool want_writable, was_full, shut_after_flush, is_shut;
@@ -49,34 +57,42 @@ struct stream {
 };
 
 /* A closed stream bound to its loop and owner. */
-void stream_init(struct stream *s, struct loop *l, const struct stream_ops *ops, void *arg);
-/* Takes an accepted descriptor (non-blocking), reading enabled. ERR_NOMEM (fd is closed then). */
+void stream_init(
+	struct stream *s, struct loop *l, const struct stream_ops *ops, void *arg);
+/* Takes an accepted descriptor (non-blocking), reading enabled. ERR_NOMEM (fd is closed
+ * then). */
 int stream_open(struct stream *s, int fd) MUST_CHECK;
-/* Starts connecting; on_connected comes later, never from inside this call. Errors at once: ERR_*, and the stream stays closed. */
+/* Starts connecting; on_connected comes later, never from inside this call. Errors at
+ * once: ERR_*, and the stream stays closed. */
 int stream_connect(struct stream *s, const union sock_addr *a) MUST_CHECK;
 /* Re-binds an open stream to another owner (the idle pool). */
 void stream_rebind(struct stream *s, const struct stream_ops *ops, void *arg);
 
-/* > 0 bytes; ERR_CLOSED at EOF (on_readable does not come again); ERR_AGAIN nothing there; ERR_IO (reset). n > 0. */
+/* > 0 bytes; ERR_CLOSED at EOF (on_readable does not come again); ERR_AGAIN nothing
+ * there; ERR_IO (reset). n > 0. */
 ssize_t stream_read(struct stream *s, void *buf, size_t n) MUST_CHECK;
 /*
- * Writes what the kernel takes now, queues nothing; returns bytes taken (maybe 0, then on_writable comes) or ERR_IO/ERR_CLOSED. Only while the queue is empty.
+ * Writes what the kernel takes now, queues nothing; returns bytes taken (maybe 0, then
+ * on_writable comes) or ERR_IO/ERR_CLOSED. Only while the queue is empty.
  */
 ssize_t stream_send(struct stream *s, const struct iovec *iov, int n) MUST_CHECK;
 /*
- * Writes at once, queues (copies) the rest. 0; ERR_LIMIT when the queue now exceeds STREAM_HIGH_BYTES (everything was taken: stop the source until
- * on_writable); ERR_IO/ERR_CLOSED when the peer is gone; ERR_NOMEM: bytes were lost, close it. ERR_STATE after stream_shutdown_write().
- * While connecting everything is queued.
+ * Writes at once, queues (copies) the rest. 0; ERR_LIMIT when the queue now exceeds
+ * STREAM_HIGH_BYTES (everything was taken: stop the source until on_writable);
+ * ERR_IO/ERR_CLOSED when the peer is gone; ERR_NOMEM: bytes were lost, close it.
+ * ERR_STATE after stream_shutdown_write(). While connecting everything is queued.
  */
 int stream_write(struct stream *s, const struct iovec *iov, int n) MUST_CHECK;
 size_t stream_queued(const struct stream *s);
 
-/* Stops/continues reading. Paused streams still report FIN and breakage through on_peer_closed. Idempotent; free when nothing came in between. */
+/* Stops/continues reading. Paused streams still report FIN and breakage through
+ * on_peer_closed. Idempotent; free when nothing came in between. */
 void stream_pause(struct stream *s);
 void stream_resume(struct stream *s);
 /* Sends FIN once the queue is empty. Idempotent. */
 void stream_shutdown_write(struct stream *s);
-/* Closes at once; queued bytes are lost. With abort: RST. Idempotent; no callback after it returns. */
+/* Closes at once; queued bytes are lost. With abort: RST. Idempotent; no callback after
+ * it returns. */
 void stream_close(struct stream *s);
 void stream_abort(struct stream *s);
 static inline bool stream_is_open(const struct stream *s)

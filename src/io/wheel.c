@@ -1,8 +1,10 @@
 /*
- * The timer wheel: SLOTS lists of timers, one each tick, and a bitmap of the lists that are not empty.
- * Always true: a timer hangs in the slot of slot_ms, which lies in [first_tick, first_tick + SLOTS) and is never after due_ms rounded up to a tick;
- * a timer whose deadline is farther off hangs in between and is hung again when its slot comes. No set timer's slot comes before wake_tick.
- * Driven by loop; timers are set by connections, requests, probes.
+ * The timer wheel: SLOTS lists of timers, one each tick, and a bitmap of the lists that
+ * are not empty. Always true: a timer hangs in the slot of slot_ms, which lies in
+ * [first_tick, first_tick + SLOTS) and is never after due_ms rounded up to a tick; a
+ * timer whose deadline is farther off hangs in between and is hung again when its slot
+ * comes. No set timer's slot comes before wake_tick. Driven by loop; timers are set by
+ * connections, requests, probes.
  */
 #include "io/wheel.h"
 
@@ -37,7 +39,7 @@ void wheel_free(struct wheel *w)
 
 void wheel_timer_init(struct wheel_timer *t, void (*fn)(void *arg), void *arg)
 {
-	*t = (struct wheel_timer){ .fn = fn, .arg = arg };
+	*t = (struct wheel_timer){.fn = fn, .arg = arg};
 }
 
 static void mark_used(struct wheel *w, unsigned slot)
@@ -100,7 +102,8 @@ void wheel_stop(struct wheel *w, struct wheel_timer *t)
 	unhang(w, t);
 }
 
-/* Takes the slot's list off the wheel first: what the callbacks hang comes into it anew. */
+/* Takes the slot's list off the wheel first: what the callbacks hang comes into it anew.
+ */
 static void fire_slot(struct wheel *w, unsigned slot, uint64_t now_ms)
 {
 	struct slot_list firing = w->slots[slot];
@@ -130,7 +133,8 @@ static uint64_t next_used(const struct wheel *w, uint64_t tick)
 
 	for (unsigned i = 0; i <= SLOTS / WORD_BITS; i++) {
 		if (bits != 0) {
-			unsigned slot = word * WORD_BITS + (unsigned)__builtin_ctzll(bits);
+			unsigned slot =
+				word * WORD_BITS + (unsigned)__builtin_ctzll(bits);
 
 			return tick + (slot - from) % SLOTS;
 		}

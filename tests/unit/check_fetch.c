@@ -1,5 +1,6 @@
 /*
- * Fetches against a small scripted server on a thread of its own: answers, caps, deadlines, what is refused, cancelling, unix sockets.
+ * Fetches against a small scripted server on a thread of its own: answers, caps,
+ * deadlines, what is refused, cancelling, unix sockets.
  */
 #include "base/err.h"
 #include "io/fetch.h"
@@ -13,7 +14,8 @@
 
 enum { BIG = 1 << 20 };
 
-/* What the server says to a path, and whether it then keeps the connection open until the client leaves. */
+/* What the server says to a path, and whether it then keeps the connection open until the
+ * client leaves. */
 struct row {
 	const char *path, *says;
 	bool hangs;
@@ -22,20 +24,26 @@ struct row {
 #define HEAD_200 "HTTP/1.1 200 OK\r\n"
 
 static const struct row rows[] = {
-	{ "/ok", HEAD_200 "Content-Length: 5\r\n\r\nhello", true },
-	{ "/empty", HEAD_200 "Content-Length: 0\r\n\r\n", true },
-	{ "/chunked", HEAD_200 "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n", true },
-	{ "/until-close", "HTTP/1.0 200 OK\r\n\r\nto the end", false },
-	{ "/404", "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno", true },
-	{ "/redirect", "HTTP/1.1 302 Found\r\nLocation: /ok\r\nContent-Length: 0\r\n\r\n", true },
-	{ "/cookie", HEAD_200 "Set-Cookie: a=b\r\nContent-Length: 0\r\n\r\n", true },
-	{ "/hang", "", true },
-	{ "/close", "", false },
-	{ "/head-then-hang", HEAD_200 "Content-Length: 5\r\n\r\n", true },
-	{ "/interim-then-hang", "HTTP/1.1 100 Continue\r\n\r\n" HEAD_200 "Content-Length: 5\r\n\r\n", true },
-	{ "/partial", HEAD_200 "Content-Length: 10\r\n\r\nhello", false },
-	{ "/garbage", "hello world\n", false },
-	{ "/garbage-hang", "\x16\x03\x01 nothing HTTP\r\n\r\n", true },
+	{"/ok", HEAD_200 "Content-Length: 5\r\n\r\nhello", true},
+	{"/empty", HEAD_200 "Content-Length: 0\r\n\r\n", true},
+	{"/chunked",
+		HEAD_200
+		"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n",
+		true},
+	{"/until-close", "HTTP/1.0 200 OK\r\n\r\nto the end", false},
+	{"/404", "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno", true},
+	{"/redirect", "HTTP/1.1 302 Found\r\nLocation: /ok\r\nContent-Length: 0\r\n\r\n",
+		true},
+	{"/cookie", HEAD_200 "Set-Cookie: a=b\r\nContent-Length: 0\r\n\r\n", true},
+	{"/hang", "", true},
+	{"/close", "", false},
+	{"/head-then-hang", HEAD_200 "Content-Length: 5\r\n\r\n", true},
+	{"/interim-then-hang",
+		"HTTP/1.1 100 Continue\r\n\r\n" HEAD_200 "Content-Length: 5\r\n\r\n",
+		true},
+	{"/partial", HEAD_200 "Content-Length: 10\r\n\r\nhello", false},
+	{"/garbage", "hello world\n", false},
+	{"/garbage-hang", "\x16\x03\x01 nothing HTTP\r\n\r\n", true},
 };
 
 struct server {
@@ -44,7 +52,7 @@ struct server {
 	pthread_t thread;
 	pthread_mutex_t lock; /* guards what follows */
 	char request[8192];
-	unsigned connections;
+	unsigned connections, left;
 };
 
 static struct loop *loop;
@@ -146,6 +154,9 @@ static void *run_visit(void *arg)
 
 	serve(v->fd);
 	close(v->fd);
+	pthread_mutex_lock(&server.lock);
+	server.left++;
+	pthread_mutex_unlock(&server.lock);
 	return NULL;
 }
 
@@ -157,8 +168,8 @@ static void *run_server(void *arg)
 	(void)arg;
 	while (n < ARRAY_LEN(visits)) {
 		visits[n].fd = accept(server.listener, NULL, NULL);
-		if (visits[n].fd < 0 ||
-			pthread_create(&visits[n].thread, NULL, run_visit, &visits[n]) != 0)
+		if (visits[n].fd < 0 || pthread_create(&visits[n].thread, NULL, run_visit,
+						&visits[n]) != 0)
 			break;
 		n++;
 	}
@@ -170,7 +181,7 @@ static void *run_server(void *arg)
 static void start_server(int listener)
 {
 	server.listener = listener;
-	server.connections = 0;
+	server.connections = server.left = 0;
 	server.request[0] = '\0';
 	pthread_mutex_init(&server.lock, NULL);
 	ck_assert_int_eq(fcntl(listener, F_SETFL, 0), 0);
@@ -210,6 +221,16 @@ static unsigned connections(void)
 	return n;
 }
 
+static unsigned left(void)
+{
+	unsigned n;
+
+	pthread_mutex_lock(&server.lock);
+	n = server.left;
+	pthread_mutex_unlock(&server.lock);
+	return n;
+}
+
 static bool was_sent(const char *text)
 {
 	bool was;
@@ -226,14 +247,15 @@ static const char *url_of(const char *path)
 	static unsigned turn;
 	char *out = url[turn++ % 2];
 
-	snprintf(out, sizeof(url[0]), "http://127.0.0.1:%u%s", ntohs(server.addr.in.sin_port),
-		path);
+	snprintf(out, sizeof(url[0]), "http://127.0.0.1:%u%s",
+		ntohs(server.addr.in.sin_port), path);
 	return out;
 }
 
 static struct fetch_request get(const char *path)
 {
-	return (struct fetch_request){ .url = url_of(path), .timeout_ms = 20000, .max_body = 4096 };
+	return (struct fetch_request){
+		.url = url_of(path), .timeout_ms = 20000, .max_body = 4096};
 }
 
 struct outcome {
@@ -287,11 +309,11 @@ START_TEST(answers)
 		int status;
 		const char *body;
 	} want[] = {
-		{ "/ok", 200, "hello" },
-		{ "/empty", 200, "" },
-		{ "/chunked", 200, "abcde" },
-		{ "/until-close", 200, "to the end" },
-		{ "/404", 404, "no" },
+		{"/ok", 200, "hello"},
+		{"/empty", 200, ""},
+		{"/chunked", 200, "abcde"},
+		{"/until-close", 200, "to the end"},
+		{"/404", 404, "no"},
 	};
 	struct outcome o;
 
@@ -304,8 +326,9 @@ START_TEST(answers)
 		ck_assert_str_eq(o.body, want[i].body);
 		ck_assert_str_eq(o.answer.error, "");
 	}
-	/* nothing is reused */
+	/* nothing is reused, or kept open in case it might */
 	ck_assert_uint_eq(connections(), ARRAY_LEN(want));
+	TURN_UNTIL(loop, left() == ARRAY_LEN(want));
 }
 END_TEST
 
@@ -315,12 +338,12 @@ START_TEST(failures)
 		const char *path;
 		enum fetch_result result;
 	} want[] = {
-		{ "/close", FETCH_PROTOCOL },
-		{ "/partial", FETCH_PROTOCOL },
-		{ "/garbage", FETCH_PROTOCOL },
-		{ "/garbage-hang", FETCH_PROTOCOL },
-		{ "/big", FETCH_TOO_BIG },
-		{ "/big-head", FETCH_TOO_BIG },
+		{"/close", FETCH_PROTOCOL},
+		{"/partial", FETCH_PROTOCOL},
+		{"/garbage", FETCH_PROTOCOL},
+		{"/garbage-hang", FETCH_PROTOCOL},
+		{"/big", FETCH_TOO_BIG},
+		{"/big-head", FETCH_TOO_BIG},
 	};
 	struct outcome o;
 
@@ -328,8 +351,8 @@ START_TEST(failures)
 		struct fetch_request req = get(want[i].path);
 
 		fetch(&req, &o);
-		ck_assert_msg(o.answer.result == want[i].result, "%s: %s (%s)", want[i].path,
-			fetch_result_text(o.answer.result), o.answer.error);
+		ck_assert_msg(o.answer.result == want[i].result, "%s: %s (%s)",
+			want[i].path, fetch_result_text(o.answer.result), o.answer.error);
 		ck_assert_uint_eq(o.answer.body.n, 0);
 	}
 }
@@ -368,8 +391,8 @@ END_TEST
 /* The body never comes, and nobody waits for it. */
 START_TEST(the_head_is_enough)
 {
-	static const char *const paths[] = { "/head-then-hang", "/interim-then-hang", "/ok", "/big",
-		"/empty" };
+	static const char *const paths[] = {
+		"/head-then-hang", "/interim-then-hang", "/ok", "/big", "/empty"};
 	struct outcome o;
 
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
@@ -377,7 +400,8 @@ START_TEST(the_head_is_enough)
 
 		req.max_body = 0;
 		fetch(&req, &o);
-		ck_assert_msg(o.answer.result == FETCH_OK, "%s: %s", paths[i], o.answer.error);
+		ck_assert_msg(
+			o.answer.result == FETCH_OK, "%s: %s", paths[i], o.answer.error);
 		ck_assert_int_eq(o.answer.status, 200);
 		ck_assert_uint_eq(o.answer.body.n, 0);
 	}
@@ -402,8 +426,8 @@ END_TEST
 
 START_TEST(what_is_no_url_for_us)
 {
-	static const char *const urls[] = { "", "http://", "file:///etc/hostname", "ftp://127.0.0.1/",
-		"gopher://127.0.0.1:1/x", "nonsense://x/" };
+	static const char *const urls[] = {"", "http://", "file:///etc/hostname",
+		"ftp://127.0.0.1/", "gopher://127.0.0.1:1/x", "nonsense://x/"};
 	struct outcome o;
 
 	for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
@@ -424,7 +448,9 @@ START_TEST(a_name_that_cannot_be)
 	struct fetch_request req = get("/");
 	struct outcome o;
 
-	req.url = "http://xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx/";
+	req.url =
+		"http://"
+		"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx/";
 	fetch(&req, &o);
 	ck_assert_int_eq(o.answer.result, FETCH_RESOLVE);
 }
@@ -471,8 +497,8 @@ END_TEST
 
 START_TEST(what_is_sent)
 {
-	static const char *const headers[] = { "Authorization: Bearer k", "X-A: b", NULL };
-	static const char *const typed[] = { "content-type: text/plain", NULL };
+	static const char *const headers[] = {"Authorization: Bearer k", "X-A: b", NULL};
+	static const char *const typed[] = {"content-type: text/plain", NULL};
 	struct fetch_request req = get("/ok");
 	struct outcome o;
 	char *body = malloc(3000);
@@ -505,11 +531,11 @@ START_TEST(methods)
 	static const struct {
 		const char *method, *line, *length;
 	} want[] = {
-		{ NULL, "GET /empty HTTP/1.1\r\n", NULL },
-		{ "HEAD", "HEAD /empty HTTP/1.1\r\n", NULL },
-		{ "DELETE", "DELETE /empty HTTP/1.1\r\n", NULL },
-		{ "POST", "POST /empty HTTP/1.1\r\n", "\r\nContent-Length: 0\r\n" },
-		{ "PUT", "PUT /empty HTTP/1.1\r\n", "\r\nContent-Length: 0\r\n" },
+		{NULL, "GET /empty HTTP/1.1\r\n", NULL},
+		{"HEAD", "HEAD /empty HTTP/1.1\r\n", NULL},
+		{"DELETE", "DELETE /empty HTTP/1.1\r\n", NULL},
+		{"POST", "POST /empty HTTP/1.1\r\n", "\r\nContent-Length: 0\r\n"},
+		{"PUT", "PUT /empty HTTP/1.1\r\n", "\r\nContent-Length: 0\r\n"},
 	};
 	struct outcome o;
 
@@ -533,7 +559,8 @@ START_TEST(https_to_what_speaks_none)
 	char url[64];
 	struct outcome o;
 
-	snprintf(url, sizeof(url), "https://127.0.0.1:%u/", ntohs(server.addr.in.sin_port));
+	snprintf(url, sizeof(url), "https://127.0.0.1:%u/",
+		ntohs(server.addr.in.sin_port));
 	req.url = url;
 	req.timeout_ms = 20000;
 	req.tls_ca = "/nonexistent/ca.pem";
@@ -562,14 +589,15 @@ END_TEST
 START_TEST(cancelled)
 {
 	struct fetch_request req = get("/hang");
-	struct outcome o = { 0 }, done;
+	struct outcome o = {0}, done;
 	struct fetch *f = fetch_start(fetcher, &req, on_done, &o);
 
 	fetch_cancel(f); /* before anything happened */
 	f = fetch_start(fetcher, &req, on_done, &o);
 	TURN_UNTIL(loop, connections() == 1);
 	fetch_cancel(f); /* in the midst */
-	ck_assert_ptr_nonnull(fetch_start(fetcher, &req, on_done, &o)); /* by fetcher_free() */
+	ck_assert_ptr_nonnull(
+		fetch_start(fetcher, &req, on_done, &o)); /* by fetcher_free() */
 	req = get("/ok");
 	fetch(&req, &done);
 	turn_idle(loop, 3);
@@ -580,7 +608,7 @@ END_TEST
 START_TEST(callbacks_cancel_start_and_free)
 {
 	struct fetch_request req = get("/hang");
-	struct outcome hanging = { 0 }, first = { 0 }, second = { 0 };
+	struct outcome hanging = {0}, first = {0}, second = {0};
 
 	first.victim = fetch_start(fetcher, &req, on_done, &hanging);
 	first.next = &second;

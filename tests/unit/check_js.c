@@ -28,9 +28,9 @@ static void check_prints(const struct js *v, const char *want)
 
 START_TEST(what_is_no_json)
 {
-	static const char *const rows[] = { "", " ", "{", "[1,]", "{\"a\":}", "nul", "1 2", "'a'",
-		"\"a", "{\"a\":1}}", "[1e400]", "[9223372036854775808]", "\"\\ud800\"", "\"\xff\"",
-		"\xef\xbb\xbf{}" };
+	static const char *const rows[] = {"", " ", "{", "[1,]", "{\"a\":}", "nul", "1 2",
+		"'a'", "\"a", "{\"a\":1}}", "[1e400]", "[9223372036854775808]",
+		"\"\\ud800\"", "\"\xff\"", "\xef\xbb\xbf{}"};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		const char *why = NULL;
@@ -76,7 +76,8 @@ static char *nest(char open, unsigned depth, char close)
 START_TEST(depth_is_capped)
 {
 	const char *why;
-	char *fits = nest('[', JS_MAX_DEPTH, ']'), *deep = nest('[', JS_MAX_DEPTH + 1, ']');
+	char *fits = nest('[', JS_MAX_DEPTH, ']'),
+	     *deep = nest('[', JS_MAX_DEPTH + 1, ']');
 	char *in_string = malloc(JS_MAX_DEPTH * 4);
 	struct js *v;
 
@@ -128,7 +129,8 @@ END_TEST
 
 START_TEST(looking_up)
 {
-	struct js *v = parse("{\"s\":\"a\\u0000b\",\"i\":-5,\"r\":1.5,\"t\":true,\"z\":null,\"l\":[1,2]}");
+	struct js *v = parse("{\"s\":\"a\\u0000b\",\"i\":-5,\"r\":1.5,\"t\":true,\"z\":"
+			     "null,\"l\":[1,2]}");
 	struct span s = SPAN_LIT("untouched");
 	int64_t n = 77;
 	double d = 77;
@@ -162,7 +164,7 @@ END_TEST
 START_TEST(members_come_in_order)
 {
 	struct js *v = parse("{\"z\":0,\"a\":1,\"m\":2}"), *value;
-	const char *key, *const want[] = { "z", "a", "m" };
+	const char *key, *const want[] = {"z", "a", "m"};
 	void *at = NULL;
 	int64_t n;
 	size_t i = 0;
@@ -204,8 +206,9 @@ START_TEST(building_and_printing)
 	js_set(v, "ignored", NULL);
 	js_set(NULL, "freed", js_int(1));
 	js_push(v, js_int(1)); /* no array: freed */
-	check_prints(v, "{\"name\":\"w\\\"1\",\"none\":null,\"load\":-9223372036854775808,"
-			"\"score\":0.3,\"nan\":null,\"up\":true,\"list\":[1,null,false,null]}");
+	check_prints(v,
+		"{\"name\":\"w\\\"1\",\"none\":null,\"load\":-9223372036854775808,"
+		"\"score\":0.3,\"nan\":null,\"up\":true,\"list\":[1,null,false,null]}");
 	js_free(v);
 	v = parse("{\"a\":[1]}");
 	pretty = js_print(v, true);
@@ -220,24 +223,25 @@ START_TEST(broken_utf8_is_mended)
 	static const struct {
 		const char *raw, *want;
 	} rows[] = {
-		{ "plain", "plain" },
-		{ "caf\xc3\xa9", "caf\xc3\xa9" },
-		{ "\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80" },
-		{ "a\xff"
-		  "b",
+		{"plain", "plain"},
+		{"caf\xc3\xa9", "caf\xc3\xa9"},
+		{"\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80"},
+		{"a\xff"
+		 "b",
 			"a\xef\xbf\xbd"
-			"b" },
-		{ "cut \xc3", "cut \xef\xbf\xbd" },
-		{ "cut \xe2\x82", "cut \xef\xbf\xbd\xef\xbf\xbd" },
-		{ "\xc0\x80", "\xef\xbf\xbd\xef\xbf\xbd" },			/* overlong */
-		{ "\xe0\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd" },	/* overlong */
-		{ "\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd" },	/* surrogate */
-		{ "\xf4\x90\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd" },
+			"b"},
+		{"cut \xc3", "cut \xef\xbf\xbd"},
+		{"cut \xe2\x82", "cut \xef\xbf\xbd\xef\xbf\xbd"},
+		{"\xc0\x80", "\xef\xbf\xbd\xef\xbf\xbd"},                 /* overlong */
+		{"\xe0\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* overlong */
+		{"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* surrogate */
+		{"\xf4\x90\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
 	};
 	struct span s;
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		struct js *v = js_string(span_str(rows[i].raw)), *list = js_array(), *back;
+		struct js *v = js_string(span_str(rows[i].raw)), *list = js_array(),
+			  *back;
 		char *text;
 
 		ck_assert(js_as_str(v, &s));

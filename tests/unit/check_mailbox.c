@@ -1,5 +1,6 @@
 /*
- * Letters from several threads: none lost, each poster's in order, run on the loop's thread.
+ * Letters from several threads: none lost, each poster's in order, run on the loop's
+ * thread.
  */
 #include "base/err.h"
 #include "io/mailbox.h"
@@ -54,7 +55,7 @@ static void *post_letters(void *arg)
 	for (unsigned i = 0; i < LETTERS; i++) {
 		struct numbered *letter = malloc(sizeof(*letter));
 
-		*letter = (struct numbered){ p, i };
+		*letter = (struct numbered){p, i};
 		if (mailbox_post(box, on_letter, letter) != 0)
 			abort();
 		p->posted++;
@@ -73,10 +74,11 @@ static unsigned sum_received(const struct poster *p)
 
 START_TEST(several_threads_post)
 {
-	struct poster p[POSTERS] = { 0 };
+	struct poster p[POSTERS] = {0};
 
 	for (int i = 0; i < POSTERS; i++)
-		ck_assert_int_eq(pthread_create(&p[i].thread, NULL, post_letters, &p[i]), 0);
+		ck_assert_int_eq(
+			pthread_create(&p[i].thread, NULL, post_letters, &p[i]), 0);
 	TURN_UNTIL(loop, sum_received(p) == POSTERS * LETTERS);
 	for (int i = 0; i < POSTERS; i++) {
 		ck_assert_int_eq(pthread_join(p[i].thread, NULL), 0);

@@ -1,5 +1,6 @@
 /*
- * What the service manager receives, over a path and over an abstract name; silence and errors without one.
+ * What the service manager receives, over a path and over an abstract name; silence and
+ * errors without one.
  */
 #include "base/clock.h"
 #include "base/err.h"
@@ -17,7 +18,7 @@ static int manager;
 
 static void setup(void)
 {
-	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
 
 	snprintf(folder, sizeof(folder), "/tmp/kvsteer-unit-XXXXXX");
 	ck_assert_ptr_nonnull(mkdtemp(folder));
@@ -71,7 +72,7 @@ END_TEST
 
 START_TEST(an_abstract_name)
 {
-	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
 	socklen_t n;
 	char name[64], text[64];
 

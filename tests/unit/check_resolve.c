@@ -1,5 +1,6 @@
 /*
- * Look-ups with a getaddrinfo of the test's own: answers, errors, order, cancelling, and a resolver freed while one hangs.
+ * Look-ups with a getaddrinfo of the test's own: answers, errors, order, cancelling, and
+ * a resolver freed while one hangs.
  */
 #include "base/err.h"
 #include "io/resolve.h"
@@ -84,7 +85,8 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
 	if (strcmp(node, "one") == 0 || strncmp(node, "slow", 4) == 0)
 		*found = new_addr("10.0.0.1", NULL);
 	else if (strcmp(node, "two") == 0)
-		*found = new_addr("10.0.0.2", new_addr(NULL, new_addr("2001:db8::2", NULL)));
+		*found = new_addr(
+			"10.0.0.2", new_addr(NULL, new_addr("2001:db8::2", NULL)));
 	else if (strcmp(node, "unusable") == 0)
 		*found = new_addr(NULL, NULL);
 	else
@@ -151,7 +153,7 @@ static void check_addr(const struct addr_list *list, size_t i, const char *want)
 
 START_TEST(a_name_becomes_its_addresses)
 {
-	struct answer a = { 0 };
+	struct answer a = {0};
 
 	ck_assert_int_eq(resolver_ask(resolver, "two", 8000, on_done, &a), 0);
 	ck_assert_uint_eq(a.n, 0);
@@ -168,10 +170,10 @@ END_TEST
 
 START_TEST(what_cannot_be_resolved)
 {
-	static const char *const rows[] = { "nowhere", "unusable", "" };
+	static const char *const rows[] = {"nowhere", "unusable", ""};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		struct answer a = { 0 };
+		struct answer a = {0};
 
 		ck_assert_int_eq(resolver_ask(resolver, rows[i], 1, on_done, &a), 0);
 		TURN_UNTIL(loop, a.n == 1);
@@ -183,7 +185,7 @@ END_TEST
 
 START_TEST(a_literal_needs_no_thread)
 {
-	struct answer slow = { 0 }, a = { 0 };
+	struct answer slow = {0}, a = {0};
 
 	ck_assert_int_eq(resolver_ask(resolver, "slow", 1, on_done, &slow), 0);
 	await_waiting(1);
@@ -202,7 +204,7 @@ END_TEST
 
 START_TEST(many_in_order)
 {
-	struct answer a[100] = { 0 };
+	struct answer a[100] = {0};
 
 	for (size_t i = 0; i < ARRAY_LEN(a); i++)
 		ck_assert_int_eq(resolver_ask(resolver, i % 2 ? "one" : "nowhere",
@@ -219,7 +221,7 @@ END_TEST
 
 START_TEST(cancelled_while_waiting_running_and_answered)
 {
-	struct answer running = { 0 }, waiting = { 0 }, literal = { 0 }, kept = { 0 };
+	struct answer running = {0}, waiting = {0}, literal = {0}, kept = {0};
 
 	ck_assert_int_eq(resolver_ask(resolver, "slow", 1, on_done, &running), 0);
 	await_waiting(1);
@@ -238,10 +240,11 @@ START_TEST(cancelled_while_waiting_running_and_answered)
 }
 END_TEST
 
-/* The gate stays shut until the resolver is gone: if freeing waited for the thread, this would hang. */
+/* The gate stays shut until the resolver is gone: if freeing waited for the thread, this
+ * would hang. */
 START_TEST(freed_while_a_lookup_hangs)
 {
-	struct answer a = { 0 };
+	struct answer a = {0};
 
 	ck_assert_int_eq(resolver_ask(resolver, "slow", 1, on_done, &a), 0);
 	ck_assert_int_eq(resolver_ask(resolver, "one", 1, on_done, &a), 0);
@@ -260,7 +263,7 @@ END_TEST
 
 START_TEST(freed_with_answers_in_the_mailbox)
 {
-	struct answer a = { 0 };
+	struct answer a = {0};
 
 	for (unsigned i = 0; i < 20; i++)
 		ck_assert_int_eq(resolver_ask(resolver, "one", 1, on_done, &a), 0);
@@ -279,7 +282,7 @@ START_TEST(lists_are_compared_and_counted)
 	struct addr_list *same = addr_list_literal("10.0.0.1", 80);
 	struct addr_list *port = addr_list_literal("10.0.0.1", 81);
 	struct addr_list *six = addr_list_literal("::1", 80);
-	struct answer two = { 0 };
+	struct answer two = {0};
 	struct addr_list *turned;
 
 	ck_assert_ptr_null(addr_list_literal("localhost", 80));

@@ -1,5 +1,6 @@
 /*
- * Addresses, CIDR blocks, listening and connecting sockets with their options, and what the kernel's errors become.
+ * Addresses, CIDR blocks, listening and connecting sockets with their options, and what
+ * the kernel's errors become.
  */
 #include "base/err.h"
 #include "io/sock.h"
@@ -21,10 +22,10 @@ START_TEST(addresses_to_text_and_back)
 	static const struct {
 		const char *host, *with_port;
 	} rows[] = {
-		{ "127.0.0.1", "127.0.0.1:80" },
-		{ "255.255.255.255", "255.255.255.255:80" },
-		{ "::1", "[::1]:80" },
-		{ "2001:db8::ff", "[2001:db8::ff]:80" },
+		{"127.0.0.1", "127.0.0.1:80"},
+		{"255.255.255.255", "255.255.255.255:80"},
+		{"::1", "[::1]:80"},
+		{"2001:db8::ff", "[2001:db8::ff]:80"},
 	};
 	union sock_addr a;
 	char text[SOCK_ADDR_TEXT_MAX];
@@ -46,8 +47,9 @@ START_TEST(the_longest_address_fits_and_a_small_buffer_is_kept)
 	union sock_addr a;
 	char text[SOCK_ADDR_TEXT_MAX], small[4];
 
-	ck_assert_int_eq(
-		sock_addr_parse("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255", 65535, &a), 0);
+	ck_assert_int_eq(sock_addr_parse("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255",
+				 65535, &a),
+		0);
 	ck_assert_uint_lt(sock_addr_text(&a, true, text, sizeof(text)), sizeof(text) - 1);
 	ck_assert_uint_eq(sock_addr_text(&a, true, small, sizeof(small)), 3);
 	ck_assert_str_eq(small, "[ff");
@@ -60,13 +62,15 @@ END_TEST
 
 START_TEST(names_are_no_addresses)
 {
-	static const char *const rows[] = { "", "localhost", "127.0.0.1:80", "[::1]", "127.1",
-		"1.2.3.4.5", "::1%lo", " 127.0.0.1", "256.0.0.1", "0x7f.0.0.1", "127.0.0.01" };
+	static const char *const rows[] = {"", "localhost", "127.0.0.1:80", "[::1]",
+		"127.1", "1.2.3.4.5", "::1%lo", " 127.0.0.1", "256.0.0.1", "0x7f.0.0.1",
+		"127.0.0.01"};
 	union sock_addr a;
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		memset(&a, 0x55, sizeof(a));
-		ck_assert_msg(sock_addr_parse(rows[i], 1, &a) == ERR_PARSE, "%s", rows[i]);
+		ck_assert_msg(
+			sock_addr_parse(rows[i], 1, &a) == ERR_PARSE, "%s", rows[i]);
 		ck_assert_msg(a.sa.sa_family == 0x5555, "%s touched the result", rows[i]);
 	}
 }
@@ -78,27 +82,27 @@ START_TEST(cidr_blocks)
 		const char *block, *host;
 		bool has;
 	} rows[] = {
-		{ "10.0.0.0/8", "10.255.0.1", true },
-		{ "10.0.0.0/8", "11.0.0.1", false },
-		{ "10.1.2.3/8", "10.9.9.9", true },
-		{ "192.168.128.0/17", "192.168.128.1", true },
-		{ "192.168.128.0/17", "192.168.127.255", false },
-		{ "0.0.0.0/0", "1.2.3.4", true },
-		{ "0.0.0.0/0", "::1", false },
-		{ "0.0.0.0/0", "::ffff:1.2.3.4", true },
-		{ "::/0", "2001:db8::1", true },
-		{ "::/0", "1.2.3.4", false },
-		{ "1.2.3.4", "1.2.3.4", true },
-		{ "1.2.3.4", "1.2.3.5", false },
-		{ "1.2.3.4/32", "1.2.3.5", false },
-		{ " 10.0.0.0/8 ", "10.1.1.1", true },
-		{ "2001:db8::/33", "2001:db8:7fff::1", true },
-		{ "2001:db8::/33", "2001:db8:8000::1", false },
-		{ "::ffff:10.0.0.0/104", "10.3.3.3", true },
-		{ "::ffff:10.0.0.0/104", "::ffff:10.3.3.3", true },
-		{ "::ffff:10.0.0.0/104", "11.3.3.3", false },
-		{ "fe80::1/128", "fe80::1", true },
-		{ "fe80::1/127", "fe80::2", false },
+		{"10.0.0.0/8", "10.255.0.1", true},
+		{"10.0.0.0/8", "11.0.0.1", false},
+		{"10.1.2.3/8", "10.9.9.9", true},
+		{"192.168.128.0/17", "192.168.128.1", true},
+		{"192.168.128.0/17", "192.168.127.255", false},
+		{"0.0.0.0/0", "1.2.3.4", true},
+		{"0.0.0.0/0", "::1", false},
+		{"0.0.0.0/0", "::ffff:1.2.3.4", true},
+		{"::/0", "2001:db8::1", true},
+		{"::/0", "1.2.3.4", false},
+		{"1.2.3.4", "1.2.3.4", true},
+		{"1.2.3.4", "1.2.3.5", false},
+		{"1.2.3.4/32", "1.2.3.5", false},
+		{" 10.0.0.0/8 ", "10.1.1.1", true},
+		{"2001:db8::/33", "2001:db8:7fff::1", true},
+		{"2001:db8::/33", "2001:db8:8000::1", false},
+		{"::ffff:10.0.0.0/104", "10.3.3.3", true},
+		{"::ffff:10.0.0.0/104", "::ffff:10.3.3.3", true},
+		{"::ffff:10.0.0.0/104", "11.3.3.3", false},
+		{"fe80::1/128", "fe80::1", true},
+		{"fe80::1/127", "fe80::2", false},
 	};
 	struct sock_cidr c;
 	union sock_addr a;
@@ -106,21 +110,22 @@ START_TEST(cidr_blocks)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		ck_assert_int_eq(sock_cidr_parse(span_str(rows[i].block), &c), 0);
 		ck_assert_int_eq(sock_addr_parse(rows[i].host, 5, &a), 0);
-		ck_assert_msg(sock_cidr_has(&c, &a) == rows[i].has, "%s %s", rows[i].block,
-			rows[i].host);
+		ck_assert_msg(sock_cidr_has(&c, &a) == rows[i].has, "%s %s",
+			rows[i].block, rows[i].host);
 	}
 }
 END_TEST
 
 START_TEST(cidr_blocks_that_are_none)
 {
-	static const char *const rows[] = { "", "/8", "10.0.0.0/", "10.0.0.0/33", "::1/129",
-		"10.0.0.0/-1", "10.0.0.0/8/8", "10.0.0.0/ 8", "name/8", "10.0.0/8",
-		"1111:1111:1111:1111:1111:1111:111.111.111.1111111/8" };
+	static const char *const rows[] = {"", "/8", "10.0.0.0/", "10.0.0.0/33",
+		"::1/129", "10.0.0.0/-1", "10.0.0.0/8/8", "10.0.0.0/ 8", "name/8",
+		"10.0.0/8", "1111:1111:1111:1111:1111:1111:111.111.111.1111111/8"};
 	struct sock_cidr c;
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-		ck_assert_msg(sock_cidr_parse(span_str(rows[i]), &c) == ERR_PARSE, "%s", rows[i]);
+		ck_assert_msg(sock_cidr_parse(span_str(rows[i]), &c) == ERR_PARSE, "%s",
+			rows[i]);
 	ck_assert_int_eq(sock_cidr_parse(span_make("10.0.0.0\0/8", 11), &c), ERR_PARSE);
 }
 END_TEST
@@ -148,7 +153,7 @@ static void check_options(int fd)
 
 static int accept_soon(int listener, union sock_addr *peer)
 {
-	struct pollfd p = { .fd = listener, .events = POLLIN };
+	struct pollfd p = {.fd = listener, .events = POLLIN};
 	int fd = -1;
 
 	ck_assert_int_eq(poll(&p, 1, 20000), 1);
@@ -171,7 +176,7 @@ START_TEST(connect_accept_and_inherited_options)
 	check_options(fd);
 	ck_assert_int_eq(peer.sa.sa_family, AF_INET);
 	ck_assert_uint_eq(ntohl(peer.in.sin_addr.s_addr), INADDR_LOOPBACK);
-	p = (struct pollfd){ .fd = fd, .events = POLLOUT };
+	p = (struct pollfd){.fd = fd, .events = POLLOUT};
 	ck_assert_int_eq(poll(&p, 1, 20000), 1);
 	ck_assert_int_eq(sock_connect_result(fd), 0);
 	close(fd);
@@ -223,7 +228,7 @@ START_TEST(refused)
 	close(listener);
 	err = sock_connect(&a, &fd);
 	if (err == 0) {
-		p = (struct pollfd){ .fd = fd, .events = POLLOUT };
+		p = (struct pollfd){.fd = fd, .events = POLLOUT};
 		ck_assert_int_eq(poll(&p, 1, 20000), 1);
 		err = sock_connect_result(fd);
 		close(fd);
@@ -233,7 +238,8 @@ START_TEST(refused)
 }
 END_TEST
 
-/* With the limit at what is open already, nothing can be accepted or connected: a limit, not an error of the peer. */
+/* With the limit at what is open already, nothing can be accepted or connected: a limit,
+ * not an error of the peer. */
 START_TEST(out_of_descriptors)
 {
 	union sock_addr a, peer;
@@ -282,7 +288,7 @@ START_TEST(abort_on_close)
 	accepted = accept_soon(listener, &peer);
 	sock_abort_on_close(accepted);
 	close(accepted);
-	p = (struct pollfd){ .fd = fd, .events = POLLIN };
+	p = (struct pollfd){.fd = fd, .events = POLLIN};
 	ck_assert_int_eq(poll(&p, 1, 20000), 1);
 	ck_assert_int_eq(recv(fd, &byte, 1, 0), -1);
 	ck_assert_int_eq(errno, ECONNRESET);

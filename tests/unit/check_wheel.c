@@ -1,5 +1,6 @@
 /*
- * The timer wheel against an oracle: never early, at most two ticks late, whatever the order of setting, moving and stopping.
+ * The timer wheel against an oracle: never early, at most two ticks late, whatever the
+ * order of setting, moving and stopping.
  */
 #include "base/rng.h"
 #include "io/wheel.h"
@@ -287,9 +288,10 @@ static struct rng rng;
 /* A spread that has near, middle and far deadlines, and now and then one in the past. */
 static uint64_t any_due_ms(void)
 {
-	static const uint64_t spans_ms[] = { 30, 1000, 40950, 41000, 200000 };
+	static const uint64_t spans_ms[] = {30, 1000, 40950, 41000, 200000};
 
-	return now_ms - 20 + rng_below(&rng, spans_ms[rng_below(&rng, ARRAY_LEN(spans_ms))]);
+	return now_ms - 20 +
+	       rng_below(&rng, spans_ms[rng_below(&rng, ARRAY_LEN(spans_ms))]);
 }
 
 static void set_many(struct probe *p)
@@ -329,7 +331,8 @@ static void check_none_is_late(void)
 
 		if (wheel_is_set(&p->timer) != (p->due_ms != 0))
 			ck_abort_msg("the oracle disagrees on what is set");
-		if (p->due_ms != 0 && MAX(p->due_ms, p->set_ms) + 2 * WHEEL_TICK_MS <= now_ms)
+		if (p->due_ms != 0 &&
+			MAX(p->due_ms, p->set_ms) + 2 * WHEEL_TICK_MS <= now_ms)
 			ck_abort_msg("late by %ju ms", (uintmax_t)(now_ms - p->due_ms));
 	}
 }

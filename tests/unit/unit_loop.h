@@ -1,6 +1,7 @@
 /*
- * Turning a loop in a test until something holds, and a listening port that the kernel chose. Nothing sleeps; a deadline of
- * 20 s, which no passing test comes near, ends one that hangs.
+ * Turning a loop in a test until something holds, and a listening port that the kernel
+ * chose. Nothing sleeps; a deadline of 20 s, which no passing test comes near, ends one
+ * that hangs.
  */
 #ifndef UNIT_UNIT_LOOP_H
 #define UNIT_UNIT_LOOP_H
@@ -14,13 +15,13 @@
 
 #define UNIT_DEADLINE_US 20000000u
 
-#define TURN_UNTIL(l, condition)                                               \
-	do {                                                                   \
-		uint64_t end_us_ = clock_us() + UNIT_DEADLINE_US;              \
-		while (!(condition)) {                                         \
+#define TURN_UNTIL(l, condition)                                                      \
+	do {                                                                          \
+		uint64_t end_us_ = clock_us() + UNIT_DEADLINE_US;                     \
+		while (!(condition)) {                                                \
 			ck_assert_msg(clock_us() < end_us_, "never: %s", #condition); \
-			loop_turn((l), 100);                                   \
-		}                                                              \
+			loop_turn((l), 100);                                          \
+		}                                                                     \
 	} while (0)
 
 /* Turns that find nothing to do: whatever spins would be called again and again. */
