@@ -10,13 +10,13 @@
 #include <string.h>
 
 static const char *const forbidden[] = {
-	"0.0.0.0/8",	      /* unspecified */
-	"169.254.0.0/16",     /* link-local; 169.254.169.254 is the clouds' metadata */
-	"224.0.0.0/3",	      /* multicast, reserved, broadcast */
-	"::/128",	      /* unspecified */
-	"fe80::/10",	      /* link-local */
-	"ff00::/8",	      /* multicast */
-	"fd00:ec2::254/128",  /* metadata */
+	"0.0.0.0/8",         /* unspecified */
+	"169.254.0.0/16",    /* link-local; 169.254.169.254 is the clouds' metadata */
+	"224.0.0.0/3",       /* multicast, reserved, broadcast */
+	"::/128",            /* unspecified */
+	"fe80::/10",         /* link-local */
+	"ff00::/8",          /* multicast */
+	"fd00:ec2::254/128", /* metadata */
 };
 
 static bool is_in(const union sock_addr *a, const char *text)

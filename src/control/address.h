@@ -1,7 +1,7 @@
 /*
  * Which addresses a worker may have once its name is resolved: inside worker_cidrs where
- * they are given, and never link-local, metadata, unspecified or multicast (a worker URL must
- * not turn the router into a way to those). Pure. Called by health.c.
+ * they are given, and never link-local, metadata, unspecified or multicast (a worker URL
+ * must not turn the router into a way to those). Pure. Called by health.c.
  */
 #ifndef CONTROL_ADDRESS_H
 #define CONTROL_ADDRESS_H

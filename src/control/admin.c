@@ -17,27 +17,28 @@
 
 /* The first row that fits is taken: exact paths before prefixes. */
 static const struct http_route api_routes[] = {
-	{ "GET", V1 "status", admin_status },
-	{ "GET", V1 "workers", admin_list_workers },
-	{ "POST", V1 "workers", admin_add_worker },
-	{ "GET", V1 "workers/*", admin_show_worker },
-	{ "DELETE", V1 "workers/*", admin_delete_worker },
-	{ "POST", V1 "workers/*", admin_post_worker },
-	{ "POST", V1 "explain", admin_explain },
-	{ "POST", V1 "reload", admin_reload },
-	{ "POST", V1 "pools/*", admin_generation },
-	{ "POST", V1 "log_level", admin_log_level },
-	{ "GET", V1 "config", admin_config },
-	{ "GET", V1 "metrics", admin_metrics },
+	{"GET", V1 "status", admin_status},
+	{"GET", V1 "workers", admin_list_workers},
+	{"POST", V1 "workers", admin_add_worker},
+	{"GET", V1 "workers/*", admin_show_worker},
+	{"DELETE", V1 "workers/*", admin_delete_worker},
+	{"POST", V1 "workers/*", admin_post_worker},
+	{"POST", V1 "explain", admin_explain},
+	{"POST", V1 "reload", admin_reload},
+	{"POST", V1 "pools/*", admin_generation},
+	{"POST", V1 "log_level", admin_log_level},
+	{"GET", V1 "config", admin_config},
+	{"GET", V1 "metrics", admin_metrics},
 };
 
 static const struct http_route metrics_routes[] = {
-	{ "GET", "/metrics", admin_metrics },
+	{"GET", "/metrics", admin_metrics},
 };
 
-struct span admin_path_word(const struct http_call *call, const char *prefix, struct span *rest)
+struct span admin_path_word(
+	const struct http_call *call, const char *prefix, struct span *rest)
 {
-	struct span path = http_call_path(call), word = { 0 };
+	struct span path = http_call_path(call), word = {0};
 	size_t skip = strlen(prefix);
 
 	*rest = span_make(path.p + skip, path.n - skip);
@@ -46,7 +47,8 @@ struct span admin_path_word(const struct http_call *call, const char *prefix, st
 	return word;
 }
 
-static struct http_server *serve(struct admin *a, int fd, const struct http_server_opts *opts)
+static struct http_server *serve(
+	struct admin *a, int fd, const struct http_server_opts *opts)
 {
 	struct http_server *s;
 
@@ -79,7 +81,8 @@ struct admin *admin_new(struct control *c, int admin_fd, int metrics_fd)
 	admin_removals_start(a);
 	a->api = serve(a, admin_fd, &api);
 	a->metrics = serve(a, metrics_fd, &metrics);
-	if ((admin_fd >= 0 && a->api == NULL) || (metrics_fd >= 0 && a->metrics == NULL)) {
+	if ((admin_fd >= 0 && a->api == NULL) ||
+		(metrics_fd >= 0 && a->metrics == NULL)) {
 		admin_free(a);
 		return NULL;
 	}

@@ -1,6 +1,6 @@
 /*
- * The handlers of the admin API, one file for each group, and what they share: rows of the
- * dispatch tables in admin.c. Each answers its call before it returns.
+ * The handlers of the admin API, one file for each group, and what they share: rows of
+ * the dispatch tables in admin.c. Each answers its call before it returns.
  */
 #ifndef CONTROL_ADMIN_CALLS_H
 #define CONTROL_ADMIN_CALLS_H
@@ -28,8 +28,8 @@ struct admin {
 typedef void admin_call_fn(void *admin, struct http_call *call);
 
 /* admin_workers.c */
-admin_call_fn admin_list_workers, admin_show_worker, admin_add_worker, admin_delete_worker,
-	admin_post_worker;
+admin_call_fn admin_list_workers, admin_show_worker, admin_add_worker,
+	admin_delete_worker, admin_post_worker;
 struct js *admin_worker_document(struct pool *p, struct worker *w);
 struct js *admin_workers_array(const struct site *site);
 void admin_removals_start(struct admin *a);
@@ -46,6 +46,7 @@ admin_call_fn admin_metrics;
 void admin_metrics_print(const struct control *c, struct metric_text *out);
 
 /* The path behind prefix, up to the next '/', and what follows that. */
-struct span admin_path_word(const struct http_call *call, const char *prefix, struct span *rest);
+struct span admin_path_word(
+	const struct http_call *call, const char *prefix, struct span *rest);
 
 #endif

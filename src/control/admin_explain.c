@@ -38,10 +38,10 @@ static bool read_target(struct question *q)
 	path_lookup(&q->site->conf->router, HTTP_POST, path, &q->verdict);
 	if (q->verdict.action == PATH_FORWARD)
 		return true;
-	admin_fail(q->call, ADMIN_INVALID, "POST " SPAN_FMT " is not forwarded to workers: %s",
-		SPAN_ARG(path),
-		q->verdict.action == PATH_REFUSE ? fail_text(q->verdict.fail) :
-						   "it is answered by the router");
+	admin_fail(q->call, ADMIN_INVALID,
+		"POST " SPAN_FMT " is not forwarded to workers: %s", SPAN_ARG(path),
+		q->verdict.action == PATH_REFUSE ? fail_text(q->verdict.fail)
+						 : "it is answered by the router");
 	return false;
 }
 
@@ -59,7 +59,8 @@ static int build_key(struct question *q, struct route_scan *scan, const struct p
 	return route_key_build(scan, body.p, body.n, &o, &q->key);
 }
 
-/* Its pool is chosen by the model, and the pool says how the prompt is cut into blocks. */
+/* Its pool is chosen by the model, and the pool says how the prompt is cut into blocks.
+ */
 static int scan_body(struct question *q)
 {
 	struct route_scan *scan = route_scan_new();
@@ -102,7 +103,7 @@ static bool read_key(struct question *q)
 static struct js *key_object(const struct question *q)
 {
 	struct js *out = js_object();
-	char unit[2] = { q->key.unit, '\0' };
+	char unit[2] = {q->key.unit, '\0'};
 
 	js_set(out, "model", q->key.model.n > 0 ? js_string(q->key.model) : js_null());
 	js_set_bool(out, "readable", q->key.readable || q->key.hashes_sent);
@@ -150,7 +151,8 @@ static struct js *answer(const struct question *q, const struct explain *e)
 	js_set(out, "key", key_object(q));
 	js_set_int(out, "blocks", e->blocks);
 	js_set(out, "candidates", candidates_array(e));
-	js_set_str(out, "chosen", e->chosen >= 0 ? e->candidates[e->chosen].worker : NULL);
+	js_set_str(
+		out, "chosen", e->chosen >= 0 ? e->candidates[e->chosen].worker : NULL);
 	js_set_str(out, "reason",
 		e->chosen >= 0 ? pick_reason_name(e->reason) : "no_worker");
 	return out;
@@ -160,12 +162,13 @@ static void explain(struct question *q)
 {
 	struct pool_ask ask = {
 		.role = q->role,
-		.key = pool_needs_key(q->pool, q->role) || q->key.hashes_sent ? &q->key : NULL,
+		.key = pool_needs_key(q->pool, q->role) || q->key.hashes_sent ? &q->key
+									      : NULL,
 		.model = q->key.model,
 		.pinned = q->pinned,
 		.now_ms = clock_now_ms(),
 	};
-	struct explain e = { 0 };
+	struct explain e = {0};
 	int err = pool_explain(q->pool, &ask, &e);
 
 	if (err == ERR_PARSE)
@@ -181,7 +184,8 @@ static void explain(struct question *q)
 void admin_explain(void *arg, struct http_call *call)
 {
 	struct admin *a = arg;
-	struct question q = { .call = call, .site = a->control->site, .role = ROLE_UNIFIED };
+	struct question q = {
+		.call = call, .site = a->control->site, .role = ROLE_UNIFIED};
 
 	route_key_init(&q.key);
 	q.pinned = http_call_field(call, "X-Kvsteer-Worker");

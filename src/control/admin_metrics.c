@@ -1,6 +1,7 @@
 /*
- * The metrics as Prometheus text: those counted per thread (base/metric.c), and those read
- * from workers, pools and the daemon when scraped. Names and labels are listed in kvsteerd(8).
+ * The metrics as Prometheus text: those counted per thread (base/metric.c), and those
+ * read from workers, pools and the daemon when scraped. Names and labels are listed in
+ * kvsteerd(8).
  */
 #include "control/admin_calls.h"
 
@@ -26,7 +27,7 @@ struct items {
 
 static struct items all_workers(const struct site *site)
 {
-	struct items out = { NULL, 0 };
+	struct items out = {NULL, 0};
 	size_t i, j, n;
 
 	for (i = 0; i < site->n_pools; i++) {
@@ -37,7 +38,8 @@ static struct items all_workers(const struct site *site)
 			out.list = grown;
 		for (j = 0; j < n; j++) {
 			if (grown != NULL)
-				out.list[out.n++] = (struct item){ site->pools[i], workers[j] };
+				out.list[out.n++] =
+					(struct item){site->pools[i], workers[j]};
 			else
 				worker_unref(workers[j]);
 		}
@@ -53,7 +55,8 @@ static void items_free(struct items *items)
 	free(items->list);
 }
 
-static void label(struct metric_text *out, const char *name, const char *value, bool is_first)
+static void label(
+	struct metric_text *out, const char *name, const char *value, bool is_first)
 {
 	metric_printf(out, "%s%s=\"", is_first ? "" : ",", name);
 	metric_label(out, span_str(value));
@@ -61,7 +64,8 @@ static void label(struct metric_text *out, const char *name, const char *value, 
 }
 
 /* name{worker="…",pool="…",role="…" and no closing brace */
-static void worker_labels(struct metric_text *out, const char *name, const struct item *it)
+static void worker_labels(
+	struct metric_text *out, const char *name, const struct item *it)
 {
 	metric_printf(out, "%s{", name);
 	label(out, "worker", it->w->name, true);
@@ -71,8 +75,8 @@ static void worker_labels(struct metric_text *out, const char *name, const struc
 
 typedef double worker_value_fn(const struct item *it);
 
-static void worker_gauge(struct metric_text *out, const struct items *items, const char *name,
-	const char *type, const char *help, worker_value_fn *value)
+static void worker_gauge(struct metric_text *out, const struct items *items,
+	const char *name, const char *type, const char *help, worker_value_fn *value)
 {
 	size_t i;
 
@@ -90,7 +94,8 @@ static double value_load(const struct item *it)
 	return worker_load(it->w);
 }
 
-/* Since the last byte of any answer; a worker that never sent one has made no progress yet: 0. */
+/* Since the last byte of any answer; a worker that never sent one has made no progress
+ * yet: 0. */
 static double value_progress_age(const struct item *it)
 {
 	uint64_t last_ms = atomic_load(&it->w->last_byte_ms), now_ms = clock_now_ms();
@@ -120,7 +125,8 @@ static void print_states(struct metric_text *out, const struct items *items)
 
 		for (s = 0; s < WORKER_STATE_MAX; s++) {
 			worker_labels(out, name, &items->list[i]);
-			label(out, "state", worker_state_name((enum worker_state)s), false);
+			label(out, "state", worker_state_name((enum worker_state)s),
+				false);
 			metric_printf(out, "} %d\n", now == (enum worker_state)s);
 		}
 	}
@@ -146,7 +152,8 @@ static void print_failures(struct metric_text *out, const struct items *items)
 			worker_labels(out, name, &items->list[i]);
 			label(out, "reason", fail_code((enum fail)f), false);
 			metric_printf(out, "} %llu\n",
-				(unsigned long long)atomic_load(&items->list[i].w->failures[f]));
+				(unsigned long long)atomic_load(
+					&items->list[i].w->failures[f]));
 		}
 	}
 }
@@ -175,7 +182,8 @@ static bool has_role(struct pool *p, enum role r)
 }
 
 /* name{pool="…",role="…" and no closing brace */
-static void pool_labels(struct metric_text *out, const char *name, struct pool *p, enum role r)
+static void pool_labels(
+	struct metric_text *out, const char *name, struct pool *p, enum role r)
 {
 	metric_printf(out, "%s{", name);
 	label(out, "pool", pool_name(p), true);
@@ -194,14 +202,16 @@ static void print_decisions(struct metric_text *out, const struct site *site)
 		struct pool *p = site->pools[i];
 
 		for (r = 0; r < ROLE_MAX; r++) {
-			for (reason = PICK_NONE + 1; has_role(p, r) && reason < PICK_REASON_MAX;
-				reason++) {
-				uint64_t n = pool_decisions(p, r, (enum pick_reason)reason);
+			for (reason = PICK_NONE + 1;
+				has_role(p, r) && reason < PICK_REASON_MAX; reason++) {
+				uint64_t n =
+					pool_decisions(p, r, (enum pick_reason)reason);
 
 				pool_labels(out, name, p, r);
 				label(out, "policy", pool_policy_name(p, r), false);
 				label(out, "reason",
-					pick_reason_name((enum pick_reason)reason), false);
+					pick_reason_name((enum pick_reason)reason),
+					false);
 				metric_printf(out, "} %llu\n", (unsigned long long)n);
 			}
 		}
@@ -230,26 +240,29 @@ static void print_index_bytes(struct metric_text *out, const struct site *site)
 
 static void print_evictions(struct metric_text *out, const struct site *site)
 {
-	static const char *const reasons[] = { [PREFIX_EVICT_CAPACITY] = "capacity",
-		[PREFIX_EVICT_MEMORY] = "memory", [PREFIX_EVICT_TTL] = "ttl",
-		[PREFIX_EVICT_DROPPED] = "dropped" };
+	static const char *const reasons[] = {[PREFIX_EVICT_CAPACITY] = "capacity",
+		[PREFIX_EVICT_MEMORY] = "memory",
+		[PREFIX_EVICT_TTL] = "ttl",
+		[PREFIX_EVICT_DROPPED] = "dropped"};
 	static const char name[] = "kvsteer_prefix_evictions_total";
 	size_t i;
 	enum role r;
 	int e;
 
 	static_assert(ARRAY_LEN(reasons) == PREFIX_EVICT_MAX, "a name for each reason");
-	metric_family(out, name, "counter", "Blocks that left the index, one for each worker");
+	metric_family(
+		out, name, "counter", "Blocks that left the index, one for each worker");
 	for (i = 0; i < site->n_pools; i++) {
 		for (r = 0; r < ROLE_MAX; r++) {
 			struct prefix_index_stats s;
 
 			pool_index_stats(site->pools[i], r, &s);
-			for (e = 0; has_role(site->pools[i], r) && e < PREFIX_EVICT_MAX; e++) {
+			for (e = 0; has_role(site->pools[i], r) && e < PREFIX_EVICT_MAX;
+				e++) {
 				pool_labels(out, name, site->pools[i], r);
 				label(out, "reason", reasons[e], false);
-				metric_printf(
-					out, "} %llu\n", (unsigned long long)s.evicted[e]);
+				metric_printf(out, "} %llu\n",
+					(unsigned long long)s.evicted[e]);
 			}
 		}
 	}
@@ -279,7 +292,7 @@ void admin_metrics_print(const struct control *c, struct metric_text *out)
 void admin_metrics(void *arg, struct http_call *call)
 {
 	struct admin *a = arg;
-	struct metric_text text = { 0 };
+	struct metric_text text = {0};
 
 	admin_metrics_print(a->control, &text);
 	if (text.failed)

@@ -15,7 +15,7 @@ static const struct {
 	int status;
 	const char *code;
 } fails[] = {
-#define X(name, status, code) { status, code },
+#define X(name, status, code) {status, code},
 	ADMIN_FAIL_TABLE(X)
 #undef X
 };
@@ -30,7 +30,8 @@ void admin_reply(struct http_call *call, int status, struct js *document)
 	if (text == NULL)
 		http_call_fail(call, FAIL_INTERNAL);
 	else
-		http_call_reply(call, status, json_type, span_str(text), span_make(NULL, 0));
+		http_call_reply(
+			call, status, json_type, span_str(text), span_make(NULL, 0));
 }
 
 static struct js *error_document(const char *message, const char *code)
@@ -105,5 +106,6 @@ void admin_on_fail(void *arg, struct http_call *call, enum fail why)
 		http_call_fail(call, why);
 		return;
 	}
-	admin_reply(call, fail_status(why), error_document(fail_text(why), fail_code(why)));
+	admin_reply(
+		call, fail_status(why), error_document(fail_text(why), fail_code(why)));
 }

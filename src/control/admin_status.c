@@ -1,5 +1,6 @@
 /*
- * The daemon as a whole by the admin API: status, reload, generation, log level, configuration.
+ * The daemon as a whole by the admin API: status, reload, generation, log level,
+ * configuration.
  */
 #include "control/admin_calls.h"
 
@@ -82,7 +83,8 @@ static struct js *queue_object(void)
 static struct js *guards_object(void)
 {
 	struct js *out = js_object();
-	/* Drops first: a guard taken in between must not look dropped before it was taken. */
+	/* Drops first: a guard taken in between must not look dropped before it was
+	 * taken. */
 	int64_t dropped = metric_total(METRIC_GUARDS_DROPPED);
 
 	js_set_int(out, "taken", metric_total(METRIC_GUARDS_TAKEN));
@@ -98,7 +100,8 @@ static struct js *counters_object(struct control *c)
 	js_set_int(out, "connections", (int64_t)atomic_load(&c->process.connections));
 	js_set_int(out, "connections_accepted", metric_total(METRIC_CONN_ACCEPTED));
 	js_set_int(out, "worker_connections", metric_total(METRIC_CONN_WORKER));
-	js_set_int(out, "body_memory_bytes", (int64_t)atomic_load(&c->process.body_memory));
+	js_set_int(
+		out, "body_memory_bytes", (int64_t)atomic_load(&c->process.body_memory));
 	js_set_int(out, "reloads", (int64_t)c->reloads[RELOAD_OK]);
 	js_set_int(out, "reloads_failed", (int64_t)c->reloads[RELOAD_FAILED]);
 	return out;
@@ -156,7 +159,8 @@ void admin_reload(void *arg, struct http_call *call)
 		struct js *error = js_object();
 
 		out = js_object();
-		js_set_str(error, "message", "the configuration has errors; nothing changed");
+		js_set_str(error, "message",
+			"the configuration has errors; nothing changed");
 		js_set_str(error, "code", "reload_failed");
 		js_set(out, "error", error);
 		js_set(out, "errors", admin_conf_errors(&report.errors, false));
@@ -218,7 +222,8 @@ void admin_generation(void *arg, struct http_call *call)
 		return;
 	}
 	if (p == NULL) {
-		admin_fail(call, ADMIN_NO_POOL, "there is no pool " SPAN_FMT, SPAN_ARG(name));
+		admin_fail(call, ADMIN_NO_POOL, "there is no pool " SPAN_FMT,
+			SPAN_ARG(name));
 		return;
 	}
 	if (!read_body(call, &body))

@@ -1,7 +1,8 @@
 /*
- * Workers by the admin API: shown, added, drained, removed. Handlers are rows of admin.c's
- * table. A worker that is to drain before it goes is kept in a short list until its last
- * request ended or its time is up; it is found again by its id, in case it went meanwhile.
+ * Workers by the admin API: shown, added, drained, removed. Handlers are rows of
+ * admin.c's table. A worker that is to drain before it goes is kept in a short list until
+ * its last request ended or its time is up; it is found again by its id, in case it went
+ * meanwhile.
  */
 #include "control/admin_calls.h"
 
@@ -31,7 +32,8 @@ struct removal {
 
 /* ---- finding ---- */
 
-static struct worker *find_worker(const struct site *site, struct span name, struct pool **pool)
+static struct worker *find_worker(
+	const struct site *site, struct span name, struct pool **pool)
 {
 	size_t i;
 
@@ -109,7 +111,8 @@ struct js *admin_worker_document(struct pool *p, struct worker *w)
 	if (last_ms == 0)
 		js_set(out, "progress_age_ms", js_null());
 	else
-		js_set_int(out, "progress_age_ms", (int64_t)(now_ms - MIN(last_ms, now_ms)));
+		js_set_int(
+			out, "progress_age_ms", (int64_t)(now_ms - MIN(last_ms, now_ms)));
 	js_set_int(out, "blocks", (int64_t)pool_worker_blocks(p, w));
 	js_set(out, "breaker", js_null()); /* there is none yet */
 	js_set_int(out, "requests", (int64_t)atomic_load(&w->requests));
@@ -168,7 +171,7 @@ struct pairs {
 	struct conf_pair items[PAIRS_MAX];
 	size_t n;
 	char *values[PAIRS_MAX]; /* owned */
-	char *name;		 /* owned; NULL: not given */
+	char *name;              /* owned; NULL: not given */
 };
 
 static void pairs_free(struct pairs *p)
@@ -206,7 +209,7 @@ static bool add_pair(struct pairs *p, const char *key, const struct js *v)
 		return false;
 	}
 	p->values[p->n] = text;
-	p->items[p->n++] = (struct conf_pair){ key, text };
+	p->items[p->n++] = (struct conf_pair){key, text};
 	return true;
 }
 
@@ -238,14 +241,16 @@ static bool read_pairs(struct http_call *call, const struct js *body, struct pai
 	size_t i;
 
 	if (body == NULL || !js_is_object(body)) {
-		admin_fail(call, ADMIN_INVALID, "a JSON object is needed: {\"name\", \"url\"}");
+		admin_fail(call, ADMIN_INVALID,
+			"a JSON object is needed: {\"name\", \"url\"}");
 		return false;
 	}
 	for (i = 0; js_member(body, i, &key, &v); i++) {
 		if (add_member(p, key, v))
 			continue;
 		admin_fail(call, ADMIN_INVALID,
-			"%.64s: a string, number, boolean or a list of them is needed", key);
+			"%.64s: a string, number, boolean or a list of them is needed",
+			key);
 		return false;
 	}
 	return true;
@@ -259,7 +264,8 @@ static char *default_name(const struct js *body)
 	const char *why;
 	char *name;
 
-	if (!js_as_str(js_get(body, "url"), &text) || conf_url_parse(text, &url, &why) != 0)
+	if (!js_as_str(js_get(body, "url"), &text) ||
+		conf_url_parse(text, &url, &why) != 0)
 		return xstrdup("");
 	name = xasprintf("%s:%u", url.host, url.port);
 	conf_url_free(&url);
@@ -267,7 +273,8 @@ static char *default_name(const struct js *body)
 }
 
 /* Another worker with its name, or with its URL in its role. */
-static bool is_taken(const struct site *site, const struct worker_conf *wc, struct http_call *call)
+static bool is_taken(
+	const struct site *site, const struct worker_conf *wc, struct http_call *call)
 {
 	size_t i, j, n;
 	bool found = false;
@@ -278,13 +285,14 @@ static bool is_taken(const struct site *site, const struct worker_conf *wc, stru
 		for (j = 0; j < n; j++) {
 			const struct worker *w = workers[j];
 			bool same_name = strcmp(w->name, wc->name) == 0;
-			bool same_url =
-				w->role == wc->role && strcmp(w->url.text, wc->url.text) == 0;
+			bool same_url = w->role == wc->role &&
+					strcmp(w->url.text, wc->url.text) == 0;
 
 			if (!found && (same_name || same_url))
 				admin_fail(call, ADMIN_EXISTS,
-					same_name ? "there is a worker %s already" :
-						    "worker %s has this URL and role already",
+					same_name ? "there is a worker %s already"
+						  : "worker %s has this URL and role "
+						    "already",
 					w->name);
 			found = found || same_name || same_url;
 			worker_unref(workers[j]);
@@ -294,7 +302,8 @@ static bool is_taken(const struct site *site, const struct worker_conf *wc, stru
 	return found;
 }
 
-static void add_worker(struct admin *a, struct http_call *call, const struct worker_conf *wc)
+static void add_worker(
+	struct admin *a, struct http_call *call, const struct worker_conf *wc)
 {
 	struct site *site = a->control->site;
 	struct pool *pool = site_pool(site, span_str(wc->pool));
@@ -321,15 +330,15 @@ void admin_add_worker(void *arg, struct http_call *call)
 	struct admin *a = arg;
 	const char *why = "";
 	struct js *body = js_parse(http_call_body(call), &why);
-	struct pairs pairs = { .n = 0 };
-	struct conf_errors errors = { 0 };
+	struct pairs pairs = {.n = 0};
+	struct conf_errors errors = {0};
 	struct worker_conf wc;
 
 	if (read_pairs(call, body, &pairs)) {
 		if (pairs.name == NULL)
 			pairs.name = default_name(body);
-		if (conf_worker_make(a->control->site->conf, pairs.name, pairs.items, pairs.n,
-			    &errors, &wc) != 0) {
+		if (conf_worker_make(a->control->site->conf, pairs.name, pairs.items,
+			    pairs.n, &errors, &wc) != 0) {
 			admin_fail_conf(call, ADMIN_INVALID, &errors);
 		} else {
 			add_worker(a, call, &wc);
@@ -347,8 +356,8 @@ static void drain(struct worker *w, bool on)
 {
 	if (atomic_exchange(&w->is_draining, on) == on)
 		return;
-	log_notice(on ? "worker %s drains: no new requests, %u in flight" :
-			"worker %s takes requests again, %u in flight",
+	log_notice(on ? "worker %s drains: no new requests, %u in flight"
+		      : "worker %s takes requests again, %u in flight",
 		w->name, worker_load(w));
 }
 
@@ -400,7 +409,8 @@ static void remove_worker(struct pool *pool, struct worker *w)
 		log_error("worker %s could not be removed", w->name);
 }
 
-static struct worker *worker_by_id(const struct site *site, uint64_t id, struct pool **pool)
+static struct worker *worker_by_id(
+	const struct site *site, uint64_t id, struct pool **pool)
 {
 	struct worker *found = NULL;
 	size_t i, j, n;
@@ -450,7 +460,7 @@ static void remove_later(struct admin *a, const struct worker *w, uint64_t wait_
 	struct removal *r = xmalloc(sizeof(*r));
 
 	cancel_removal(a, w->id);
-	*r = (struct removal){ a->removals, w->id, clock_now_ms() + wait_ms };
+	*r = (struct removal){a->removals, w->id, clock_now_ms() + wait_ms};
 	a->removals = r;
 	wheel_set(loop_wheel(a->control->loop), &a->removal_timer, clock_now_ms());
 }

@@ -30,7 +30,7 @@
 #define DEFAULT_ADMIN_SOCKET "/run/kvsteer/admin.sock"
 #define DEFAULT_METRICS "127.0.0.1:29000"
 #define FDS_OF_PROCESS 64 /* logs, control loop, admin and metrics connections */
-#define FDS_OF_THREAD 8	  /* loop, mailbox, listening sockets */
+#define FDS_OF_THREAD 8   /* loop, mailbox, listening sockets */
 #define CONNECTIONS_MIN 16
 
 /* ---- limits and secrets ---- */
@@ -40,12 +40,13 @@ static unsigned thread_count(const struct router_opts *o)
 	return o->threads != 0 ? o->threads : threads_for_cores();
 }
 
-/* Half of the descriptors are for clients, since each request needs one to its worker too. */
+/* Half of the descriptors are for clients, since each request needs one to its worker
+ * too. */
 static void set_max_connections(struct control *c, const struct conf *conf)
 {
 	unsigned long limit = sock_raise_fd_limit();
 	unsigned long own = FDS_OF_PROCESS + conf->n_workers +
-		FDS_OF_THREAD * (unsigned long)thread_count(&conf->router);
+			    FDS_OF_THREAD * (unsigned long)thread_count(&conf->router);
 	unsigned long most = limit > own ? (limit - own) / 2 : 0;
 
 	most = MAX(most, (unsigned long)CONNECTIONS_MIN);
@@ -53,7 +54,8 @@ static void set_max_connections(struct control *c, const struct conf *conf)
 	if (conf->router.max_connections == 0)
 		return;
 	if (conf->router.max_connections > most)
-		log_warn("max_connections = %u, but %lu descriptors are enough for %lu only",
+		log_warn("max_connections = %u, but %lu descriptors are enough for %lu "
+			 "only",
 			conf->router.max_connections, limit, most);
 	c->process.max_connections = conf->router.max_connections;
 }
@@ -92,8 +94,8 @@ static int open_admin_socket(const struct conf *conf, int *fd)
 		return 0;
 	}
 	if (is_optional(conf, path, DEFAULT_ADMIN_SOCKET)) {
-		log_warn("no admin socket: %s: %s; --admin-socket names another place", path,
-			err == ERR_EXISTS ? "in use" : strerror(errno));
+		log_warn("no admin socket: %s: %s; --admin-socket names another place",
+			path, err == ERR_EXISTS ? "in use" : strerror(errno));
 		return 0;
 	}
 	log_error("admin socket %s cannot be opened: %s", path,
@@ -145,7 +147,8 @@ static int open_metrics(const struct conf *conf, int *fd)
 	if (err == 0)
 		return 0;
 	if (is_optional(conf, text, DEFAULT_METRICS)) {
-		log_warn("no metrics on %s: %m; --metrics-listen names another address", text);
+		log_warn("no metrics on %s: %m; --metrics-listen names another address",
+			text);
 		return 0;
 	}
 	log_error("cannot listen on %s for metrics: %m", text);
@@ -175,7 +178,7 @@ static int open_admin(struct control *c, const struct conf *conf)
 
 static int open_clients(struct control *c, const struct conf *conf)
 {
-	struct conf_errors errors = { 0 };
+	struct conf_errors errors = {0};
 	struct listen_set *plan;
 	unsigned n = thread_count(&conf->router);
 	size_t i;

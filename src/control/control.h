@@ -1,6 +1,7 @@
 /*
- * What the control thread owns, as the modules of this layer see it. Made, filled and torn
- * down by daemon.c; nobody but the control thread touches it, but for `process` (atomics).
+ * What the control thread owns, as the modules of this layer see it. Made, filled and
+ * torn down by daemon.c; nobody but the control thread touches it, but for `process`
+ * (atomics).
  */
 #ifndef CONTROL_CONTROL_H
 #define CONTROL_CONTROL_H
@@ -32,13 +33,13 @@ struct control {
 	uint64_t started_ms;
 	uint64_t reloads[RELOAD_RESULT_MAX];
 	bool is_draining, is_ready;
-	bool owns_admin_socket; /* its file goes at the end */
+	bool owns_admin_socket;              /* its file goes at the end */
 	unsigned told_healthy, told_workers; /* in the last STATUS= */
 };
 
 /*
- * READY=1 (once the daemon is up) and a STATUS= line of how many workers are healthy, where
- * the service manager has not been told that already.
+ * READY=1 (once the daemon is up) and a STATUS= line of how many workers are healthy,
+ * where the service manager has not been told that already.
  */
 void control_notify(struct control *c);
 

@@ -51,7 +51,7 @@ static enum ctl_exit call_and_print(
 
 static enum ctl_exit get(const struct ctl *ctl, const char *path, print_fn *print)
 {
-	struct ctl_request req = { .method = "GET", .path = path };
+	struct ctl_request req = {.method = "GET", .path = path};
 
 	return call_and_print(ctl, &req, print);
 }
@@ -88,7 +88,7 @@ static enum ctl_exit run_workers(const struct ctl *ctl)
 /* add NAME URL [KEY=VALUE ...] */
 static enum ctl_exit run_add(const struct ctl *ctl)
 {
-	struct ctl_request req = { .method = "POST", .path = "workers" };
+	struct ctl_request req = {.method = "POST", .path = "workers"};
 	struct js *body = js_object();
 	scoped_free char *text = NULL;
 	unsigned i;
@@ -117,11 +117,12 @@ static enum ctl_exit run_add(const struct ctl *ctl)
 static enum ctl_exit run_remove(const struct ctl *ctl)
 {
 	scoped_free char *plain = worker_path(ctl, ""), *path = NULL;
-	struct ctl_request req = { .method = "DELETE" };
+	struct ctl_request req = {.method = "DELETE"};
 	const char *hint;
 	uint64_t ms;
 
-	if (ctl->drain != NULL && conf_duration_ms(span_str(ctl->drain), &ms, &hint) != 0) {
+	if (ctl->drain != NULL &&
+		conf_duration_ms(span_str(ctl->drain), &ms, &hint) != 0) {
 		ctl_complain("--drain %s: a time such as 30s is expected", ctl->drain);
 		return CTL_USAGE;
 	}
@@ -134,7 +135,7 @@ static enum ctl_exit run_remove(const struct ctl *ctl)
 static enum ctl_exit post_worker(const struct ctl *ctl, const char *verb)
 {
 	scoped_free char *path = worker_path(ctl, verb);
-	struct ctl_request req = { .method = "POST", .path = path };
+	struct ctl_request req = {.method = "POST", .path = path};
 
 	return call_and_print(ctl, &req, print_nothing);
 }
@@ -180,11 +181,12 @@ static char *read_file(const char *name, size_t *n)
 /* explain FILE: the body as a client would send it */
 static enum ctl_exit run_explain(const struct ctl *ctl)
 {
-	scoped_free char *target = ctl_encode(ctl->path != NULL ? ctl->path : DEFAULT_PATH);
+	scoped_free char *target =
+		ctl_encode(ctl->path != NULL ? ctl->path : DEFAULT_PATH);
 	scoped_free char *path = xasprintf("explain?path=%s", target);
 	scoped_free char *body = NULL, *prefix = NULL, *pinned = NULL;
-	const char *headers[4] = { "Content-Type: application/json" };
-	struct ctl_request req = { .method = "POST", .path = path, .headers = headers };
+	const char *headers[4] = {"Content-Type: application/json"};
+	struct ctl_request req = {.method = "POST", .path = path, .headers = headers};
 	unsigned n = 1;
 	size_t len;
 
@@ -201,7 +203,7 @@ static enum ctl_exit run_explain(const struct ctl *ctl)
 
 static enum ctl_exit run_reload(const struct ctl *ctl)
 {
-	struct ctl_request req = { .method = "POST", .path = "reload" };
+	struct ctl_request req = {.method = "POST", .path = "reload"};
 
 	return call_and_print(ctl, &req, ctl_print_reload);
 }
@@ -219,7 +221,7 @@ static enum ctl_exit run_generation(const struct ctl *ctl)
 {
 	scoped_free char *pool = ctl_encode(ctl->words[0]);
 	scoped_free char *path = xasprintf("pools/%s/generation", pool), *body = NULL;
-	struct ctl_request req = { .method = "POST", .path = path };
+	struct ctl_request req = {.method = "POST", .path = path};
 	uint64_t n;
 
 	if (ctl->n_words > 1) {
@@ -235,7 +237,7 @@ static enum ctl_exit run_generation(const struct ctl *ctl)
 
 static enum ctl_exit run_log_level(const struct ctl *ctl)
 {
-	struct ctl_request req = { .method = "POST", .path = "log_level" };
+	struct ctl_request req = {.method = "POST", .path = "log_level"};
 	struct js *body = js_object();
 	scoped_free char *text = NULL;
 
@@ -265,19 +267,22 @@ static enum ctl_exit run_metrics(const struct ctl *ctl)
 }
 
 static const struct command commands[] = {
-	{ "status", 0, 0, run_status, "", "the daemon, its pools and workers" },
-	{ "workers", 0, 1, run_workers, "[NAME]", "all workers, or one in full" },
-	{ "add", 2, 62, run_add, "NAME URL [KEY=VALUE ...]", "a worker, until the next start" },
-	{ "remove", 1, 1, run_remove, "NAME [--drain TIME]", "it, after its requests ended" },
-	{ "drain", 1, 1, run_drain, "NAME", "no new requests for it" },
-	{ "undrain", 1, 1, run_undrain, "NAME", "new requests again" },
-	{ "explain", 1, 1, run_explain, "FILE", "which worker a request body would get, and why" },
-	{ "reload", 0, 0, run_reload, "", "reads the configuration again" },
-	{ "generation", 1, 2, run_generation, "POOL [N]",
-		"new weights: what was cached counts no more" },
-	{ "log-level", 1, 1, run_log_level, "LEVEL", "error, warn, notice, info or debug" },
-	{ "config", 0, 0, run_config, "", "the configuration in force" },
-	{ "metrics", 0, 0, run_metrics, "", "the metrics, as Prometheus reads them" },
+	{"status", 0, 0, run_status, "", "the daemon, its pools and workers"},
+	{"workers", 0, 1, run_workers, "[NAME]", "all workers, or one in full"},
+	{"add", 2, 62, run_add, "NAME URL [KEY=VALUE ...]",
+		"a worker, until the next start"},
+	{"remove", 1, 1, run_remove, "NAME [--drain TIME]",
+		"it, after its requests ended"},
+	{"drain", 1, 1, run_drain, "NAME", "no new requests for it"},
+	{"undrain", 1, 1, run_undrain, "NAME", "new requests again"},
+	{"explain", 1, 1, run_explain, "FILE",
+		"which worker a request body would get, and why"},
+	{"reload", 0, 0, run_reload, "", "reads the configuration again"},
+	{"generation", 1, 2, run_generation, "POOL [N]",
+		"new weights: what was cached counts no more"},
+	{"log-level", 1, 1, run_log_level, "LEVEL", "error, warn, notice, info or debug"},
+	{"config", 0, 0, run_config, "", "the configuration in force"},
+	{"metrics", 0, 0, run_metrics, "", "the metrics, as Prometheus reads them"},
 };
 
 /* ---- the command line ---- */
@@ -294,7 +299,8 @@ static void print_usage(FILE *to)
 		fprintf(to, "  %-34s %s\n", left, commands[i].help);
 	}
 	fprintf(to,
-		"\n  -s, --socket SOCKET   the daemon's admin socket (" DEFAULT_SOCKET ")\n"
+		"\n  -s, --socket SOCKET   the daemon's admin socket (" DEFAULT_SOCKET
+		")\n"
 		"  --json                answers as JSON\n"
 		"  --drain TIME          remove: wait this long for requests in flight\n"
 		"  --path PATH           explain: the request's path (" DEFAULT_PATH ")\n"
@@ -345,9 +351,10 @@ static enum ctl_exit read_words(int argc, char **argv, struct ctl *ctl)
 		} else if (is_option && strcmp(argv[i], "--") == 0) {
 			only_words = true;
 		} else if (is_option || ctl->n_words == ARRAY_LEN(ctl->words)) {
-			ctl_complain(value != NULL ? "%s needs a value" :
-				     is_option	   ? "%s: no such option; -h lists them" :
-						     "%s: too many words", argv[i]);
+			ctl_complain(value != NULL ? "%s needs a value"
+				     : is_option   ? "%s: no such option; -h lists them"
+						   : "%s: too many words",
+				argv[i]);
 			return CTL_USAGE;
 		} else {
 			ctl->words[ctl->n_words++] = argv[i];
@@ -385,7 +392,7 @@ static bool is_one_of(const char *word, const char *a, const char *b)
 
 int ctl_main(int argc, char **argv)
 {
-	struct ctl ctl = { .socket = DEFAULT_SOCKET };
+	struct ctl ctl = {.socket = DEFAULT_SOCKET};
 	enum ctl_exit result;
 
 	if (argc == 2 && is_one_of(argv[1], "-h", "--help")) {

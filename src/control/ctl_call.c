@@ -52,13 +52,13 @@ void ctl_answer_free(struct ctl_answer *a)
 {
 	free(a->text);
 	js_free(a->document);
-	*a = (struct ctl_answer){ 0 };
+	*a = (struct ctl_answer){0};
 }
 
 /* What connecting says is more exact than what a library makes of it. */
 static enum ctl_exit try_socket(const char *path)
 {
-	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
 	scoped_fd int fd = -1;
 
 	if (strlen(path) >= sizeof(un.sun_path)) {
@@ -70,13 +70,17 @@ static enum ctl_exit try_socket(const char *path)
 	if (fd >= 0 && connect(fd, (const struct sockaddr *)&un, sizeof(un)) == 0)
 		return CTL_OK;
 	if (errno == EACCES || errno == EPERM) {
-		ctl_complain("%s: permission denied; become root, or a member of the group "
-			     "that owns the socket", path);
+		ctl_complain(
+			"%s: permission denied; become root, or a member of the group "
+			"that owns the socket",
+			path);
 		return CTL_NOT_PERMITTED;
 	}
 	if (errno == ENOENT)
-		ctl_complain("%s: there is no such socket; kvsteerd is not running, or its "
-			     "admin_socket is elsewhere (-s SOCKET)", path);
+		ctl_complain(
+			"%s: there is no such socket; kvsteerd is not running, or its "
+			"admin_socket is elsewhere (-s SOCKET)",
+			path);
 	else if (errno == ECONNREFUSED)
 		ctl_complain("%s: nobody answers; kvsteerd is not running", path);
 	else
@@ -86,7 +90,7 @@ static enum ctl_exit try_socket(const char *path)
 
 static struct span text_of(const struct js *object, const char *key)
 {
-	struct span s = { "", 0 };
+	struct span s = {"", 0};
 
 	if (!js_as_str(js_get(object, key), &s))
 		s = span_make("", 0);
@@ -118,8 +122,10 @@ static void print_item(const struct js *item)
 
 static void print_refusal(int status, const struct ctl_answer *a)
 {
-	const struct js *error = a->document != NULL ? js_get(a->document, "error") : NULL;
-	const struct js *list = a->document != NULL ? js_get(a->document, "errors") : NULL;
+	const struct js *error =
+		a->document != NULL ? js_get(a->document, "error") : NULL;
+	const struct js *list =
+		a->document != NULL ? js_get(a->document, "errors") : NULL;
 	size_t i;
 
 	if (error == NULL)
@@ -149,14 +155,18 @@ enum ctl_exit ctl_call(
 	const struct ctl *ctl, const struct ctl_request *req, struct ctl_answer *out)
 {
 	scoped_free char *url = xasprintf("http://localhost/admin/v1/%s", req->path);
-	struct fetch_request fetch = { .url = url, .method = req->method,
-		.unix_socket = ctl->socket, .headers = req->headers, .body = req->body,
-		.timeout_ms = TIMEOUT_MS, .max_body = ANSWER_MAX_BYTES };
+	struct fetch_request fetch = {.url = url,
+		.method = req->method,
+		.unix_socket = ctl->socket,
+		.headers = req->headers,
+		.body = req->body,
+		.timeout_ms = TIMEOUT_MS,
+		.max_body = ANSWER_MAX_BYTES};
 	struct fetch_answer answer;
 	enum ctl_exit result = try_socket(ctl->socket);
 	const char *why;
 
-	*out = (struct ctl_answer){ 0 };
+	*out = (struct ctl_answer){0};
 	if (result != CTL_OK)
 		return result;
 	fetch_blocking(&fetch, &answer);

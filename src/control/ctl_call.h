@@ -1,6 +1,6 @@
 /*
- * One call to the admin socket, and what its failure means for a person. Used by the ctl*.c
- * files.
+ * One call to the admin socket, and what its failure means for a person. Used by the
+ * ctl*.c files.
  */
 #ifndef CONTROL_CTL_CALL_H
 #define CONTROL_CTL_CALL_H
@@ -10,7 +10,7 @@
 
 enum ctl_exit {
 	CTL_OK,
-	CTL_REFUSED,	 /* the daemon said no */
+	CTL_REFUSED, /* the daemon said no */
 	CTL_USAGE,
 	CTL_UNREACHABLE,
 	CTL_NOT_PERMITTED,
@@ -38,7 +38,7 @@ struct ctl_request {
 };
 
 struct ctl_answer {
-	char *text; /* NUL-terminated; owned */
+	char *text;          /* NUL-terminated; owned */
 	struct js *document; /* NULL: the text is no JSON */
 };
 

@@ -24,7 +24,8 @@ struct table {
 
 static void table_add(struct table *t, char *cell)
 {
-	t->cells = xrealloc(t->cells, ((size_t)t->rows + 1) * t->columns * sizeof(*t->cells));
+	t->cells = xrealloc(
+		t->cells, ((size_t)t->rows + 1) * t->columns * sizeof(*t->cells));
 	t->cells[t->rows * t->columns] = cell;
 }
 
@@ -56,7 +57,7 @@ static void row_set(struct table *t, char *cell)
 
 static struct table table_new(const char *const *titles, unsigned n)
 {
-	struct table t = { .columns = n };
+	struct table t = {.columns = n};
 	unsigned i;
 
 	assert(n <= COLUMNS_MAX);
@@ -77,12 +78,12 @@ static const char *cell_text(const struct table *t, unsigned row, unsigned colum
 static void table_end(struct table *t)
 {
 	unsigned row, column;
-	int width[COLUMNS_MAX] = { 0 };
+	int width[COLUMNS_MAX] = {0};
 
 	for (row = 0; row < t->rows; row++) {
 		for (column = 0; column < t->columns; column++)
-			width[column] =
-				MAX(width[column], (int)strlen(cell_text(t, row, column)));
+			width[column] = MAX(
+				width[column], (int)strlen(cell_text(t, row, column)));
 	}
 	for (row = 0; row < t->rows; row++) {
 		for (column = 0; column + 1 < t->columns; column++)
@@ -160,10 +161,10 @@ static char *age_of(const struct js *object, const char *key)
 
 static void print_worker_table(const struct js *workers)
 {
-	static const char *const titles[] = { "WORKER", "STATE", "LOAD", "REQUESTS", "FAILURES",
-		"BLOCKS", "PROGRESS", "POOL", "ROLE", "URL", "REASON" };
-	static const char *const keys[] = { "name", "state", "load", "requests", "failures",
-		"blocks", NULL, "pool", "role", "url", "reason" };
+	static const char *const titles[] = {"WORKER", "STATE", "LOAD", "REQUESTS",
+		"FAILURES", "BLOCKS", "PROGRESS", "POOL", "ROLE", "URL", "REASON"};
+	static const char *const keys[] = {"name", "state", "load", "requests",
+		"failures", "blocks", NULL, "pool", "role", "url", "reason"};
 	struct table t = table_new(titles, ARRAY_LEN(titles));
 	size_t i, k;
 
@@ -172,8 +173,8 @@ static void print_worker_table(const struct js *workers)
 
 		row_begin(&t);
 		for (k = 0; k < ARRAY_LEN(keys); k++)
-			row_set(&t, keys[k] != NULL ? value_text(w, keys[k]) :
-						      age_of(w, "progress_age_ms"));
+			row_set(&t, keys[k] != NULL ? value_text(w, keys[k])
+						    : age_of(w, "progress_age_ms"));
 	}
 	table_end(&t);
 }
@@ -185,9 +186,9 @@ void ctl_print_workers(const struct js *document)
 
 void ctl_print_worker(const struct js *document)
 {
-	static const char *const keys[] = { "name", "url", "pool", "role", "state", "reason",
-		"load", "max_requests", "blocks", "requests", "completions", "failures",
-		"origin" };
+	static const char *const keys[] = {"name", "url", "pool", "role", "state",
+		"reason", "load", "max_requests", "blocks", "requests", "completions",
+		"failures", "origin"};
 	char *age = age_of(document, "state_age_ms"), *progress;
 	size_t i;
 
@@ -203,8 +204,8 @@ void ctl_print_worker(const struct js *document)
 
 static void print_pools(const struct js *pools)
 {
-	static const char *const titles[] = { "POOL", "POLICY", "GENERATION", "BLOCKS",
-		"INDEX BYTES" };
+	static const char *const titles[] = {
+		"POOL", "POLICY", "GENERATION", "BLOCKS", "INDEX BYTES"};
 	struct table t = table_new(titles, ARRAY_LEN(titles));
 	size_t i;
 
@@ -239,16 +240,18 @@ void ctl_print_status(const struct js *document)
 {
 	const struct js *counters = js_get(document, "counters");
 	const struct js *guards = js_get(document, "guards");
-	char *uptime = age_of(document, "uptime_ms"), *version = value_text(document, "version");
+	char *uptime = age_of(document, "uptime_ms"),
+	     *version = value_text(document, "version");
 	char *state = value_text(document, "state");
 
-	printf("%-16s %s, %s, up %s, %" PRId64 " threads\n", "kvsteerd", version, state, uptime,
-		value_int(document, "threads"));
+	printf("%-16s %s, %s, up %s, %" PRId64 " threads\n", "kvsteerd", version, state,
+		uptime, value_int(document, "threads"));
 	print_listen(js_get(document, "listen"));
 	printf("%-16s %" PRId64 " in flight, %" PRId64 " waiting\n", "requests",
 		value_int(counters, "requests_in_flight"),
 		value_int(js_get(document, "queue"), "depth"));
-	printf("%-16s %" PRId64 " of clients (at most %" PRId64 "), %" PRId64 " to workers\n",
+	printf("%-16s %" PRId64 " of clients (at most %" PRId64 "), %" PRId64
+	       " to workers\n",
 		"connections", value_int(counters, "connections"),
 		value_int(document, "max_connections"),
 		value_int(counters, "worker_connections"));
@@ -268,8 +271,8 @@ void ctl_print_status(const struct js *document)
 
 static void print_candidates(const struct js *list)
 {
-	static const char *const titles[] = { "WORKER", "STATE", "DEPTH", "FRACTION", "LOAD",
-		"SCORE", "OVERLOADED", "OUT OF PLAY" };
+	static const char *const titles[] = {"WORKER", "STATE", "DEPTH", "FRACTION",
+		"LOAD", "SCORE", "OVERLOADED", "OUT OF PLAY"};
 	struct table t = table_new(titles, ARRAY_LEN(titles));
 	size_t i;
 

@@ -1,7 +1,8 @@
 /*
  * The daemon: command line, boot, signals, drain, exit. See daemon.h.
- * A stop goes through three phases: draining (the threads finish what they have), cut (after
- * drain_timeout or a second signal), ended (no connection is left: the loop stops).
+ * A stop goes through three phases: draining (the threads finish what they have), cut
+ * (after drain_timeout or a second signal), ended (no connection is left: the loop
+ * stops).
  */
 #include "control/daemon.h"
 
@@ -111,7 +112,8 @@ static void start_drain(struct daemon *d, int signo)
 	atomic_store(&c->process.is_draining, true);
 	threads_drain(c->threads, c->mailbox, on_empty, d);
 	if (timeout_ms > 0)
-		wheel_set(loop_wheel(c->loop), &d->drain_timer, clock_now_ms() + timeout_ms);
+		wheel_set(loop_wheel(c->loop), &d->drain_timer,
+			clock_now_ms() + timeout_ms);
 }
 
 static void on_stop(void *arg, int signo)
@@ -167,8 +169,8 @@ static int watch_signals(struct daemon *d)
 	static const struct {
 		int signo;
 		void (*fn)(void *arg, int signo);
-	} rows[] = { { SIGTERM, on_stop }, { SIGINT, on_stop }, { SIGHUP, on_hup },
-		{ SIGUSR1, on_usr1 } };
+	} rows[] = {{SIGTERM, on_stop}, {SIGINT, on_stop}, {SIGHUP, on_hup},
+		{SIGUSR1, on_usr1}};
 	size_t i;
 
 	static_assert(ARRAY_LEN(rows) == ARRAY_LEN(d->signals), "a watch for each");
@@ -294,8 +296,9 @@ static int run_flags(struct daemon *d, struct conf_errors *errors)
 		return 0;
 	}
 	if (!http_parse_selftest()) {
-		fprintf(stderr, "kvsteerd: the HTTP parser library accepts what it must refuse: "
-				"it was built in its loose mode\n");
+		fprintf(stderr,
+			"kvsteerd: the HTTP parser library accepts what it must refuse: "
+			"it was built in its loose mode\n");
 		return EXIT_RUNTIME;
 	}
 	return start(d, errors);
@@ -304,7 +307,7 @@ static int run_flags(struct daemon *d, struct conf_errors *errors)
 int daemon_main(int argc, char **argv)
 {
 	struct daemon *d = xcalloc(1, sizeof(*d));
-	struct conf_errors errors = { 0 };
+	struct conf_errors errors = {0};
 	int status = EXIT_USAGE;
 
 	signal(SIGPIPE, SIG_IGN);

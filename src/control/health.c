@@ -1,12 +1,12 @@
 /*
  * Liveness probes and worker states. See health.h.
  *
- * Each worker has one entry with one timer. A turn of it: look the name up if that is due, take
- * the addresses that are allowed, ask one of them for health_path, judge the answer, set the
- * timer again. A worker that is about to become healthy is asked for its models first, and
- * after a failure for its start time, so that what the first request meets is known.
- * Always true: an entry has at most one probe under way; its timer is set, or a look-up or a
- * probe is under way that sets it.
+ * Each worker has one entry with one timer. A turn of it: look the name up if that is
+ * due, take the addresses that are allowed, ask one of them for health_path, judge the
+ * answer, set the timer again. A worker that is about to become healthy is asked for its
+ * models first, and after a failure for its start time, so that what the first request
+ * meets is known. Always true: an entry has at most one probe under way; its timer is
+ * set, or a look-up or a probe is under way that sets it.
  */
 #include "control/health.h"
 
@@ -32,8 +32,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STARTING_EVERY_MS 250	  /* a worker that never answered is tried this often */
-#define MODELS_EVERY_MS 30000	  /* each healthy worker's list is read again */
+#define STARTING_EVERY_MS 250 /* a worker that never answered is tried this often */
+#define MODELS_EVERY_MS 30000 /* each healthy worker's list is read again */
 #define MODELS_MAX_BYTES (4u << 20)
 #define METRICS_MAX_BYTES (8u << 20)
 #define RESTART_SECONDS 0.5 /* start times further apart than this are two processes */
@@ -53,9 +53,10 @@ struct health {
 struct entry {
 	TAILQ_ENTRY(entry) link;
 	struct health *h;
-	struct pool *pool;	 /* a reference */
-	struct worker *w;	 /* a reference */
-	struct addr_list *known; /* what the name stands for, before worker_cidrs; NULL: not yet */
+	struct pool *pool; /* a reference */
+	struct worker *w;  /* a reference */
+	struct addr_list
+		*known; /* what the name stands for, before worker_cidrs; NULL: not yet */
 	bool is_literal, is_asking;
 	uint64_t asked_ms;
 	unsigned addr_turn; /* the next address after a failed probe */
@@ -63,8 +64,8 @@ struct entry {
 	uint64_t started_ms; /* of the last turn */
 	struct fetch *probe, *models_fetch, *metrics_fetch;
 	unsigned failures, successes; /* in a row */
-	bool is_rising;		      /* healthy as soon as its models are there */
-	bool is_listed;		      /* its models are in the published list */
+	bool is_rising;               /* healthy as soon as its models are there */
+	bool is_listed;               /* its models are in the published list */
 	char rise_reason[64];
 	double start_seconds; /* of its process; 0: unknown */
 	struct js *models;
@@ -97,8 +98,7 @@ static void publish_models(struct health *h)
 	struct entry *e;
 	size_t n = 0;
 
-	TAILQ_FOREACH(e, &h->entries, link)
-	{
+	TAILQ_FOREACH (e, &h->entries, link) {
 		if (e->is_listed)
 			parts[n++] = e->models;
 	}
@@ -181,12 +181,14 @@ static void probe_failed(struct entry *e, const char *why)
 /* ---- what else is asked of a worker ---- */
 
 /* The request goes to the address that was checked, not to the name once more. */
-static struct fetch *ask(struct entry *e, const char *path, size_t max_body, fetch_done_fn *fn)
+static struct fetch *ask(
+	struct entry *e, const char *path, size_t max_body, fetch_done_fn *fn)
 {
 	struct addr_list *list;
 	char host[SOCK_ADDR_TEXT_MAX], *url, *host_field, *auth_field = NULL;
-	const char *auth = atomic_load(&e->w->authorization), *fields[3] = { NULL, NULL, NULL };
-	struct fetch_request req = { .headers = fields, .max_body = max_body };
+	const char *auth = atomic_load(&e->w->authorization),
+		   *fields[3] = {NULL, NULL, NULL};
+	struct fetch_request req = {.headers = fields, .max_body = max_body};
 	struct fetch *f;
 	unsigned start;
 
@@ -195,8 +197,8 @@ static struct fetch *ask(struct entry *e, const char *path, size_t max_body, fet
 		return NULL;
 	sock_addr_text(&list->addrs[e->addr_turn % list->n], true, host, sizeof(host));
 	addr_list_unref(list);
-	url = xasprintf("%s://%s%s%s", e->w->url.tls ? "https" : "http", host, e->w->url.base,
-		path);
+	url = xasprintf("%s://%s%s%s", e->w->url.tls ? "https" : "http", host,
+		e->w->url.base, path);
 	host_field = xasprintf("Host: %s", e->w->url.host_header);
 	fields[0] = host_field;
 	if (auth != NULL) {
@@ -248,9 +250,11 @@ static void learn(struct entry *e, const struct scrape *s)
 		pool_worker_capacity(e->pool, e->w, s->capacity_tokens);
 	if (s->start_seconds == 0)
 		return;
-	if (e->start_seconds != 0 && fabs(e->start_seconds - s->start_seconds) > RESTART_SECONDS) {
+	if (e->start_seconds != 0 &&
+		fabs(e->start_seconds - s->start_seconds) > RESTART_SECONDS) {
 		pool_clear_worker(e->pool, e->w);
-		log_notice("worker %s has been restarted: its cache counts as empty", e->w->name);
+		log_notice("worker %s has been restarted: its cache counts as empty",
+			e->w->name);
 	}
 	e->start_seconds = s->start_seconds;
 }
@@ -278,7 +282,8 @@ static void rise_if_ready(struct entry *e)
 {
 	if (!e->is_rising || e->models_fetch != NULL)
 		return;
-	/* One that was down may be another process now; a new one has no cache to forget. */
+	/* One that was down may be another process now; a new one has no cache to forget.
+	 */
 	if (state_of(e) == WORKER_UNHEALTHY && e->metrics_fetch != NULL)
 		return;
 	e->is_rising = false;
@@ -331,7 +336,8 @@ static void schedule(struct entry *e)
 
 	if (state_of(e) == WORKER_STARTING)
 		every_ms = MIN(every_ms, (uint64_t)STARTING_EVERY_MS);
-	due_ms = e->started_ms + (uint64_t)((double)every_ms * (0.9 + 0.2 * rng_unit(&e->h->rng)));
+	due_ms = e->started_ms +
+		 (uint64_t)((double)every_ms * (0.9 + 0.2 * rng_unit(&e->h->rng)));
 	wheel_set(loop_wheel(e->h->loop), &e->timer, MAX(due_ms, clock_now_ms() + 1));
 }
 
@@ -355,7 +361,8 @@ static void on_probe(void *arg, const struct fetch_answer *a)
 /* False: it has no address that it may have. */
 static bool take_addrs(struct entry *e)
 {
-	struct addr_list *allowed = address_filter(e->known, &opts(e)->worker_cidrs), *now;
+	struct addr_list *allowed = address_filter(e->known, &opts(e)->worker_cidrs),
+			 *now;
 	unsigned start;
 
 	if (allowed == NULL) {
@@ -375,7 +382,8 @@ static void probe(struct entry *e)
 {
 	if (!take_addrs(e)) {
 		e->is_rising = false;
-		set_reason(e, "its address is outside worker_cidrs, or one that no worker may have");
+		set_reason(e, "its address is outside worker_cidrs, or one that no "
+			      "worker may have");
 		set_state(e, WORKER_UNHEALTHY);
 		schedule(e);
 		return;
@@ -500,7 +508,7 @@ static void on_worker_remove(void *arg, struct pool *p, struct worker *w)
 	h->on_change(h->arg);
 }
 
-const struct pool_ops health_pool_ops = { on_worker_add, on_worker_remove };
+const struct pool_ops health_pool_ops = {on_worker_add, on_worker_remove};
 
 struct health *health_new(struct loop *l, void (*on_change)(void *arg), void *arg)
 {

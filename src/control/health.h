@@ -1,7 +1,8 @@
 /*
- * Whether workers are alive: probes, their addresses, their states, and what is learned from
- * them on the way (models, KV capacity, restarts). Runs on the control thread. Never touches
- * a load. A worker's state changes in one function, which logs the change once with its reason.
+ * Whether workers are alive: probes, their addresses, their states, and what is learned
+ * from them on the way (models, KV capacity, restarts). Runs on the control thread. Never
+ * touches a load. A worker's state changes in one function, which logs the change once
+ * with its reason.
  */
 #ifndef CONTROL_HEALTH_H
 #define CONTROL_HEALTH_H
@@ -14,8 +15,9 @@ struct loop;
 struct models;
 
 /*
- * NULL: memory, descriptors or threads are short. on_change(arg) comes after each change of a worker's state,
- * and when workers come and go; it must not change the set of workers.
+ * NULL: memory, descriptors or threads are short. on_change(arg) comes after each change
+ * of a worker's state, and when workers come and go; it must not change the set of
+ * workers.
  */
 struct health *health_new(struct loop *l, void (*on_change)(void *arg), void *arg);
 /* After every pool was closed. NULL is fine. */

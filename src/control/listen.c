@@ -1,7 +1,7 @@
 /*
  * Listening addresses and their sockets. See listen.h.
- * An entry is one address; a name or a bare port may stand for several. Its sockets are here
- * from the plan to the commit, then they are the threads'.
+ * An entry is one address; a name or a bare port may stand for several. Its sockets are
+ * here from the plan to the commit, then they are the threads'.
  */
 #include "control/listen.h"
 
@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 struct listen_entry {
-	char *text; /* as configured */
+	char *text;           /* as configured */
 	union sock_addr addr; /* with the actual port */
 	uint64_t id;
 	int *fds; /* one for each thread; NULL: handed over */
@@ -87,7 +87,7 @@ void listen_abandon(struct listen_set *plan)
 static struct listen_entry *add_entry(struct listen_set *set, const char *text)
 {
 	set->items = xrealloc(set->items, (set->n + 1) * sizeof(*set->items));
-	set->items[set->n] = (struct listen_entry){ .text = xstrdup(text) };
+	set->items[set->n] = (struct listen_entry){.text = xstrdup(text)};
 	return &set->items[set->n++];
 }
 
@@ -157,16 +157,16 @@ static int open_fds(struct listen_entry *e, unsigned n_threads)
 	return 0;
 }
 
-static int open_entry(const struct listen_set *have, struct listen_set *set, const char *text,
-	const union sock_addr *a)
+static int open_entry(const struct listen_set *have, struct listen_set *set,
+	const char *text, const union sock_addr *a)
 {
 	struct listen_entry *e = add_entry(set, text);
 	int err = 0, saved;
 
 	e->addr = *a;
 	e->id = next_id++;
-	if (port_of(a) != 0 && !has_port(have, a) && !has_port(&(struct listen_set){
-			set->items, set->n - 1, 0 }, a))
+	if (port_of(a) != 0 && !has_port(have, a) &&
+		!has_port(&(struct listen_set){set->items, set->n - 1, 0}, a))
 		err = check_free(a);
 	if (err == 0)
 		err = open_fds(e, set->n_threads);
@@ -181,7 +181,8 @@ static int open_entry(const struct listen_set *have, struct listen_set *set, con
 /* An address family or address that this machine does not have. */
 static bool is_absent(int error)
 {
-	return error == EAFNOSUPPORT || error == EADDRNOTAVAIL || error == EPROTONOSUPPORT;
+	return error == EAFNOSUPPORT || error == EADDRNOTAVAIL ||
+	       error == EPROTONOSUPPORT;
 }
 
 static void add_error(struct conf_errors *errors, const char *text, const char *why)
@@ -189,16 +190,17 @@ static void add_error(struct conf_errors *errors, const char *text, const char *
 	conf_errors_add(errors, NULL, 0, "listen", text, NULL, "cannot listen: %s", why);
 }
 
-/* All addresses of a name, or of "" (every one); those that this machine lacks are left out. */
-static int open_all(const struct listen_set *have, struct listen_set *set, const char *text,
-	const struct addrinfo *list)
+/* All addresses of a name, or of "" (every one); those that this machine lacks are left
+ * out. */
+static int open_all(const struct listen_set *have, struct listen_set *set,
+	const char *text, const struct addrinfo *list)
 {
 	const struct addrinfo *ai;
 	unsigned opened = 0;
 	int error = EADDRNOTAVAIL;
 
 	for (ai = list; ai != NULL; ai = ai->ai_next) {
-		union sock_addr a = { 0 };
+		union sock_addr a = {0};
 
 		if (ai->ai_addrlen > sizeof(a))
 			continue;
@@ -217,10 +219,10 @@ static int open_all(const struct listen_set *have, struct listen_set *set, const
 	return ERR_IO;
 }
 
-static int open_text(const struct listen_set *have, struct listen_set *set, const char *text,
-	struct conf_errors *errors)
+static int open_text(const struct listen_set *have, struct listen_set *set,
+	const char *text, struct conf_errors *errors)
 {
-	struct addrinfo hints = { .ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM };
+	struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM};
 	struct addrinfo *list = NULL;
 	scoped_free char *host = NULL;
 	const char *why = "malformed";
@@ -247,8 +249,8 @@ static int open_text(const struct listen_set *have, struct listen_set *set, cons
 
 /* ---- the plan ---- */
 
-static bool keep_entries(const struct listen_set *have, struct listen_set *plan,
-	const char *text)
+static bool keep_entries(
+	const struct listen_set *have, struct listen_set *plan, const char *text)
 {
 	bool kept = false;
 	unsigned i;
@@ -325,7 +327,8 @@ static void hand_over(struct listen_entry *e, struct threads *threads, unsigned 
 	e->fds = NULL;
 }
 
-void listen_commit(struct listen_set **have, struct listen_set *plan, struct threads *threads)
+void listen_commit(
+	struct listen_set **have, struct listen_set *plan, struct threads *threads)
 {
 	struct listen_set *old = *have;
 	unsigned i;

@@ -14,19 +14,22 @@ struct listen_set;
 struct threads;
 
 /*
- * The sockets for `want`; addresses of have (may be NULL) that stay keep theirs. 0 and *plan;
- * or ERR_IO, and what is wrong with which address in *errors.
+ * The sockets for `want`; addresses of have (may be NULL) that stay keep theirs. 0 and
+ * *plan; or ERR_IO, and what is wrong with which address in *errors.
  */
 int listen_plan(const struct listen_set *have, const struct conf_list *want,
-	unsigned n_threads, struct conf_errors *errors, struct listen_set **plan) MUST_CHECK;
+	unsigned n_threads, struct conf_errors *errors,
+	struct listen_set **plan) MUST_CHECK;
 /* Hands the new sockets to the threads, has those closed that went, replaces *have. */
-void listen_commit(struct listen_set **have, struct listen_set *plan, struct threads *threads);
+void listen_commit(
+	struct listen_set **have, struct listen_set *plan, struct threads *threads);
 /* Closes what was opened for the plan, frees it. NULL is fine. */
 void listen_abandon(struct listen_set *plan);
 /* "listening on http://..." for each address that is new since the last call. */
 void listen_log(struct listen_set *set);
 unsigned listen_count(const struct listen_set *set);
-/* The i-th address with its actual port; "127.0.0.1:30000". out has SOCK_ADDR_TEXT_MAX. */
+/* The i-th address with its actual port; "127.0.0.1:30000". out has SOCK_ADDR_TEXT_MAX.
+ */
 void listen_text(const struct listen_set *set, unsigned i, char *out, size_t n);
 
 #endif

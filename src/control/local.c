@@ -59,8 +59,8 @@ static int answer_readiness(const struct io_thread *t, char **body, size_t *n)
 	return fail_status(why);
 }
 
-static int answer(void *arg, struct io_thread *t, enum request_local what, char **body,
-	size_t *n)
+static int answer(
+	void *arg, struct io_thread *t, enum request_local what, char **body, size_t *n)
 {
 	struct models *models = arg;
 

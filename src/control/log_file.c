@@ -16,8 +16,8 @@
 
 static char path[PATH_MAX]; /* of the file that stderr is; empty: it is none */
 
-/* JOURNAL_STREAM is "device:inode" of the stream; it is inherited by children whose stderr
- * goes elsewhere. */
+/* JOURNAL_STREAM is "device:inode" of the stream; it is inherited by children whose
+ * stderr goes elsewhere. */
 static bool is_journal(void)
 {
 	const char *stream = getenv("JOURNAL_STREAM");
@@ -26,7 +26,8 @@ static bool is_journal(void)
 
 	if (stream == NULL || sscanf(stream, "%llu:%llu", &device, &inode) != 2)
 		return false;
-	return fstat(STDERR_FILENO, &st) == 0 && st.st_dev == device && st.st_ino == inode;
+	return fstat(STDERR_FILENO, &st) == 0 && st.st_dev == device &&
+	       st.st_ino == inode;
 }
 
 static void remember_path(void)

@@ -10,8 +10,8 @@
 /* Starts logging to stderr. */
 void log_file_start(void);
 /*
- * Opens the file that stderr was at start under its name again. ERR_UNSUPPORTED: stderr is
- * no file; ERR_IO: it cannot be opened, which was logged, and the old one stays.
+ * Opens the file that stderr was at start under its name again. ERR_UNSUPPORTED: stderr
+ * is no file; ERR_IO: it cannot be opened, which was logged, and the old one stays.
  */
 int log_file_reopen(void) MUST_CHECK;
 

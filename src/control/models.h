@@ -1,7 +1,7 @@
 /*
- * The merged answer to GET /v1/models: one OpenAI list over the healthy workers, ids unique,
- * first worker wins. Each worker's part is kept by health.c; the text is published whole and
- * copied under a lock, so that I/O threads never see half of one.
+ * The merged answer to GET /v1/models: one OpenAI list over the healthy workers, ids
+ * unique, first worker wins. Each worker's part is kept by health.c; the text is
+ * published whole and copied under a lock, so that I/O threads never see half of one.
  */
 #ifndef CONTROL_MODELS_H
 #define CONTROL_MODELS_H
@@ -20,7 +20,8 @@ void models_free(struct models *m); /* NULL is fine */
  */
 struct js *models_parse(struct span body);
 
-/* Publishes the list merged from n parsed answers (NULL ones count as empty), in order. */
+/* Publishes the list merged from n parsed answers (NULL ones count as empty), in order.
+ */
 void models_publish(struct models *m, const struct js *const *parts, size_t n);
 
 /* Any thread: a copy of the text for free(). NULL: out of memory. */

@@ -1,7 +1,7 @@
 /*
  * A new configuration in. See reload.h.
- * Order: everything that may fail, then site_new() (which changes the pools, and fails only
- * without memory, before it changed one), then what cannot fail.
+ * Order: everything that may fail, then site_new() (which changes the pools, and fails
+ * only without memory, before it changed one), then what cannot fail.
  */
 #include "control/reload.h"
 
@@ -29,7 +29,7 @@ void reload_report_free(struct reload_report *report)
 	}
 	free(report->changes);
 	conf_errors_free(&report->errors);
-	*report = (struct reload_report){ 0 };
+	*report = (struct reload_report){0};
 }
 
 static void on_change(void *arg, const char *section, const char *key, const char *was,
@@ -40,13 +40,13 @@ static void on_change(void *arg, const char *section, const char *key, const cha
 	if (needs_restart) {
 		conf_errors_add(&r->errors, NULL, 0, key, now,
 			"set it back, or restart the daemon",
-			"[%s] %s was %s and cannot change while the daemon runs", section, key,
-			was);
+			"[%s] %s was %s and cannot change while the daemon runs", section,
+			key, was);
 		return;
 	}
 	r->changes = xrealloc(r->changes, (r->n + 1) * sizeof(*r->changes));
-	r->changes[r->n++] = (struct reload_change){ xstrdup(section), xstrdup(key),
-		xstrdup(was), xstrdup(now) };
+	r->changes[r->n++] = (struct reload_change){
+		xstrdup(section), xstrdup(key), xstrdup(was), xstrdup(now)};
 }
 
 /* The new site in force; the old one ends with its last request. */
@@ -76,7 +76,8 @@ static int apply(struct control *c, struct conf *conf, struct reload_report *rep
 		return ERR_PARSE;
 	if (swap_site(c, conf) != 0) {
 		listen_abandon(plan);
-		conf_errors_add(&report->errors, NULL, 0, NULL, NULL, NULL, "out of memory");
+		conf_errors_add(
+			&report->errors, NULL, 0, NULL, NULL, NULL, "out of memory");
 		return ERR_PARSE;
 	}
 	listen_commit(&c->listening, plan, c->threads);
@@ -91,8 +92,8 @@ static int load_and_apply(struct control *c, struct reload_report *report)
 	int err;
 
 	if (c->is_draining) {
-		conf_errors_add(
-			&report->errors, NULL, 0, NULL, NULL, NULL, "the daemon is stopping");
+		conf_errors_add(&report->errors, NULL, 0, NULL, NULL, NULL,
+			"the daemon is stopping");
 		return ERR_PARSE;
 	}
 	if (conf_load(c->flags.conf_file, &c->flags, &report->errors, &conf) != 0)
@@ -117,8 +118,8 @@ static void log_failure(const struct conf_errors *errors)
 	scoped_free char *text = conf_error_text(first_error(errors));
 
 	if (errors->n_errors > 1)
-		log_error("reload failed, nothing changed: %s (and %zu more errors)", text,
-			errors->n_errors - 1);
+		log_error("reload failed, nothing changed: %s (and %zu more errors)",
+			text, errors->n_errors - 1);
 	else
 		log_error("reload failed, nothing changed: %s", text);
 	(void)notify_sendf("STATUS=The last reload failed: %s", text);
@@ -139,7 +140,7 @@ int reload_run(struct control *c, struct reload_report *report)
 {
 	int err;
 
-	*report = (struct reload_report){ 0 };
+	*report = (struct reload_report){0};
 	(void)notify_reloading();
 	err = load_and_apply(c, report);
 	c->reloads[err == 0 ? RELOAD_OK : RELOAD_FAILED]++;

@@ -1,6 +1,6 @@
 /*
- * A new configuration in: parsed, validated whole (sockets included), compared, swapped. Any
- * error and nothing changes. Called by daemon.c (SIGHUP) and admin.c.
+ * A new configuration in: parsed, validated whole (sockets included), compared, swapped.
+ * Any error and nothing changes. Called by daemon.c (SIGHUP) and admin.c.
  */
 #ifndef CONTROL_RELOAD_H
 #define CONTROL_RELOAD_H

@@ -12,8 +12,8 @@
 #define TOKENS_MAX (UINT64_C(1) << 48) /* more is nonsense */
 
 /* name{labels} value [time]: false when line is no sample. */
-static bool split_sample(struct span line, struct span *name, struct span *labels,
-	struct span *value)
+static bool split_sample(
+	struct span line, struct span *name, struct span *labels, struct span *value)
 {
 	size_t i = 0, end;
 	bool in_quotes = false;
@@ -23,7 +23,8 @@ static bool split_sample(struct span line, struct span *name, struct span *label
 	*name = span_make(line.p, i);
 	*labels = span_make(NULL, 0);
 	if (i < line.n && line.p[i] == '{') {
-		for (end = ++i; end < line.n && (in_quotes || line.p[end] != '}'); end++) {
+		for (end = ++i; end < line.n && (in_quotes || line.p[end] != '}');
+			end++) {
 			if (in_quotes && line.p[end] == '\\')
 				end++;
 			else if (line.p[end] == '"')
@@ -85,7 +86,7 @@ void scrape_read(struct span text, struct scrape *out)
 	struct span line, name, labels, value;
 	double number;
 
-	*out = (struct scrape){ 0 };
+	*out = (struct scrape){0};
 	while (span_next(&text, '\n', &line)) {
 		line = span_trim_all(line);
 		if (line.n == 0 || line.p[0] == '#' ||

@@ -8,8 +8,9 @@
 #include "base/span.h"
 
 struct scrape {
-	uint64_t capacity_tokens; /* KV cache, all engines of the process together; 0: not said */
-	double start_seconds;	  /* process_start_time_seconds; 0: not said */
+	uint64_t capacity_tokens; /* KV cache, all engines of the process together; 0: not
+				     said */
+	double start_seconds;     /* process_start_time_seconds; 0: not said */
 };
 
 void scrape_read(struct span text, struct scrape *out);

@@ -1,7 +1,8 @@
 /*
  * The I/O threads. See threads.h.
  * A struct thread is made by the control thread and then belongs to its thread, but for
- * `mailbox`, which is set before the start is reported, and `id`, which is joined at the end.
+ * `mailbox`, which is set before the start is reported, and `id`, which is joined at the
+ * end.
  */
 #include "control/threads.h"
 
@@ -50,7 +51,8 @@ struct threads {
 	struct site *site;
 	int access_log_fd;
 	sem_t started;
-	/* Draining: written before the threads are told, and then by the control thread only. */
+	/* Draining: written before the threads are told, and then by the control thread
+	 * only. */
 	struct mailbox *home;
 	void (*on_empty)(void *arg);
 	void *arg;
@@ -74,7 +76,8 @@ static void run_letter(void *arg)
 	free(letter);
 }
 
-/* Half a message to the threads would leave them in two configurations: memory or death. */
+/* Half a message to the threads would leave them in two configurations: memory or death.
+ */
 static void post(struct mailbox *to, void (*fn)(void *arg), void *arg)
 {
 	if (mailbox_post(to, fn, arg) == 0)
@@ -135,7 +138,7 @@ static void on_listen(struct thread *t, struct letter *letter)
 void threads_listen(struct threads *all, unsigned index, uint64_t id, int fd)
 {
 	assert(index < all->n);
-	tell(&all->items[index], (struct letter){ .run = on_listen, .id = id, .fd = fd });
+	tell(&all->items[index], (struct letter){.run = on_listen, .id = id, .fd = fd});
 }
 
 static void drop_socket(struct socket_entry *s)
@@ -158,7 +161,7 @@ static void on_unlisten(struct thread *t, struct letter *letter)
 
 void threads_unlisten(struct threads *all, uint64_t id)
 {
-	tell_all(all, (struct letter){ .run = on_unlisten, .id = id });
+	tell_all(all, (struct letter){.run = on_unlisten, .id = id});
 }
 
 static void drop_sockets(struct thread *t)
@@ -181,7 +184,7 @@ void threads_set_site(struct threads *all, struct site *site)
 
 	for (i = 0; i < all->n; i++)
 		tell(&all->items[i],
-			(struct letter){ .run = on_set_site, .site = site_ref(site) });
+			(struct letter){.run = on_set_site, .site = site_ref(site)});
 }
 
 static void on_flush(struct thread *t, struct letter *letter)
@@ -192,7 +195,7 @@ static void on_flush(struct thread *t, struct letter *letter)
 
 void threads_flush_logs(struct threads *all)
 {
-	tell_all(all, (struct letter){ .run = on_flush });
+	tell_all(all, (struct letter){.run = on_flush});
 }
 
 /* ---- the end ---- */
@@ -227,14 +230,14 @@ static void on_drain(struct thread *t, struct letter *letter)
 		report_empty(t);
 }
 
-void threads_drain(struct threads *all, struct mailbox *home, void (*on_empty)(void *arg),
-	void *arg)
+void threads_drain(
+	struct threads *all, struct mailbox *home, void (*on_empty)(void *arg), void *arg)
 {
 	assert(all->home == NULL);
 	all->home = home;
 	all->on_empty = on_empty;
 	all->arg = arg;
-	tell_all(all, (struct letter){ .run = on_drain });
+	tell_all(all, (struct letter){.run = on_drain});
 }
 
 static void on_cut(struct thread *t, struct letter *letter)
@@ -248,7 +251,7 @@ static void on_cut(struct thread *t, struct letter *letter)
 void threads_cut(struct threads *all)
 {
 	assert(all->home != NULL);
-	tell_all(all, (struct letter){ .run = on_cut });
+	tell_all(all, (struct letter){.run = on_cut});
 }
 
 static void on_stop(struct thread *t, struct letter *letter)
@@ -263,7 +266,7 @@ void threads_stop(struct threads *all)
 
 	if (all == NULL)
 		return;
-	tell_all(all, (struct letter){ .run = on_stop });
+	tell_all(all, (struct letter){.run = on_stop});
 	for (i = 0; i < all->n; i++)
 		pthread_join(all->items[i].id, NULL);
 	sem_destroy(&all->started);
@@ -339,8 +342,8 @@ static bool start_thread(struct threads *all, unsigned index)
 	return true;
 }
 
-struct threads *threads_start(unsigned n, struct process *p, struct site *site,
-	int access_log_fd)
+struct threads *threads_start(
+	unsigned n, struct process *p, struct site *site, int access_log_fd)
 {
 	struct threads *all = xcalloc(1, sizeof(*all));
 
@@ -352,7 +355,8 @@ struct threads *threads_start(unsigned n, struct process *p, struct site *site,
 	while (all->n < n) {
 		if (!start_thread(all, all->n)) {
 			log_error("thread %u of %u cannot be started: "
-				  "memory or descriptors are short", all->n + 1, n);
+				  "memory or descriptors are short",
+				all->n + 1, n);
 			threads_stop(all);
 			return NULL;
 		}

@@ -18,24 +18,26 @@ struct threads;
 unsigned threads_for_cores(void);
 
 /*
- * Starts n threads, each with a loop, a mailbox and an io_thread of its own. NULL: threads,
- * memory or descriptors are short, which was logged.
+ * Starts n threads, each with a loop, a mailbox and an io_thread of its own. NULL:
+ * threads, memory or descriptors are short, which was logged.
  */
-struct threads *threads_start(unsigned n, struct process *p, struct site *site,
-	int access_log_fd);
+struct threads *threads_start(
+	unsigned n, struct process *p, struct site *site, int access_log_fd);
 unsigned threads_count(const struct threads *all);
 
-/* Thread `index` accepts from fd, which is its own from now on, until it is told to drop id. */
+/* Thread `index` accepts from fd, which is its own from now on, until it is told to drop
+ * id. */
 void threads_listen(struct threads *all, unsigned index, uint64_t id, int fd);
-/* Every thread accepts what waits in the queue of its sockets with that id, and closes them. */
+/* Every thread accepts what waits in the queue of its sockets with that id, and closes
+ * them. */
 void threads_unlisten(struct threads *all, uint64_t id);
 /* Requests that begin from now on begin under site. */
 void threads_set_site(struct threads *all, struct site *site);
 void threads_flush_logs(struct threads *all);
 
 /*
- * Listeners close, idle connections too, the others after what they are doing. on_empty(arg)
- * comes through home once, when no thread has a connection left. Call once.
+ * Listeners close, idle connections too, the others after what they are doing.
+ * on_empty(arg) comes through home once, when no thread has a connection left. Call once.
  */
 void threads_drain(struct threads *all, struct mailbox *home, void (*on_empty)(void *arg),
 	void *arg);
