@@ -76,7 +76,8 @@ START_TEST(request_is_made_anew)
 		"0010\r\n"
 		"Expect: 100-continue\r\nX-Kvsteer-Prefix: 128b;1\r\nX_Kvsteer_Tenant: "
 		"admin\r\n"
-		"X-Kvsteer-New: 1\r\nX_Forwarded_For: 6.6.6.6\r\nForwarded: "
+		"X-Kvsteer-New: 1\r\nX-Kvsteer-Worker: w\r\nX-Kvsteer-Explain: "
+		"1\r\nX_Forwarded_For: 6.6.6.6\r\nForwarded: "
 		"for=1\r\n\r\n");
 
 	o.request_id = SPAN_LIT("req-abc");
