@@ -18,11 +18,11 @@
 
 #define CONF_FLAG_TABLE \
 	GROUP("Program") \
-	CALL("--config", ONE, "FILE", take_config, "read FILE (default " CONF_DEFAULT_FILE ", unless workers are given here); -c") \
-	CALL("--test", NONE, NULL, take_test, "test the configuration and exit; -t") \
-	CALL("--print", NONE, NULL, take_print, "print the effective configuration and exit; -T") \
-	CALL("--version", NONE, NULL, take_version, "print the version and exit; -V") \
-	CALL("--help", NONE, NULL, take_help, "print this and exit; -h") \
+	CALL("--config", ONE, "FILE", take_config, "default " CONF_DEFAULT_FILE ", unless workers are given") \
+	CALL("--test", NONE, NULL, take_test, "test the configuration and exit") \
+	CALL("--print", NONE, NULL, take_print, "print the effective configuration and exit") \
+	CALL("--version", NONE, NULL, take_version, "print the version and exit") \
+	CALL("--help", NONE, NULL, take_help, "print this and exit") \
 	GROUP("Listening") \
 	CALL("--host", ONE, "ADDRESS", take_host, "address to listen on (127.0.0.1)") \
 	CALL("--port", ONE, "PORT", take_port, "port to listen on (30000)") \

@@ -66,7 +66,7 @@ static take_fn take_config, take_test, take_print, take_version, take_help, take
 /* clang-format off */
 #define GROUP(title) { .name = title, .effect = EFFECT_GROUP },
 #define SET(flag, ar, arg, sc, k) { flag, EFFECT_SET, ARITY_##ar, arg, CONF_SCOPE_##sc, k, NULL, NULL, NULL },
-#define SECS(flag, sc, k) { flag, EFFECT_SET, ARITY_ONE, "SECONDS", CONF_SCOPE_##sc, k, "s", NULL, NULL },
+#define SECS(flag, sc, k) { flag, EFFECT_SET, ARITY_ONE, "N", CONF_SCOPE_##sc, k, "s", NULL, NULL },
 #define FIXED(flag, sc, k, v, text) { flag, EFFECT_FIXED, ARITY_NONE, NULL, CONF_SCOPE_##sc, k, v, text, NULL },
 #define CALL(flag, ar, arg, fn, text) { flag, EFFECT_CALL, ARITY_##ar, arg, CONF_SCOPE_ROUTER, NULL, NULL, text, fn },
 #define IGNORED(flag, ar, arg, text) { flag, EFFECT_IGNORED, ARITY_##ar, arg, CONF_SCOPE_ROUTER, NULL, NULL, text, NULL },
@@ -806,17 +806,38 @@ static void print_names(FILE *to, enum effect effect, const char *title)
 	fputc('\n', to);
 }
 
+/* "-c, " before a flag that has a letter. */
+static void letter_of(const struct flag *flag, char out[5])
+{
+	out[0] = '\0';
+	for (size_t i = 0; i < ARRAY_LEN(letters); i++)
+		if (strcmp(letters[i].name, flag->name) == 0)
+			snprintf(out, 5, "-%c, ", letters[i].letter);
+}
+
+static const char *meaning_of(const struct flag *flag)
+{
+	if (flag->scope == CONF_SCOPE_PREFILL)
+		return "the same for prefill alone";
+	if (flag->scope == CONF_SCOPE_DECODE)
+		return "the same for decode alone";
+	return flag->text != NULL ? flag->text : key_of(flag)->doc;
+}
+
 static void print_row(FILE *to, const struct flag *flag)
 {
-	scoped_free char *head =
-		xasprintf("%s%s%s", flag->name, flag->argument != NULL ? " " : "",
-			flag->argument != NULL ? flag->argument : "");
-	const char *role = flag->scope == CONF_SCOPE_PREFILL  ? "prefill: "
-			   : flag->scope == CONF_SCOPE_DECODE ? "decode: "
-							      : "";
+	enum { HEAD_WIDTH = 31 };
+	scoped_free char *head = NULL;
+	char letter[5];
 
-	fprintf(to, strlen(head) > 34 ? "  %s\n%38s" : "  %-34s  %s", head, "");
-	fprintf(to, "%s%s\n", role, flag->text != NULL ? flag->text : key_of(flag)->doc);
+	letter_of(flag, letter);
+	head = xasprintf("%s%s%s%s", letter, flag->name,
+		flag->argument != NULL ? " " : "",
+		flag->argument != NULL ? flag->argument : "");
+	if (strlen(head) <= HEAD_WIDTH)
+		fprintf(to, "  %-*s  %s\n", HEAD_WIDTH, head, meaning_of(flag));
+	else
+		fprintf(to, "  %s\n%*s%s\n", head, HEAD_WIDTH + 4, "", meaning_of(flag));
 }
 
 void conf_usage(FILE *to)
