@@ -275,8 +275,6 @@ static void print_daemon(struct metric_text *out, const struct control *c)
 		(unsigned long long)c->reloads[RELOAD_OK]);
 	metric_printf(out, "kvsteer_reloads_total{result=\"failed\"} %llu\n",
 		(unsigned long long)c->reloads[RELOAD_FAILED]);
-	metric_family(out, "kvsteer_build_info", "gauge", "The version that runs");
-	metric_printf(out, "kvsteer_build_info{version=\"%s\"} 1\n", KVSTEER_VERSION);
 }
 
 void admin_metrics_print(const struct control *c, struct metric_text *out)

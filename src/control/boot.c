@@ -126,6 +126,8 @@ static int listen_metrics(const char *text, int *fd)
 		errno = EADDRNOTAVAIL;
 		return ERR_IO;
 	}
+	if (port != 0 && listen_check_free(&a) != 0)
+		return ERR_IO;
 	if (sock_listen(&a, fd) != 0)
 		return ERR_IO;
 	if (getsockname(*fd, &a.sa, &len) == 0) {

@@ -106,11 +106,7 @@ static in_port_t port_of(const union sock_addr *a)
 	return a->sa.sa_family == AF_INET ? a->in.sin_port : a->in6.sin6_port;
 }
 
-/*
- * SO_REUSEPORT lets a second daemon of this user take half of our connections without a
- * word, so a bind without it asks first.
- */
-static int check_free(const union sock_addr *a)
+int listen_check_free(const union sock_addr *a)
 {
 	scoped_fd int fd = socket(a->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	int on = 1;
@@ -167,7 +163,7 @@ static int open_entry(const struct listen_set *have, struct listen_set *set,
 	e->id = next_id++;
 	if (port_of(a) != 0 && !has_port(have, a) &&
 		!has_port(&(struct listen_set){set->items, set->n - 1, 0}, a))
-		err = check_free(a);
+		err = listen_check_free(a);
 	if (err == 0)
 		err = open_fds(e, set->n_threads);
 	if (err != 0) {

@@ -8,6 +8,7 @@
 #define CONTROL_LISTEN_H
 
 #include "base/base.h"
+#include "io/sock.h"
 #include "model/conf.h"
 
 struct listen_set;
@@ -27,6 +28,11 @@ void listen_commit(
 void listen_abandon(struct listen_set *plan);
 /* "listening on http://..." for each address that is new since the last call. */
 void listen_log(struct listen_set *set);
+/*
+ * Whether nobody listens there: SO_REUSEPORT lets a second daemon of this user take half
+ * of our connections without a word, so a bind without it asks first. ERR_IO with errno.
+ */
+int listen_check_free(const union sock_addr *a) MUST_CHECK;
 unsigned listen_count(const struct listen_set *set);
 /* The i-th address with its actual port; "127.0.0.1:30000". out has SOCK_ADDR_TEXT_MAX.
  */
