@@ -40,6 +40,7 @@ struct completion {
 	struct http_call *call;
 	struct params params;
 	char id[48];
+	char *head; /* of a streamed answer's events: the envelope without its last brace */
 	int64_t created;
 	struct choice *choices;
 	size_t n_choices, n_open;
@@ -57,6 +58,7 @@ static void completion_free(struct completion *c)
 		free(c->choices[i].text);
 	}
 	free(c->choices);
+	free(c->head);
 	params_free(&c->params);
 	--*c->opts.n_open;
 	c->magic = 0;
@@ -85,8 +87,9 @@ static struct js *usage_json(const struct completion *c)
 	return usage;
 }
 
-static struct js *envelope(const struct completion *c, bool is_chunk)
+static struct js *envelope(const struct completion *c)
 {
+	bool is_chunk = c->params.is_stream;
 	struct js *root = js_object();
 
 	js_set_str(root, "id", c->id);
@@ -99,8 +102,9 @@ static struct js *envelope(const struct completion *c, bool is_chunk)
 	return root;
 }
 
-static struct js *choice_json(const struct choice *ch, struct span text, bool is_chunk)
+static struct js *choice_json(const struct choice *ch)
 {
+	struct span text = span_make(ch->text, ch->text_len);
 	struct js *out = js_object(), *message;
 
 	js_set_int(out, "index", ch->index);
@@ -108,31 +112,25 @@ static struct js *choice_json(const struct choice *ch, struct span text, bool is
 		js_set(out, "text", js_string(text));
 	} else {
 		message = js_object();
-		if (!is_chunk || !ch->has_spoken)
-			js_set_str(message, "role", "assistant");
+		js_set_str(message, "role", "assistant");
 		js_set(message, "content", js_string(text));
-		js_set(out, is_chunk ? "delta" : "message", message);
+		js_set(out, "message", message);
 	}
 	js_set(out, "logprobs", js_null());
 	js_set_str(out, "finish_reason", ch->finish);
 	return out;
 }
 
-/* Sends root as one event, and frees it. */
-static void send_event(struct completion *c, struct js *root)
+/* Sends an event, and frees it; NULL: there was no memory for it. */
+static void send_event(struct completion *c, char *event)
 {
-	char *text = js_print(root, false), *event = NULL;
-	int n = -1, err;
+	int err;
 
-	js_free(root);
-	if (text != NULL)
-		n = asprintf(&event, "data: %s\n\n", text);
-	free(text);
-	if (n < 0) {
+	if (event == NULL) {
 		c->has_failed = true;
 		return;
 	}
-	err = http_call_write(c->call, span_make(event, (size_t)n));
+	err = http_call_write(c->call, span_str(event));
 	free(event);
 	for (size_t i = 0; err == ERR_LIMIT && i < c->n_choices; i++) {
 		if (c->choices[i].seq != NULL)
@@ -151,27 +149,49 @@ static void on_writable(void *arg)
 	}
 }
 
+/* One event of a choice. Every token makes one, so only its text goes through the JSON printer. */
+static char *choice_event(const struct choice *ch, struct span text)
+{
+	const struct params *p = &ch->completion->params;
+	struct js *value = js_string(text);
+	char *quoted = js_print(value, false), *event = NULL;
+	const char *open = !p->is_chat	     ? "\"text\":" :
+			   !ch->has_spoken ? "\"delta\":{\"role\":\"assistant\",\"content\":" :
+					     "\"delta\":{\"content\":";
+	const char *finish = ch->finish == NULL		     ? "null" :
+			     strcmp(ch->finish, "stop") == 0 ? "\"stop\"" :
+							       "\"length\"";
+
+	js_free(value);
+	if (quoted != NULL &&
+		asprintf(&event,
+			"data: %s,\"choices\":[{\"index\":%u,%s%s%s,\"logprobs\":null,"
+			"\"finish_reason\":%s}]%s}\n\n",
+			ch->completion->head, ch->index, open, quoted, p->is_chat ? "}" : "",
+			finish, p->include_usage ? ",\"usage\":null" : "") < 0)
+		event = NULL;
+	free(quoted);
+	return event;
+}
+
 static void send_choice(struct choice *ch, struct span text)
 {
-	struct completion *c = ch->completion;
-	struct js *root = envelope(c, true), *choices = js_array();
-
-	js_push(choices, choice_json(ch, text, true));
-	js_set(root, "choices", choices);
-	if (c->params.include_usage)
-		js_set(root, "usage", js_null());
+	send_event(ch->completion, choice_event(ch, text));
 	ch->has_spoken = true;
-	send_event(c, root);
 }
 
 static void end_stream(struct completion *c)
 {
 	if (c->params.include_usage) {
-		struct js *root = envelope(c, true);
+		struct js *usage = usage_json(c);
+		char *text = js_print(usage, false), *event = NULL;
 
-		js_set(root, "choices", js_array());
-		js_set(root, "usage", usage_json(c));
-		send_event(c, root);
+		js_free(usage);
+		if (text != NULL && asprintf(&event, "data: %s,\"choices\":[],\"usage\":%s}\n\n",
+					    c->head, text) < 0)
+			event = NULL;
+		free(text);
+		send_event(c, event);
 	}
 	if (c->has_failed) {
 		http_call_abort(c->call);
@@ -183,14 +203,11 @@ static void end_stream(struct completion *c)
 
 static void end_whole(struct completion *c)
 {
-	struct js *root = envelope(c, false), *choices = js_array();
+	struct js *root = envelope(c), *choices = js_array();
 	char *text;
 
-	for (size_t i = 0; i < c->n_choices; i++) {
-		const struct choice *ch = &c->choices[i];
-
-		js_push(choices, choice_json(ch, span_make(ch->text, ch->text_len), false));
-	}
+	for (size_t i = 0; i < c->n_choices; i++)
+		js_push(choices, choice_json(&c->choices[i]));
 	js_set(root, "choices", choices);
 	js_set(root, "usage", usage_json(c));
 	text = js_print(root, false);
@@ -336,14 +353,24 @@ static int submit_all(struct completion *c)
 	return 0;
 }
 
-static void name_it(struct completion *c)
+static int name_it(struct completion *c)
 {
 	uint64_t number;
+	struct js *root;
 
 	rng_secret(&number, sizeof(number));
 	(void)snprintf(c->id, sizeof(c->id), "%s-%016" PRIx64,
 		c->params.is_chat ? "chatcmpl" : "cmpl", number);
 	c->created = (int64_t)(clock_wall_ms() / 1000);
+	if (!c->params.is_stream)
+		return 0;
+	root = envelope(c);
+	c->head = js_print(root, false);
+	js_free(root);
+	if (c->head == NULL)
+		return ERR_NOMEM;
+	c->head[strlen(c->head) - 1] = '\0';
+	return 0;
 }
 
 void completion_start(const struct completion_opts *opts, struct http_call *call, bool is_chat)
@@ -362,7 +389,7 @@ void completion_start(const struct completion_opts *opts, struct http_call *call
 	++*opts->n_open;
 	why = params_read(http_call_body(call), is_chat, &opts->limits, &c->params, message,
 		sizeof(message));
-	if (why == FAIL_NONE && submit_all(c) != 0) {
+	if (why == FAIL_NONE && (name_it(c) != 0 || submit_all(c) != 0)) {
 		why = FAIL_OVERLOADED;
 		(void)snprintf(message, sizeof(message), "The engine is out of memory.");
 	}
@@ -371,7 +398,6 @@ void completion_start(const struct completion_opts *opts, struct http_call *call
 		completion_free(c);
 		return;
 	}
-	name_it(c);
 	http_call_watch(call, on_gone, on_writable, c);
 	if (c->params.is_stream)
 		http_call_begin(
