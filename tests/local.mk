@@ -64,6 +64,9 @@ check_PROGRAMS += tests/unit/check_http_server
 check_PROGRAMS += tests/unit/check_route_key
 check_PROGRAMS += tests/unit/check_prefix_index
 check_PROGRAMS += tests/unit/check_route_prompt
+check_PROGRAMS += tests/unit/check_address
+check_PROGRAMS += tests/unit/check_models
+check_PROGRAMS += tests/unit/check_scrape
 
 # Unit tests of the engine
 check_PROGRAMS += tests/unit/check_engine_token

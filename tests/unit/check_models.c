@@ -1,0 +1,78 @@
+/*
+ * The merged model list: what a worker says, and what clients are told.
+ */
+#include "control/models.h"
+#include "io/js.h"
+#include "tests/unit/unit.h"
+
+static char *merge(const char *const *answers, size_t n)
+{
+	struct models *m = models_new();
+	struct js *parts[8] = {NULL};
+	size_t i, len = 0;
+	char *text;
+
+	for (i = 0; i < n; i++)
+		parts[i] = models_parse(span_str(answers[i]));
+	models_publish(m, (const struct js *const *)parts, n);
+	text = models_copy(m, &len);
+	ck_assert_uint_eq(strlen(text), len);
+	for (i = 0; i < n; i++)
+		js_free(parts[i]);
+	models_free(m);
+	return text;
+}
+
+START_TEST(test_empty_at_first)
+{
+	struct models *m = models_new();
+	size_t n;
+	char *text = models_copy(m, &n);
+
+	ck_assert_str_eq(text, "{\"object\":\"list\",\"data\":[]}");
+	ck_assert_uint_eq(n, strlen(text));
+	free(text);
+	models_free(m);
+}
+END_TEST
+
+START_TEST(test_first_of_an_id_wins)
+{
+	static const char *const answers[] = {
+		"{\"object\":\"list\",\"data\":[{\"id\":\"a\",\"root\":1},{\"id\":\"b\"}]"
+		"}",
+		"{\"data\":[{\"id\":\"c\"},{\"id\":\"a\",\"root\":2},{\"id\":\"c\"}]}",
+	};
+	char *text = merge(answers, ARRAY_LEN(answers));
+
+	ck_assert_str_eq(text, "{\"object\":\"list\",\"data\":[{\"id\":\"a\",\"root\":1},"
+			       "{\"id\":\"b\"},{\"id\":\"c\"}]}");
+	free(text);
+}
+END_TEST
+
+START_TEST(test_answers_that_are_no_lists)
+{
+	static const char *const answers[] = {"", "[]", "{}", "{\"data\":{}}", "<html>",
+		"{\"data\":[1,{},{\"id\":\"\"},{\"id\":7},null,{\"id\":\"x\"}]}",
+		"{\"data\":[{\"id\":\"y\"}"};
+	char *text = merge(answers, ARRAY_LEN(answers));
+
+	ck_assert_str_eq(text, "{\"object\":\"list\",\"data\":[{\"id\":\"x\"}]}");
+	free(text);
+}
+END_TEST
+
+static Suite *models_suite(void)
+{
+	Suite *s = suite_create("models");
+	TCase *t = tcase_create("models");
+
+	tcase_add_test(t, test_empty_at_first);
+	tcase_add_test(t, test_first_of_an_id_wins);
+	tcase_add_test(t, test_answers_that_are_no_lists);
+	suite_add_tcase(s, t);
+	return s;
+}
+
+UNIT_MAIN(models_suite())
