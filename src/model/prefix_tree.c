@@ -173,8 +173,11 @@ static void tree_withdraw(struct prefix_index *ix, uint32_t node)
 	*link = node_at(ix, node)->hash_next;
 	child_remove(ix, node_at(ix, node)->parent, node);
 	ix->n_nodes--;
-	if (ix->n_buckets > MIN_BUCKETS && ix->n_nodes < ix->n_buckets / 2)
-		table_shrink(ix);
+	/* Two at most, so that a node's end costs what it costs; two keep up with any. */
+	for (unsigned n = 0; n < 2; n++) {
+		if (ix->n_buckets > MIN_BUCKETS && ix->n_nodes < ix->n_buckets / 2)
+			table_shrink(ix);
+	}
 }
 
 uint32_t tree_split_cells(const struct prefix_index *ix, uint32_t node, uint32_t at)

@@ -950,6 +950,99 @@ START_TEST(shared_heads_with_random_tails_keep_memory_flat)
 }
 END_TEST
 
+/* A long prompt that others split anywhere and leave again: it must be as small as
+ * before. */
+START_TEST(what_was_split_joins_without_a_trace)
+{
+	enum { BLOCKS = 3000 };
+	struct prefix_index *ix = new_index(4 << 20, 0);
+	uint32_t a = add_worker(ix, 0), b = add_worker(ix, 0), from, stamp;
+	uint64_t *keys = calloc(BLOCKS + 1, sizeof(*keys));
+	struct rng rng;
+	size_t before;
+
+	rng_seed(&rng, 35);
+	random_keys(&rng, keys, BLOCKS);
+	prefix_index_insert(ix, a, keys, BLOCKS, 1, &from, &stamp);
+	before = stats_of(ix).bytes;
+	for (size_t at = 1; at < BLOCKS; at++) {
+		uint64_t kept = keys[at];
+
+		keys[at] = rng_next(&rng);
+		prefix_index_insert(ix, b, keys, at + 1, 2, &from, &stamp);
+		WANT(stats_of(ix).nodes == 3);
+		keys[at] = kept;
+		prefix_index_worker_clear(ix, b);
+		WANT(stats_of(ix).nodes == 1);
+	}
+	prefix_index_check(ix);
+	/* The two pages that one split may take stay on the free lists. */
+	ck_assert_uint_le(stats_of(ix).bytes, before + 8192);
+	free(keys);
+	prefix_index_free(ix);
+}
+END_TEST
+
+START_TEST(the_node_table_shrinks_with_the_nodes)
+{
+	struct prefix_index *ix = new_index(16 << 20, 0);
+	uint32_t a = add_worker(ix, 0), b = add_worker(ix, 0), from, stamp;
+	struct rng rng;
+	uint64_t key;
+	size_t full;
+
+	rng_seed(&rng, 36);
+	for (unsigned i = 0; i < 50000; i++) {
+		random_keys(&rng, &key, 1);
+		prefix_index_insert(ix, i > 0 ? a : b, &key, 1, 1, &from, &stamp);
+	}
+	full = stats_of(ix).bytes;
+	prefix_index_worker_clear(ix, a);
+	prefix_index_check(ix);
+	/* 200,000 bytes of buckets; the cells stay on the free lists. */
+	ck_assert_uint_ge(full - stats_of(ix).bytes, 190000);
+	ck_assert_uint_eq(stats_of(ix).nodes, 1);
+	prefix_index_free(ix);
+}
+END_TEST
+
+/* Among many workers, whose oldest use is found by a heap. */
+START_TEST(the_oldest_of_many_workers_goes_first)
+{
+	enum { WORKERS = 60 };
+	struct prefix_index *ix = new_index(4 << 20, 1000);
+	uint64_t used_ms[WORKERS] = {0}, keys[3];
+	uint32_t from, stamp;
+	struct rng rng;
+
+	rng_seed(&rng, 37);
+	for (unsigned i = 0; i < WORKERS; i++)
+		add_worker(ix, 0);
+	for (uint64_t now_ms = 1; now_ms < 1000; now_ms++) {
+		uint32_t slot = (uint32_t)rng_below(&rng, WORKERS);
+
+		if (rng_below(&rng, 3) == 0) {
+			prefix_index_worker_clear(ix, slot);
+			used_ms[slot] = 0;
+		} else if (used_ms[slot] == 0) {
+			random_keys(&rng, keys, ARRAY_LEN(keys));
+			prefix_index_insert(
+				ix, slot, keys, ARRAY_LEN(keys), now_ms, &from, &stamp);
+			used_ms[slot] = now_ms;
+		}
+		prefix_index_check(ix);
+	}
+	for (uint64_t now_ms = 1001; stats_of(ix).blocks > 0; now_ms++) {
+		prefix_index_sweep(ix, now_ms, SIZE_MAX);
+		prefix_index_check(ix);
+		for (uint32_t i = 0; i < WORKERS; i++)
+			WANT((prefix_index_worker_blocks(ix, i) > 0) ==
+				(used_ms[i] > 0 && now_ms - used_ms[i] <= 1000));
+	}
+	prefix_index_free(ix);
+}
+END_TEST
+
 /* From long runs to single blocks and back: what one kind frees must serve the other. */
 START_TEST(memory_turns_from_one_shape_to_the_other)
 {
@@ -1040,6 +1133,9 @@ static Suite *prefix_index_suite(void)
 	tcase_add_test(memory, a_prompt_over_the_memory_keeps_its_beginning);
 	tcase_add_test(memory, unique_prompts_keep_memory_flat);
 	tcase_add_test(memory, shared_heads_with_random_tails_keep_memory_flat);
+	tcase_add_test(memory, what_was_split_joins_without_a_trace);
+	tcase_add_test(memory, the_node_table_shrinks_with_the_nodes);
+	tcase_add_test(memory, the_oldest_of_many_workers_goes_first);
 	tcase_add_test(memory, memory_turns_from_one_shape_to_the_other);
 	tcase_add_test(memory, a_smaller_bound_takes_effect_at_once);
 	suite_add_tcase(suite, by_hand);
