@@ -1,19 +1,21 @@
 /*
- * The scanner of json_scan.h: a state for each place in the grammar where the text may be cut, one small step for each state.
+ * The scanner of json_scan.h: a state for each place in the grammar where the text may be
+ * cut, one small step for each state.
  *
- * A step reads as far as it can and returns a token, or SCAN_MORE for "no token yet, go on". Long strings are skipped with SIMD and
- * lists of integers eight bytes at a time; everything else is read byte by byte. Every step reads base[s->at, to) only.
+ * A step reads as far as it can and returns a token, or SCAN_MORE for "no token yet, go
+ * on". Long strings are skipped with SIMD and lists of integers eight bytes at a time;
+ * everything else is read byte by byte. Every step reads base[s->at, to) only.
  */
 #include "model/json_scan.h"
 
 #ifdef __SSE2__
-#include <immintrin.h>
+#	include <immintrin.h>
 #endif
 
 enum state {
 	ST_VALUE,
 	ST_FIRST_VALUE, /* after [ */
-	ST_FIRST_KEY,	/* after { */
+	ST_FIRST_KEY,   /* after { */
 	ST_KEY,
 	ST_COLON,
 	ST_AFTER, /* after a value: at depth 0 the text is complete */
@@ -55,6 +57,24 @@ static bool is_hex(char c)
 	return is_digit(c) || ((c | 0x20) >= 'a' && (c | 0x20) <= 'f');
 }
 
+/* What may follow a backslash, beside u. */
+static bool is_escape(char c)
+{
+	switch (c) {
+	case '"':
+	case '\\':
+	case '/':
+	case 'b':
+	case 'f':
+	case 'n':
+	case 'r':
+	case 't':
+		return true;
+	default:
+		return false;
+	}
+}
+
 static bool is_special(char c)
 {
 	return c == '"' || c == '\\' || (unsigned char)c < 0x20;
@@ -85,19 +105,21 @@ __attribute__((target("avx2"))) static inline __m256i special_32(const char *p)
 	__m256i hit = _mm256_or_si256(_mm256_cmpeq_epi8(v, _mm256_set1_epi8('"')),
 		_mm256_cmpeq_epi8(v, _mm256_set1_epi8('\\')));
 
-	return _mm256_or_si256(hit,
-		_mm256_cmpeq_epi8(_mm256_min_epu8(v, _mm256_set1_epi8(0x1f)), v));
+	return _mm256_or_si256(
+		hit, _mm256_cmpeq_epi8(_mm256_min_epu8(v, _mm256_set1_epi8(0x1f)), v));
 }
 
-__attribute__((target("avx2"))) static const char *find_special_avx2(const char *p,
-	const char *end)
+__attribute__((target("avx2"))) static const char *find_special_avx2(
+	const char *p, const char *end)
 {
 	for (; end - p >= 64; p += 64) {
 		__m256i low = special_32(p), high = special_32(p + 32);
 
-		if (!_mm256_testz_si256(_mm256_or_si256(low, high), _mm256_or_si256(low, high))) {
+		if (!_mm256_testz_si256(
+			    _mm256_or_si256(low, high), _mm256_or_si256(low, high))) {
 			uint64_t mask = (uint32_t)_mm256_movemask_epi8(low) |
-				(uint64_t)(uint32_t)_mm256_movemask_epi8(high) << 32;
+					(uint64_t)(uint32_t)_mm256_movemask_epi8(high)
+						<< 32;
 
 			return p + __builtin_ctzll(mask);
 		}
@@ -135,8 +157,9 @@ void json_scan_init(struct json_scan *s, struct json_scan_opts opts)
 
 bool json_scan_is_done(const struct json_scan *s)
 {
-	return s->depth == 0 && (s->state == ST_AFTER || s->state == ST_ZERO || s->state == ST_INT ||
-				s->state == ST_FRAC || s->state == ST_EXP);
+	return s->depth == 0 &&
+	       (s->state == ST_AFTER || s->state == ST_ZERO || s->state == ST_INT ||
+		       s->state == ST_FRAC || s->state == ST_EXP);
 }
 
 static enum json_event bad(struct json_scan *s)
@@ -150,16 +173,16 @@ static bool in_object(const struct json_scan *s)
 	return s->is_object[s->depth / 8] >> s->depth % 8 & 1;
 }
 
-static enum json_event report(struct json_scan *s, enum json_event event, size_t end,
-	struct json_token *token)
+static enum json_event report(
+	struct json_scan *s, enum json_event event, size_t end, struct json_token *token)
 {
-	*token = (struct json_token){ s->token, end, s->depth, s->escaped };
+	*token = (struct json_token){s->token, end, s->depth, s->escaped};
 	return event;
 }
 
 /* A number or literal ended. */
-static enum json_event end_scalar(struct json_scan *s, enum json_event event,
-	struct json_token *token)
+static enum json_event end_scalar(
+	struct json_scan *s, enum json_event event, struct json_token *token)
 {
 	s->state = ST_AFTER;
 	if (s->depth > s->opts.all_depth)
@@ -167,8 +190,8 @@ static enum json_event end_scalar(struct json_scan *s, enum json_event event,
 	return report(s, event, s->at, token);
 }
 
-static enum json_event open_container(struct json_scan *s, bool object,
-	struct json_token *token)
+static enum json_event open_container(
+	struct json_scan *s, bool object, struct json_token *token)
 {
 	unsigned depth = s->depth;
 	enum json_event event = SCAN_MORE;
@@ -181,15 +204,17 @@ static enum json_event open_container(struct json_scan *s, bool object,
 	}
 	s->escaped = false;
 	if (depth <= s->opts.all_depth || depth <= s->opts.open_depth)
-		event = report(s, object ? SCAN_OPEN_OBJECT : SCAN_OPEN_ARRAY, s->at, token);
+		event = report(
+			s, object ? SCAN_OPEN_OBJECT : SCAN_OPEN_ARRAY, s->at, token);
 	s->depth = ++depth;
-	s->is_object[depth / 8] &= (uint8_t)~(1u << depth % 8);
+	s->is_object[depth / 8] &= (uint8_t) ~(1u << depth % 8);
 	s->is_object[depth / 8] |= (uint8_t)(object << depth % 8);
 	s->state = object ? ST_FIRST_KEY : ST_FIRST_VALUE;
 	return event;
 }
 
-static enum json_event close_container(struct json_scan *s, char c, struct json_token *token)
+static enum json_event close_container(
+	struct json_scan *s, char c, struct json_token *token)
 {
 	if (s->depth == 0 || in_object(s) != (c == '}'))
 		return bad(s);
@@ -203,8 +228,9 @@ static enum json_event close_container(struct json_scan *s, char c, struct json_
 }
 
 /*
- * Skips "1, 22,\n333," in a list whose numbers nobody wants. Stops before a number that is long, odd, or not followed by a comma: the
- * ordinary steps read that one. s->at is where a value begins, before and after.
+ * Skips "1, 22,\n333," in a list whose numbers nobody wants. Stops before a number that
+ * is long, odd, or not followed by a comma: the ordinary steps read that one. s->at is
+ * where a value begins, before and after.
  */
 static void skip_integers(struct json_scan *s, const char *base, size_t to)
 {
@@ -253,12 +279,14 @@ static enum json_event step_after(struct json_scan *s, char c, struct json_token
 	return SCAN_MORE;
 }
 
-static enum json_event end_string(struct json_scan *s, size_t quote, struct json_token *token)
+static enum json_event end_string(
+	struct json_scan *s, size_t quote, struct json_token *token)
 {
 	size_t end = s->at = quote + 1;
 
 	s->state = s->is_key ? ST_COLON : ST_AFTER;
-	if (s->depth > s->opts.all_depth && (s->is_key || end - s->token < s->opts.long_string))
+	if (s->depth > s->opts.all_depth &&
+		(s->is_key || end - s->token < s->opts.long_string))
 		return SCAN_MORE;
 	return report(s, s->is_key ? SCAN_KEY : SCAN_STRING, end, token);
 }
@@ -269,13 +297,15 @@ static unsigned escape_length(const char *p, const char *end)
 	if (end - p < 2)
 		return 0;
 	if (p[1] == 'u')
-		return end - p >= 6 && is_hex(p[2]) && is_hex(p[3]) && is_hex(p[4]) && is_hex(p[5]) ?
-			6 : 0;
-	return p[1] != '\0' && strchr("\"\\/bfnrt", p[1]) != NULL ? 2 : 0;
+		return end - p >= 6 && is_hex(p[2]) && is_hex(p[3]) && is_hex(p[4]) &&
+				       is_hex(p[5])
+			       ? 6
+			       : 0;
+	return is_escape(p[1]) ? 2 : 0;
 }
 
-static enum json_event step_string(struct json_scan *s, const char *base, size_t to,
-	struct json_token *token)
+static enum json_event step_string(
+	struct json_scan *s, const char *base, size_t to, struct json_token *token)
 {
 	const char *p = base + s->at, *end = base + to;
 
@@ -313,7 +343,7 @@ static enum json_event step_escape(struct json_scan *s, char c)
 		s->state = s->state == ST_HEX_1 ? ST_STRING : s->state + 1;
 	} else if (c == 'u') {
 		s->state = ST_HEX_4;
-	} else if (c != '\0' && strchr("\"\\/bfnrt", c) != NULL) {
+	} else if (is_escape(c)) {
 		s->state = ST_STRING;
 	} else {
 		return bad(s);
@@ -321,8 +351,8 @@ static enum json_event step_escape(struct json_scan *s, char c)
 	return SCAN_MORE;
 }
 
-static enum json_event step_literal(struct json_scan *s, const char *base, size_t to,
-	struct json_token *token)
+static enum json_event step_literal(
+	struct json_scan *s, const char *base, size_t to, struct json_token *token)
 {
 	while (s->at < to && *s->literal != '\0') {
 		if (base[s->at++] != *s->literal++)
@@ -368,8 +398,8 @@ static uint8_t next_number_state(uint8_t state, char c)
 	}
 }
 
-static enum json_event step_number(struct json_scan *s, const char *base, size_t to,
-	struct json_token *token)
+static enum json_event step_number(
+	struct json_scan *s, const char *base, size_t to, struct json_token *token)
 {
 	for (; s->at < to; s->at++) {
 		s->state = next_number_state(s->state, base[s->at]);
@@ -381,8 +411,8 @@ static enum json_event step_number(struct json_scan *s, const char *base, size_t
 	return SCAN_MORE;
 }
 
-static enum json_event begin_number(struct json_scan *s, char c, const char *base, size_t to,
-	struct json_token *token)
+static enum json_event begin_number(struct json_scan *s, char c, const char *base,
+	size_t to, struct json_token *token)
 {
 	s->token = s->at++;
 	s->escaped = false;
@@ -400,8 +430,8 @@ static enum json_event begin_string(struct json_scan *s, bool is_key, const char
 	return step_string(s, base, to, token);
 }
 
-static enum json_event step_value(struct json_scan *s, char c, const char *base, size_t to,
-	struct json_token *token)
+static enum json_event step_value(struct json_scan *s, char c, const char *base,
+	size_t to, struct json_token *token)
 {
 	switch (c) {
 	case '"':
@@ -479,8 +509,8 @@ static bool skips_blanks(uint8_t state)
 	return state <= ST_AFTER;
 }
 
-static enum json_event step(struct json_scan *s, const char *base, size_t to,
-	struct json_token *token)
+static enum json_event step(
+	struct json_scan *s, const char *base, size_t to, struct json_token *token)
 {
 	char c = base[s->at];
 
@@ -524,8 +554,8 @@ static enum json_event step(struct json_scan *s, const char *base, size_t to,
 	}
 }
 
-enum json_event json_scan_next(struct json_scan *s, const char *base, size_t to,
-	struct json_token *token)
+enum json_event json_scan_next(
+	struct json_scan *s, const char *base, size_t to, struct json_token *token)
 {
 	if (to > UINT32_MAX)
 		return bad(s);

@@ -1,13 +1,17 @@
 /*
- * One forward pass over a JSON text that arrives in pieces: tokens with their offsets. No tree, no recursion, no allocation.
+ * One forward pass over a JSON text that arrives in pieces: tokens with their offsets. No
+ * tree, no recursion, no allocation.
  *
  * Always true:
  *  - fed whole or byte by byte, the same text gives the same tokens;
  *  - nothing outside base[0, to) is read, whatever the bytes are;
- *  - the grammar is RFC 8259 with two leniencies: bytes above 0x7F in strings are taken as they are, and lone surrogate escapes pass (as
- *    in Python). Down to JSON_STRICT_DEPTH brackets are matched by kind; below that they are only counted, and nothing is reported;
+ *  - the grammar is RFC 8259 with two leniencies: bytes above 0x7F in strings are taken
+ * as they are, and lone surrogate escapes pass (as in Python). Down to JSON_STRICT_DEPTH
+ * brackets are matched by kind; below that they are only counted, and nothing is
+ * reported;
  *  - offsets fit 32 bits: a text of 4 GiB or more is SCAN_BAD.
- * The text lies in one buffer that may move between calls. Called by route_key.c; json_walk.c reads again what this has accepted.
+ * The text lies in one buffer that may move between calls. Called by route_key.c;
+ * json_walk.c reads again what this has accepted.
  */
 #ifndef MODEL_JSON_SCAN_H
 #define MODEL_JSON_SCAN_H
@@ -18,7 +22,7 @@
 #include <string.h>
 
 #ifdef __SSE2__
-#include <emmintrin.h>
+#	include <emmintrin.h>
 #endif
 
 /* As deep as jansson goes; Python's json, orjson and pydantic stop earlier. */
@@ -39,8 +43,9 @@ enum json_event {
 };
 
 /*
- * Bytes [start, end) of the text, quotes included. CLOSE: start is the closing bracket. depth counts the containers around the token: 0
- * for the document's value; OPEN and CLOSE of one container report the same depth.
+ * Bytes [start, end) of the text, quotes included. CLOSE: start is the closing bracket.
+ * depth counts the containers around the token: 0 for the document's value; OPEN and
+ * CLOSE of one container report the same depth.
  */
 struct json_token {
 	size_t start, end;
@@ -49,8 +54,9 @@ struct json_token {
 };
 
 /*
- * What need not be reported. Tokens at a depth above all_depth are left out, except containers up to open_depth and strings (not
- * keys) of at least long_string bytes, quotes included.
+ * What need not be reported. Tokens at a depth above all_depth are left out, except
+ * containers up to open_depth and strings (not keys) of at least long_string bytes,
+ * quotes included.
  */
 struct json_scan_opts {
 	unsigned all_depth, open_depth;
@@ -66,13 +72,17 @@ struct json_scan {
 	uint8_t state;
 	bool is_key, escaped;
 	const char *literal; /* what must follow of true, false, null */
-	uint8_t is_object[JSON_STRICT_DEPTH / 8 + 1]; /* a bit for each depth; set when opened */
+	uint8_t is_object[JSON_STRICT_DEPTH / 8 +
+			  1]; /* a bit for each depth; set when opened */
 };
 
 void json_scan_init(struct json_scan *s, struct json_scan_opts opts);
-/* The next token of base[0, to). After SCAN_MORE, call again with more bytes (to never shrinks). */
-enum json_event json_scan_next(struct json_scan *s, const char *base, size_t to, struct json_token *token);
-/* A whole text was read: one value, then only blanks. At the end of input a number at depth 0 counts as finished. */
+/* The next token of base[0, to). After SCAN_MORE, call again with more bytes (to never
+ * shrinks). */
+enum json_event json_scan_next(
+	struct json_scan *s, const char *base, size_t to, struct json_token *token);
+/* A whole text was read: one value, then only blanks. At the end of input a number at
+ * depth 0 counts as finished. */
 bool json_scan_is_done(const struct json_scan *s);
 
 /* The first quote, backslash or control byte (below 0x20) in [p, end), or end. */
@@ -107,8 +117,8 @@ static inline const char *json_find_special_near(const char *p, const char *end)
 }
 
 /*
- * How many digits p begins with, 8 for eight or more, with at least 8 readable bytes. *digits gets the bytes less '0' (lowest first), for
- * json_digits_value().
+ * How many digits p begins with, 8 for eight or more, with at least 8 readable bytes.
+ * *digits gets the bytes less '0' (lowest first), for json_digits_value().
  */
 static inline unsigned json_count_digits(const char *p, uint64_t *digits)
 {
@@ -127,7 +137,9 @@ static inline uint32_t json_digits_value(uint64_t digits, unsigned n)
 	digits <<= 64 - 8 * n;
 	digits = digits * 10 + (digits >> 8);
 	return (uint32_t)((((digits & 0x000000FF000000FFULL) * 0x000F424000000064ULL) +
-			  (((digits >> 16) & 0x000000FF000000FFULL) * 0x0000271000000001ULL)) >> 32);
+				  (((digits >> 16) & 0x000000FF000000FFULL) *
+					  0x0000271000000001ULL)) >>
+			  32);
 }
 
 #endif

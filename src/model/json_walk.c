@@ -1,5 +1,6 @@
 /*
- * Walks over scanned JSON text (json_walk.h). Trusts the scanner for the grammar but never for memory: each read is checked against the end.
+ * Walks over scanned JSON text (json_walk.h). Trusts the scanner for the grammar but
+ * never for memory: each read is checked against the end.
  */
 #include "model/json_walk.h"
 
@@ -13,18 +14,20 @@ static bool is_blank(char c)
 /* To the next byte that means something, past blanks and the one separator. */
 static void skip_to(const struct json_text *t, struct json_cursor *c, char separator)
 {
-	while (c->at < c->end && (is_blank(t->base[c->at]) || t->base[c->at] == separator))
+	while (c->at < c->end &&
+		(is_blank(t->base[c->at]) || t->base[c->at] == separator))
 		c->at++;
 }
 
 struct json_cursor json_enter(struct json_value v)
 {
 	if (v.kind != JSON_IS_ARRAY && v.kind != JSON_IS_OBJECT)
-		return (struct json_cursor){ v.end, v.end, v.skip };
-	return (struct json_cursor){ v.start + 1, v.end - 1, v.skip };
+		return (struct json_cursor){v.end, v.end, v.skip};
+	return (struct json_cursor){v.start + 1, v.end - 1, v.skip};
 }
 
-/* The entry of the value that starts at c->at, or NULL. Leaves c->skip at or before it. */
+/* The entry of the value that starts at c->at, or NULL. Leaves c->skip at or before it.
+ */
 static const struct json_skip *find_skip(const struct json_text *t, struct json_cursor *c)
 {
 	while (c->skip < t->n_skips && t->skips[c->skip].start < c->at)
@@ -35,7 +38,8 @@ static const struct json_skip *find_skip(const struct json_text *t, struct json_
 }
 
 /* The end of the short string at `at`, its closing quote included. */
-static size_t short_string_end(const struct json_text *t, size_t at, size_t end, bool *escaped)
+static size_t short_string_end(
+	const struct json_text *t, size_t at, size_t end, bool *escaped)
 {
 	const char *p = t->base + at + 1, *stop = t->base + end;
 
@@ -49,14 +53,12 @@ static size_t short_string_end(const struct json_text *t, size_t at, size_t end,
 	return p < stop ? (size_t)(p + 1 - t->base) : end;
 }
 
-static size_t string_end(const struct json_text *t, struct json_cursor *c, bool *escaped)
+static size_t string_end(const struct json_text *t, struct json_cursor *c)
 {
 	const struct json_skip *skip = find_skip(t, c);
+	bool escaped;
 
-	if (skip == NULL)
-		return short_string_end(t, c->at, c->end, escaped);
-	*escaped = skip->escaped;
-	return skip->end;
+	return skip != NULL ? skip->end : short_string_end(t, c->at, c->end, &escaped);
 }
 
 /* The end of a container that has no entry. Strings inside may have one. */
@@ -66,10 +68,9 @@ static size_t container_end(const struct json_text *t, struct json_cursor c)
 
 	while (c.at < c.end) {
 		char byte = t->base[c.at];
-		bool escaped;
 
 		if (byte == '"') {
-			c.at = string_end(t, &c, &escaped);
+			c.at = string_end(t, &c);
 			continue;
 		}
 		c.at++;
@@ -85,8 +86,8 @@ static size_t scalar_end(const struct json_text *t, const struct json_cursor *c)
 {
 	size_t at = c->at;
 
-	while (at < c->end && t->base[at] != ',' && t->base[at] != ']' && t->base[at] != '}' &&
-		!is_blank(t->base[at]))
+	while (at < c->end && t->base[at] != ',' && t->base[at] != ']' &&
+		t->base[at] != '}' && !is_blank(t->base[at]))
 		at++;
 	return at > c->at ? at : at + 1;
 }
@@ -114,7 +115,7 @@ static enum json_kind kind_of(char c)
 /* The value that begins at c->at; the cursor goes behind it. */
 static struct json_value read_value(const struct json_text *t, struct json_cursor *c)
 {
-	struct json_value v = { .start = (uint32_t)c->at, .kind = kind_of(t->base[c->at]) };
+	struct json_value v = {.start = (uint32_t)c->at, .kind = kind_of(t->base[c->at])};
 	const struct json_skip *skip = NULL;
 	bool escaped = false;
 	size_t end;
@@ -139,7 +140,8 @@ static struct json_value read_value(const struct json_text *t, struct json_curso
 	return v;
 }
 
-bool json_next_item(const struct json_text *t, struct json_cursor *c, struct json_value *item)
+bool json_next_item(
+	const struct json_text *t, struct json_cursor *c, struct json_value *item)
 {
 	skip_to(t, c, ',');
 	if (c->at >= c->end)
@@ -148,8 +150,8 @@ bool json_next_item(const struct json_text *t, struct json_cursor *c, struct jso
 	return true;
 }
 
-bool json_next_member(const struct json_text *t, struct json_cursor *c, struct json_value *key,
-	struct json_value *value)
+bool json_next_member(const struct json_text *t, struct json_cursor *c,
+	struct json_value *key, struct json_value *value)
 {
 	skip_to(t, c, ',');
 	if (c->at >= c->end)
@@ -164,7 +166,7 @@ bool json_next_member(const struct json_text *t, struct json_cursor *c, struct j
 
 struct json_cursor json_bytes(struct json_value v)
 {
-	return (struct json_cursor){ v.start, v.end, v.skip };
+	return (struct json_cursor){v.start, v.end, v.skip};
 }
 
 struct json_value json_next_string(const struct json_text *t, struct json_cursor *c)
@@ -173,7 +175,8 @@ struct json_value json_next_string(const struct json_text *t, struct json_cursor
 	return read_value(t, c);
 }
 
-struct span json_name(const struct json_text *t, struct json_value v, char out[JSON_NAME_ROOM])
+struct span json_name(
+	const struct json_text *t, struct json_value v, char out[JSON_NAME_ROOM])
 {
 	struct span raw = json_raw(t, v);
 	size_t n;
@@ -186,8 +189,8 @@ struct span json_name(const struct json_text *t, struct json_value v, char out[J
 	return span_make(out, raw.n == 0 && n < 64 ? n : 0);
 }
 
-void json_members(const struct json_text *t, struct json_value object, const struct span *names,
-	unsigned n, struct json_value *found)
+void json_members(const struct json_text *t, struct json_value object,
+	const struct span *names, unsigned n, struct json_value *found)
 {
 	struct json_cursor c = json_enter(object);
 	struct json_value key, value;
@@ -200,7 +203,8 @@ void json_members(const struct json_text *t, struct json_value object, const str
 		struct span name = json_name(t, key, buffer);
 
 		for (unsigned i = 0; i < n; i++) {
-			if (name.n == names[i].n && memcmp(name.p, names[i].p, name.n) == 0)
+			if (name.n == names[i].n &&
+				memcmp(name.p, names[i].p, name.n) == 0)
 				found[i] = value;
 		}
 	}
@@ -255,17 +259,34 @@ static size_t put_utf8(unsigned code, char *out)
 	return 4;
 }
 
-/* The escape at p (p[0] is the backslash): *read bytes of it become the returned number of bytes. */
+/* What the letter after a backslash stands for. */
+static char plain_escape(char c)
+{
+	switch (c) {
+	case 'b':
+		return '\b';
+	case 'f':
+		return '\f';
+	case 'n':
+		return '\n';
+	case 'r':
+		return '\r';
+	case 't':
+		return '\t';
+	default:
+		return c;
+	}
+}
+
+/* The escape at p (p[0] is the backslash): *read bytes of it become the returned number
+ * of bytes. */
 static size_t decode_escape(const char *p, size_t n, char *out, size_t *read)
 {
-	static const char from[] = "bfnrt", to[] = "\b\f\n\r\t";
 	unsigned code, low;
 
 	*read = n < 2 ? n : 2;
 	if (n < 2 || p[1] != 'u') {
-		const char *found = n < 2 || p[1] == '\0' ? NULL : strchr(from, p[1]);
-
-		out[0] = found != NULL ? to[found - from] : p[n < 2 ? 0 : 1];
+		out[0] = n < 2 ? p[0] : plain_escape(p[1]);
 		return 1;
 	}
 	code = code_unit(p, n);
@@ -284,7 +305,8 @@ static size_t decode_escape(const char *p, size_t n, char *out, size_t *read)
 	return put_utf8(code, out);
 }
 
-/* Copies up to the first backslash, at most n bytes; out has room for n rounded up to 16. */
+/* Copies up to the first backslash, at most n bytes; out has room for n rounded up to 16.
+ */
 static size_t copy_plain(const char *p, size_t n, char *out)
 {
 	size_t i = 0;
@@ -314,8 +336,8 @@ size_t json_decode(struct span *raw, char *out, size_t room)
 		size_t read;
 
 		if (*p != '\\') {
-			size_t n = copy_plain(p, MIN((size_t)(end - p), limit + 1 - used),
-				out + used);
+			size_t n = copy_plain(
+				p, MIN((size_t)(end - p), limit + 1 - used), out + used);
 
 			p += n;
 			used += n;

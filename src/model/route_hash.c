@@ -32,8 +32,8 @@ static void set_block(struct route_hash *h, size_t block_bytes)
 	}
 }
 
-void route_hash_begin(struct route_hash *h, const struct route_key_opts *opts,
-	struct route_key *key)
+void route_hash_begin(
+	struct route_hash *h, const struct route_key_opts *opts, struct route_key *key)
 {
 	assert(opts->block_bytes > 0 && opts->block_tokens > 0);
 	h->key = key;
@@ -72,8 +72,8 @@ static void hash_blocks(struct route_hash *h, const char *p, size_t n)
 	n = MIN(n, h->max_blocks - key->n_blocks);
 	if (n == 0 || h->err < 0)
 		return;
-	h->err = mem_grow(&key->hashes, &key->cap_blocks, key->n_blocks + n,
-		sizeof(*key->hashes));
+	h->err = mem_grow(
+		&key->hashes, &key->cap_blocks, key->n_blocks + n, sizeof(*key->hashes));
 	if (h->err < 0)
 		return;
 	hash_chain(p, n, h->block_bytes, seed, key->hashes + key->n_blocks);

@@ -1,8 +1,10 @@
 /*
- * The prompt stream's far end: takes its bytes (or token ids) in order and writes the public chain of block hashes into a route key.
+ * The prompt stream's far end: takes its bytes (or token ids) in order and writes the
+ * public chain of block hashes into a route key.
  *
- * Always true: what was put is either hashed, or lies in the stage; long plain bytes are hashed where they are and never copied (but for
- * the edges). The first error sticks and is told by route_hash_end(). Called by route_prompt.c only.
+ * Always true: what was put is either hashed, or lies in the stage; long plain bytes are
+ * hashed where they are and never copied (but for the edges). The first error sticks and
+ * is told by route_hash_end(). Called by route_prompt.c only.
  */
 #ifndef MODEL_ROUTE_HASH_H
 #define MODEL_ROUTE_HASH_H
@@ -17,16 +19,16 @@ struct route_hash {
 	size_t block_bytes; /* of a block, ids too */
 	size_t max_blocks;  /* SIZE_MAX: no limit */
 	size_t stage_bytes; /* a multiple of block_bytes */
-	size_t used;	    /* bytes in the stage */
-	uint64_t total;	    /* bytes put */
-	char *stage;	    /* `own`, or allocated where a block is longer */
+	size_t used;        /* bytes in the stage */
+	uint64_t total;     /* bytes put */
+	char *stage;        /* `own`, or allocated where a block is longer */
 	int err;
 	_Alignas(16) char own[ROUTE_STAGE_BYTES + 2 * JSON_DECODE_SLACK];
 };
 
 /* Starts a stream of bytes: sets key's unit, block, n_blocks and prompt_units. */
-void route_hash_begin(struct route_hash *h, const struct route_key_opts *opts,
-	struct route_key *key);
+void route_hash_begin(
+	struct route_hash *h, const struct route_key_opts *opts, struct route_key *key);
 /* Makes it a stream of token ids; nothing was put yet. */
 void route_hash_be_ids(struct route_hash *h, const struct route_key_opts *opts);
 /* Forgets what was put: no blocks, no units. */
@@ -80,7 +82,7 @@ static inline void route_hash_id(struct route_hash *h, uint32_t id)
 /* 0xFF and a tag: a border. 0xFF is in no UTF-8 text. */
 static inline void route_hash_tag(struct route_hash *h, char tag)
 {
-	char border[2] = { (char)0xFF, tag };
+	char border[2] = {(char)0xFF, tag};
 
 	route_hash_bytes(h, border, 2);
 }

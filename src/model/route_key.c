@@ -1,5 +1,6 @@
 /*
- * Route keys: what the two phases found, as one struct route_key; the client's own hashes; the secret that parts name spaces.
+ * Route keys: what the two phases found, as one struct route_key; the client's own
+ * hashes; the secret that parts name spaces.
  */
 #include "model/route_key.h"
 
@@ -26,12 +27,12 @@ struct text_field {
 
 void route_key_init(struct route_key *k)
 {
-	*k = (struct route_key){ .unit = 'b' };
+	*k = (struct route_key){.unit = 'b'};
 }
 
 void route_key_reset(struct route_key *k)
 {
-	struct route_key next = { .unit = 'b' };
+	struct route_key next = {.unit = 'b'};
 
 	if (k->cap_blocks <= KEPT_BLOCKS) {
 		next.hashes = take_ptr(k->hashes);
@@ -61,16 +62,17 @@ static bool is_text(struct json_value v)
 static struct json_value first_text(const struct json_text *t, struct json_value v)
 {
 	struct json_cursor c = json_enter(v);
-	struct json_value item = { 0 };
+	struct json_value item = {0};
 
 	if (v.kind != JSON_IS_ARRAY)
 		return v;
-	return json_next_item(t, &c, &item) ? item : (struct json_value){ 0 };
+	return json_next_item(t, &c, &item) ? item : (struct json_value){0};
 }
 
-static struct json_value session_params_id(const struct json_text *t, struct json_value params)
+static struct json_value session_params_id(
+	const struct json_text *t, struct json_value params)
 {
-	static const struct span name = { "session_id", sizeof("session_id") - 1 };
+	static const struct span name = {"session_id", sizeof("session_id") - 1};
 	struct json_value id;
 
 	json_members(t, params, &name, 1, &id);
@@ -88,19 +90,20 @@ static void list_texts(const struct route_scan *s, const struct json_text *t,
 {
 	const struct json_value *fields = s->fields;
 
-	list[0] = (struct text_field){ &k->model, fields[FIELD_MODEL] };
-	list[1] = (struct text_field){ &k->lora, first_text(t, fields[FIELD_LORA_PATH]) };
-	list[2] = (struct text_field){ &k->cache_salt, fields[FIELD_CACHE_SALT] };
-	list[3] = (struct text_field){ &k->session[SESSION_PARAMS_ID],
-		session_params_id(t, fields[FIELD_SESSION_PARAMS]) };
-	list[4] = (struct text_field){ &k->session[SESSION_USER], fields[FIELD_USER] };
-	list[5] = (struct text_field){ &k->session[SESSION_ID], fields[FIELD_SESSION_ID] };
-	list[6] = (struct text_field){ &k->session[SESSION_USER_ID], fields[FIELD_USER_ID] };
+	list[0] = (struct text_field){&k->model, fields[FIELD_MODEL]};
+	list[1] = (struct text_field){&k->lora, first_text(t, fields[FIELD_LORA_PATH])};
+	list[2] = (struct text_field){&k->cache_salt, fields[FIELD_CACHE_SALT]};
+	list[3] = (struct text_field){&k->session[SESSION_PARAMS_ID],
+		session_params_id(t, fields[FIELD_SESSION_PARAMS])};
+	list[4] = (struct text_field){&k->session[SESSION_USER], fields[FIELD_USER]};
+	list[5] = (struct text_field){&k->session[SESSION_ID], fields[FIELD_SESSION_ID]};
+	list[6] =
+		(struct text_field){&k->session[SESSION_USER_ID], fields[FIELD_USER_ID]};
 	for (unsigned i = 0; i < TEXT_FIELDS; i++) {
 		bool is_good = i < 3 ? is_text(list[i].value) : is_session(list[i].value);
 
 		if (!is_good)
-			list[i].value = (struct json_value){ 0 };
+			list[i].value = (struct json_value){0};
 	}
 }
 
@@ -155,13 +158,14 @@ static void forget_body(struct route_key *k, const struct route_key_opts *opts)
 int route_key_build(struct route_scan *s, const char *base, size_t len,
 	const struct route_key_opts *opts, struct route_key *k)
 {
-	struct json_text text = { base, len, s->skips, s->n_skips };
+	struct json_text text = {base, len, s->skips, s->n_skips};
 	struct text_field list[TEXT_FIELDS];
 	int err;
 
 	forget_body(k, opts);
 	k->endpoint = s->endpoint;
-	if (s->has_failed || !s->is_object || s->json.at != len || !json_scan_is_done(&s->json))
+	if (s->has_failed || !s->is_object || s->json.at != len ||
+		!json_scan_is_done(&s->json))
 		return 0;
 	list_texts(s, &text, k, list);
 	err = decode_texts(&text, k, list);
@@ -182,7 +186,8 @@ static int read_unit(struct span *rest, char *unit, uint32_t *block)
 	struct span word;
 	uint64_t value;
 
-	if (memchr(rest->p, ';', rest->n) == NULL || !span_next(rest, ';', &word) || word.n < 2)
+	if (memchr(rest->p, ';', rest->n) == NULL || !span_next(rest, ';', &word) ||
+		word.n < 2)
 		return ERR_PARSE;
 	*unit = word.p[word.n - 1];
 	if ((*unit != 'b' && *unit != 't') ||

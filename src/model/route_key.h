@@ -1,12 +1,16 @@
 /*
- * Request head + body -> struct route_key: model, stream flag, session fields, block hashes of the prompt. Pure; no copies of what is not needed.
+ * Request head + body -> struct route_key: model, stream flag, session fields, block
+ * hashes of the prompt. Pure; no copies of what is not needed.
  *
- * Two phases. (1) route_scan_feed() runs while the body arrives: one resumable pass (json_scan) that records the spans of the fields that
- * matter. (2) route_key_build() hashes those spans in prompt order (tools, system or instructions, messages, whatever order the client sent
- * them in). The body is one contiguous buffer that may move between feeds; spans are offsets.
+ * Two phases. (1) route_scan_feed() runs while the body arrives: one resumable pass
+ * (json_scan) that records the spans of the fields that matter. (2) route_key_build()
+ * hashes those spans in prompt order (tools, system or instructions, messages, whatever
+ * order the client sent them in). The body is one contiguous buffer that may move between
+ * feeds; spans are offsets.
  *
- * The public chain (kvsteer-prefix(7)): h_i = XXH3-64(block_i, seed h_(i-1)), h_(-1) = 0; a final partial block is not hashed. The index key is
- * mix64(h_i, S), S = route_key_secret(). Owned by one request, used by its thread only.
+ * The public chain (kvsteer-prefix(7)): h_i = XXH3-64(block_i, seed h_(i-1)), h_(-1) = 0;
+ * a final partial block is not hashed. The index key is mix64(h_i, S), S =
+ * route_key_secret(). Owned by one request, used by its thread only.
  */
 #ifndef MODEL_ROUTE_KEY_H
 #define MODEL_ROUTE_KEY_H
@@ -24,14 +28,20 @@ enum route_endpoint {
 	ENDPOINT_EMBEDDINGS,
 	ENDPOINT_RERANK,
 	ENDPOINT_SCORE,
-	ENDPOINT_GENERATE,	     /* SGLang native: text, input_ids */
+	ENDPOINT_GENERATE,           /* SGLang native: text, input_ids */
 	ENDPOINT_INFERENCE_GENERATE, /* /inference/v1/generate: token_ids */
 	ENDPOINT_TOKENIZE,
 	ENDPOINT_MAX
 };
 
 /* Body session fields in their order of precedence. */
-enum route_session { SESSION_PARAMS_ID, SESSION_USER, SESSION_ID, SESSION_USER_ID, SESSION_MAX };
+enum route_session {
+	SESSION_PARAMS_ID,
+	SESSION_USER,
+	SESSION_ID,
+	SESSION_USER_ID,
+	SESSION_MAX
+};
 
 struct route_scan; /* opaque, reusable */
 
@@ -41,10 +51,12 @@ void route_scan_free(struct route_scan *s);
 /* Starts a new body (forgets the last, keeps memory up to a small bound). */
 void route_scan_begin(struct route_scan *s, enum route_endpoint endpoint);
 /*
- * Takes body bytes [from, to); base is the body's start now. Consecutive calls are contiguous. Broken JSON is no error: the scan just ends
- * and the key stays unreadable. ERR_NOMEM only.
+ * Takes body bytes [from, to); base is the body's start now. Consecutive calls are
+ * contiguous. Broken JSON is no error: the scan just ends and the key stays unreadable.
+ * ERR_NOMEM only.
  */
-int route_scan_feed(struct route_scan *s, const char *base, size_t from, size_t to) MUST_CHECK;
+int route_scan_feed(
+	struct route_scan *s, const char *base, size_t from, size_t to) MUST_CHECK;
 
 struct route_key_opts {
 	unsigned block_bytes;  /* pool's prefix_block (default 128) */
@@ -54,15 +66,17 @@ struct route_key_opts {
 
 struct route_key {
 	enum route_endpoint endpoint;
-	bool readable;	   /* a JSON object was read to its end */
-	bool stream;	   /* "stream": true */
-	bool hashes_sent;  /* X-Kvsteer-Prefix gave the hashes */
-	char unit;	   /* 'b' bytes, 't' tokens */
-	uint32_t block;	   /* block size in units; part of the name space */
-	uint64_t *hashes;  /* the public chain, owned */
+	bool readable;    /* a JSON object was read to its end */
+	bool stream;      /* "stream": true */
+	bool hashes_sent; /* X-Kvsteer-Prefix gave the hashes */
+	char unit;        /* 'b' bytes, 't' tokens */
+	uint32_t block;   /* block size in units; part of the name space */
+	uint64_t *hashes; /* the public chain, owned */
 	size_t n_blocks, cap_blocks;
-	uint64_t prompt_units; /* bytes or tokens of the prompt stream, partial block included */
-	/* Decoded text; points into `text` (owned) or is empty when absent. Last duplicate wins, as in Python workers. */
+	/* Bytes or tokens of the prompt stream, partial block included. */
+	uint64_t prompt_units;
+	/* Decoded text; points into `text` (owned) or is empty when absent. Last
+	 * duplicate wins, as in Python workers. */
 	struct span model, lora, cache_salt;
 	struct span session[SESSION_MAX];
 	char *text;
@@ -77,14 +91,21 @@ void route_key_init(struct route_key *k);
 void route_key_reset(struct route_key *k);
 void route_key_free(struct route_key *k);
 
-/* After the whole body [0, len) was fed. Fills k (reset before). ERR_NOMEM only. */
-int route_key_build(struct route_scan *s, const char *base, size_t len, const struct route_key_opts *opts, struct route_key *k) MUST_CHECK;
+/*
+ * After the whole body [0, len) was fed. Fills k (reset before); where the client sent the
+ * hashes (route_key_from_header() came first), those stay. ERR_NOMEM only.
+ */
+int route_key_build(struct route_scan *s, const char *base, size_t len,
+	const struct route_key_opts *opts, struct route_key *k) MUST_CHECK;
 
 /*
- * The value of X-Kvsteer-Prefix: "<block><b|t>;<hash>,<hash>..." (hex, 1-16 digits; blanks after commas allowed; empty list: hashed, nothing to match). Sets unit, block,
- * hashes, hashes_sent, prompt_units (blocks × block). ERR_PARSE when malformed, ERR_LIMIT above max_blocks (0: none).
+ * The value of X-Kvsteer-Prefix: "<block><b|t>;<hash>,<hash>..." (hex, 1-16 digits;
+ * blanks after commas allowed; empty list: hashed, nothing to match). Sets unit, block,
+ * hashes, hashes_sent, prompt_units (blocks × block). ERR_PARSE when malformed, ERR_LIMIT
+ * above max_blocks (0: none).
  */
-int route_key_from_header(struct span value, size_t max_blocks, struct route_key *k) MUST_CHECK;
+int route_key_from_header(
+	struct span value, size_t max_blocks, struct route_key *k) MUST_CHECK;
 
 /* What separates name spaces of equal prompts. */
 struct route_salt {

@@ -1,8 +1,10 @@
 /*
- * The prompt stream of each endpoint (route_prompt.h). Each put_ function appends one thing; the endpoint functions at the end say the order.
+ * The prompt stream of each endpoint (route_prompt.h). Each put_ function appends one
+ * thing; the endpoint functions at the end say the order.
  *
- * Always true: the stream depends on what the JSON means, not on how it is spelled (blanks, escapes, order of members), except inside
- * tools and unknown parts, where member order and numbers count as spelled. No function calls itself.
+ * Always true: the stream depends on what the JSON means, not on how it is spelled
+ * (blanks, escapes, order of members), except inside tools and unknown parts, where
+ * member order and numbers count as spelled. No function calls itself.
  */
 #include "model/route_prompt.h"
 
@@ -10,24 +12,24 @@
 
 /* What follows 0xFF. These letters are part of the public format. */
 enum tag {
-	TAG_TOOL = 't',	     /* JSON of one tool */
-	TAG_FUNCTION = 'f',  /* JSON of one legacy function */
-	TAG_SYSTEM = 's',    /* system or instructions; its texts follow */
-	TAG_PREVIOUS = 'p',  /* the response that this one continues */
-	TAG_MESSAGE = 'm',   /* role; the message's parts follow */
+	TAG_TOOL = 't',     /* JSON of one tool */
+	TAG_FUNCTION = 'f', /* JSON of one legacy function */
+	TAG_SYSTEM = 's',   /* system or instructions; its texts follow */
+	TAG_PREVIOUS = 'p', /* the response that this one continues */
+	TAG_MESSAGE = 'm',  /* role; the message's parts follow */
 	TAG_NAME = 'n',
 	TAG_TEXT = 'x',
-	TAG_MEDIA = 'i',     /* 8 bytes of digest */
-	TAG_JSON = 'j',	     /* something unknown, as JSON */
-	TAG_CALL = 'c',	     /* id of a tool call */
+	TAG_MEDIA = 'i', /* 8 bytes of digest */
+	TAG_JSON = 'j',  /* something unknown, as JSON */
+	TAG_CALL = 'c',  /* id of a tool call */
 	TAG_CALL_NAME = 'd',
 	TAG_ARGUMENTS = 'a',
-	TAG_RESULT = 'r',    /* id of the call that a message or part answers */
+	TAG_RESULT = 'r', /* id of the call that a message or part answers */
 	TAG_REASONING = 'g',
 	TAG_QUERY = 'q',
 	TAG_DOCUMENT = 'k',
-	TAG_LIST = 'l',	     /* the first prompt of a list of strings */
-	TAG_STRING = '"'     /* either end of a string inside JSON */
+	TAG_LIST = 'l',  /* the first prompt of a list of strings */
+	TAG_STRING = '"' /* either end of a string inside JSON */
 };
 
 struct prompt {
@@ -37,7 +39,10 @@ struct prompt {
 	struct route_hash hash;
 };
 
-#define NAME(s) { s, sizeof(s) - 1 }
+#define NAME(s)                  \
+	{                        \
+		s, sizeof(s) - 1 \
+	}
 #define MEMBERS(p, object, names, found) \
 	json_members((p)->text, object, names, ARRAY_LEN(names), found)
 
@@ -112,13 +117,14 @@ static void put_json_string(struct prompt *p, struct json_cursor *c)
 /* The same for most strings, which are short. False: nothing was done. */
 static bool put_tiny_string(struct prompt *p, struct json_cursor *c)
 {
-	static const char border[2] = { (char)0xFF, TAG_STRING };
+	static const char border[2] = {(char)0xFF, TAG_STRING};
 	const char *string = p->text->base + c->at + 1;
 	struct route_hash *h = &p->hash;
 	int n = json_tiny_string(p->text, c->at);
 	char *out = h->stage + h->used;
 
-	if (n < 0 || (n >= 5 && memcmp(string, "data:", 5) == 0) || h->stage_bytes - h->used < 20)
+	if (n < 0 || (n >= 5 && memcmp(string, "data:", 5) == 0) ||
+		h->stage_bytes - h->used < 20)
 		return false;
 	memcpy(out, border, 2);
 	memcpy(out + 2, string, 16);
@@ -129,7 +135,8 @@ static bool put_tiny_string(struct prompt *p, struct json_cursor *c)
 	return true;
 }
 
-/* JSON without blanks. The quotes are borders, so that no text can forge them; a data URL is a digest. */
+/* JSON without blanks. The quotes are borders, so that no text can forge them; a data URL
+ * is a digest. */
 static void put_json(struct prompt *p, struct json_value v)
 {
 	struct json_cursor c = json_bytes(v);
@@ -149,7 +156,8 @@ static void put_json(struct prompt *p, struct json_value v)
 }
 
 /* The same, without the object's own members of these names. */
-static void put_json_without(struct prompt *p, struct json_value v, const char *const *names)
+static void put_json_without(
+	struct prompt *p, struct json_value v, const char *const *names)
 {
 	struct json_cursor c = json_enter(v);
 	struct json_value key, value;
@@ -177,7 +185,7 @@ static void put_json_without(struct prompt *p, struct json_value v, const char *
 	route_hash_bytes(&p->hash, "}", 1);
 }
 
-static const char *const cache_marks[] = { "cache_control", NULL };
+static const char *const cache_marks[] = {"cache_control", NULL};
 
 static void put_unknown(struct prompt *p, struct json_value v)
 {
@@ -215,7 +223,7 @@ static void put_arguments(struct prompt *p, struct json_value v)
 
 static void put_reasoning(struct prompt *p, struct json_value v)
 {
-	static const struct span names[] = { NAME("text") };
+	static const struct span names[] = {NAME("text")};
 	struct json_cursor c = json_enter(v);
 	struct json_value item, text;
 
@@ -228,7 +236,14 @@ static void put_reasoning(struct prompt *p, struct json_value v)
 	}
 }
 
-enum part_kind { PART_UNKNOWN, PART_TEXT, PART_REASONING, PART_MEDIA, PART_CALL, PART_RESULT };
+enum part_kind {
+	PART_UNKNOWN,
+	PART_TEXT,
+	PART_REASONING,
+	PART_MEDIA,
+	PART_CALL,
+	PART_RESULT
+};
 
 enum part_member {
 	PART_TYPE,
@@ -244,9 +259,9 @@ enum part_member {
 	PART_MEMBERS
 };
 
-static const struct span part_members[PART_MEMBERS] = { NAME("type"), NAME("id"), NAME("name"),
-	NAME("input"), NAME("tool_use_id"), NAME("content"), NAME("text"), NAME("refusal"),
-	NAME("thinking"), NAME("data") };
+static const struct span part_members[PART_MEMBERS] = {NAME("type"), NAME("id"),
+	NAME("name"), NAME("input"), NAME("tool_use_id"), NAME("content"), NAME("text"),
+	NAME("refusal"), NAME("thinking"), NAME("data")};
 
 /* clang-format off */
 static const struct part_rule {
@@ -289,26 +304,27 @@ static struct part_rule find_rule(const struct prompt *p, const struct json_valu
 			return part_rules[i];
 	}
 	if (!is_absent(part[PART_TYPE]))
-		return (struct part_rule){ "", PART_UNKNOWN, 0 };
+		return (struct part_rule){"", PART_UNKNOWN, 0};
 	/* Without a type, as some engines allow. */
 	if (part[PART_TEXT_FIELD].kind == JSON_IS_STRING)
 		return part_rules[0];
-	return (struct part_rule){ "", PART_MEDIA, 0 };
+	return (struct part_rule){"", PART_MEDIA, 0};
 }
 
 /*
- * The string that names or holds the media of a part: {"image_url": X}, {"image_url": {"url": X}}, {"source": {"data": X}} ...
- * The first of these names that is there counts. Kind NONE where nothing is found.
+ * The string that names or holds the media of a part: {"image_url": X}, {"image_url":
+ * {"url": X}}, {"source": {"data": X}} ... The first of these names that is there counts.
+ * Kind NONE where nothing is found.
  */
 static struct json_value find_media(const struct prompt *p, struct json_value part)
 {
-	static const struct span names[] = { NAME("image_url"), NAME("video_url"),
+	static const struct span names[] = {NAME("image_url"), NAME("video_url"),
 		NAME("audio_url"), NAME("input_audio"), NAME("audio"), NAME("image"),
 		NAME("video"), NAME("file"), NAME("source"), NAME("url"), NAME("data"),
-		NAME("file_data"), NAME("file_url"), NAME("file_id") };
+		NAME("file_data"), NAME("file_url"), NAME("file_id")};
 	struct json_value found[ARRAY_LEN(names)];
 
-	for (unsigned level = 0; level < 3 && part.kind == JSON_IS_OBJECT; level++) {
+	for (unsigned level = 0; level < 2 && part.kind == JSON_IS_OBJECT; level++) {
 		unsigned i = 0;
 
 		MEMBERS(p, part, names, found);
@@ -318,10 +334,11 @@ static struct json_value find_media(const struct prompt *p, struct json_value pa
 			break;
 		part = found[i];
 	}
-	return part.kind == JSON_IS_STRING ? part : (struct json_value){ 0 };
+	return part.kind == JSON_IS_STRING ? part : (struct json_value){0};
 }
 
-/* Everything that needs no look inside again. False for tool results, whose content is a list of parts. */
+/* Everything that needs no look inside again. False for tool results, whose content is a
+ * list of parts. */
 static bool put_plain_part(struct prompt *p, struct json_value v, struct part_rule rule,
 	const struct json_value *part)
 {
@@ -343,7 +360,7 @@ static bool put_plain_part(struct prompt *p, struct json_value v, struct part_ru
 		put_arguments(p, part[PART_INPUT]);
 		return true;
 	}
-	media = rule.kind == PART_MEDIA ? find_media(p, v) : (struct json_value){ 0 };
+	media = rule.kind == PART_MEDIA ? find_media(p, v) : (struct json_value){0};
 	if (is_absent(media))
 		put_unknown(p, v);
 	else
@@ -395,7 +412,8 @@ static void put_part(struct prompt *p, struct json_value v)
 	put_inner_content(p, part[PART_CONTENT]);
 }
 
-/* A message's content: text, or parts; null counts as absent, one text part as plain text. */
+/* A message's content: text, or parts; null counts as absent, one text part as plain
+ * text. */
 static void put_content(struct prompt *p, struct json_value v)
 {
 	struct json_cursor c = json_enter(v);
@@ -414,7 +432,8 @@ static void put_content(struct prompt *p, struct json_value v)
 /* {"name", "arguments"}, or of a custom tool {"name", "input"}. */
 static void put_function(struct prompt *p, struct json_value v)
 {
-	static const struct span names[] = { NAME("name"), NAME("arguments"), NAME("input") };
+	static const struct span names[] = {
+		NAME("name"), NAME("arguments"), NAME("input")};
 	struct json_value found[ARRAY_LEN(names)];
 
 	MEMBERS(p, v, names, found);
@@ -424,7 +443,7 @@ static void put_function(struct prompt *p, struct json_value v)
 
 static void put_tool_calls(struct prompt *p, struct json_value calls)
 {
-	static const struct span names[] = { NAME("id"), NAME("function"), NAME("custom") };
+	static const struct span names[] = {NAME("id"), NAME("function"), NAME("custom")};
 	struct json_value found[ARRAY_LEN(names)], call;
 	struct json_cursor c = json_enter(calls);
 
@@ -439,9 +458,9 @@ static void put_tool_calls(struct prompt *p, struct json_value calls)
 
 static void put_message(struct prompt *p, struct json_value message)
 {
-	static const struct span names[] = { NAME("role"), NAME("name"), NAME("content"),
+	static const struct span names[] = {NAME("role"), NAME("name"), NAME("content"),
 		NAME("tool_calls"), NAME("function_call"), NAME("tool_call_id"),
-		NAME("reasoning_content"), NAME("reasoning") };
+		NAME("reasoning_content"), NAME("reasoning")};
 	struct json_value found[ARRAY_LEN(names)];
 
 	if (message.kind != JSON_IS_OBJECT) {
@@ -494,13 +513,14 @@ enum item_member {
 	ITEM_MEMBERS
 };
 
-static const struct span item_members[ITEM_MEMBERS] = { NAME("type"), NAME("role"),
+static const struct span item_members[ITEM_MEMBERS] = {NAME("type"), NAME("role"),
 	NAME("call_id"), NAME("name"), NAME("arguments"), NAME("input"), NAME("output"),
-	NAME("summary"), NAME("content") };
+	NAME("summary"), NAME("content")};
 
 static void put_item_unknown(struct prompt *p, struct json_value v, bool is_reference)
 {
-	static const char *const volatile_members[] = { "id", "status", "cache_control", NULL };
+	static const char *const volatile_members[] = {
+		"id", "status", "cache_control", NULL};
 
 	route_hash_tag(&p->hash, TAG_JSON);
 	put_json_without(p, v, is_reference ? cache_marks : volatile_members);
@@ -515,15 +535,16 @@ static void put_item(struct prompt *p, struct json_value v)
 
 	MEMBERS(p, v, item_members, item);
 	type = json_name(p->text, item[ITEM_TYPE], buffer);
-	if (span_is(type, "message") || (is_absent(item[ITEM_TYPE]) && !is_absent(item[ITEM_ROLE]))) {
+	if (span_is(type, "message") ||
+		(is_absent(item[ITEM_TYPE]) && !is_absent(item[ITEM_ROLE]))) {
 		put_message(p, v);
 	} else if (span_is(type, "function_call") || span_is(type, "custom_tool_call")) {
 		put_border(p, TAG_CALL, item[ITEM_CALL_ID]);
 		put_text(p, TAG_CALL_NAME, item[ITEM_NAME]);
-		put_arguments(p, is_absent(item[ITEM_ARGUMENTS]) ? item[ITEM_INPUT] :
-								   item[ITEM_ARGUMENTS]);
+		put_arguments(p, is_absent(item[ITEM_ARGUMENTS]) ? item[ITEM_INPUT]
+								 : item[ITEM_ARGUMENTS]);
 	} else if (span_is(type, "function_call_output") ||
-		span_is(type, "custom_tool_call_output")) {
+		   span_is(type, "custom_tool_call_output")) {
 		put_border(p, TAG_RESULT, item[ITEM_CALL_ID]);
 		put_inner_content(p, item[ITEM_OUTPUT]);
 	} else if (span_is(type, "reasoning")) {
@@ -605,8 +626,10 @@ static void put_ids(struct prompt *p, struct json_value ids)
 	}
 }
 
-/* Whether all items are of the first one's kind, which must be there. Lists of numbers are judged by put_ids(). */
-static bool first_of_list(const struct prompt *p, struct json_value list, struct json_value *first)
+/* Whether all items are of the first one's kind, which must be there. Lists of numbers
+ * are judged by put_ids(). */
+static bool first_of_list(
+	const struct prompt *p, struct json_value list, struct json_value *first)
 {
 	struct json_cursor c = json_enter(list);
 	struct json_value item;
@@ -642,7 +665,7 @@ static void put_prompt(struct prompt *p, struct json_value v)
 /* A document or text to be scored: a string, or an object with a text, or whatever. */
 static void put_document(struct prompt *p, enum tag tag, struct json_value v)
 {
-	static const struct span names[] = { NAME("text") };
+	static const struct span names[] = {NAME("text")};
 	struct json_value text;
 
 	if (is_absent(v))

@@ -1,5 +1,6 @@
 /*
- * Reads a request body once as it arrives (route_scan.h): json_scan's tokens in, field spans and skips out.
+ * Reads a request body once as it arrives (route_scan.h): json_scan's tokens in, field
+ * spans and skips out.
  */
 #include "model/route_scan.h"
 
@@ -12,7 +13,7 @@
 #define KEPT_SKIPS 256
 
 static const struct span field_names[FIELD_MAX] = {
-#define X(name, key) [FIELD_##name] = { key, sizeof(key) - 1 },
+#define X(name, key) [FIELD_##name] = {key, sizeof(key) - 1},
 	ROUTE_FIELDS(X)
 #undef X
 };
@@ -36,7 +37,7 @@ void route_scan_free(struct route_scan *s)
 
 void route_scan_begin(struct route_scan *s, enum route_endpoint endpoint)
 {
-	struct json_scan_opts opts = { 1, JSON_SKIP_DEPTH, JSON_SKIP_BYTES };
+	struct json_scan_opts opts = {1, JSON_SKIP_DEPTH, JSON_SKIP_BYTES};
 
 	s->endpoint = endpoint;
 	s->is_object = false;
@@ -54,7 +55,7 @@ void route_scan_begin(struct route_scan *s, enum route_endpoint endpoint)
 
 static enum route_field find_field(const char *base, const struct json_token *token)
 {
-	struct json_text text = { base, token->end, NULL, 0 };
+	struct json_text text = {base, token->end, NULL, 0};
 	struct json_value key = {
 		.start = (uint32_t)token->start,
 		.end = (uint32_t)token->end,
@@ -66,7 +67,8 @@ static enum route_field find_field(const char *base, const struct json_token *to
 	struct span name = json_name(&text, key, buffer);
 
 	for (unsigned i = 0; i < FIELD_MAX; i++) {
-		if (name.n == field_names[i].n && memcmp(name.p, field_names[i].p, name.n) == 0)
+		if (name.n == field_names[i].n &&
+			memcmp(name.p, field_names[i].p, name.n) == 0)
 			return (enum route_field)i;
 	}
 	return FIELD_NONE;
@@ -122,9 +124,10 @@ static enum json_kind kind_of(enum json_event event)
 	}
 }
 
-/* A value of depth 1 begins; scalars end with the same token, containers with their CLOSE. */
-static void begin_field(struct route_scan *s, enum json_event event,
-	const struct json_token *token)
+/* A value of depth 1 begins; scalars end with the same token, containers with their
+ * CLOSE. */
+static void begin_field(
+	struct route_scan *s, enum json_event event, const struct json_token *token)
 {
 	s->fields[s->field] = (struct json_value){
 		.start = (uint32_t)token->start,
@@ -135,8 +138,8 @@ static void begin_field(struct route_scan *s, enum json_event event,
 	};
 }
 
-static int take_value(struct route_scan *s, enum json_event event,
-	const struct json_token *token)
+static int take_value(
+	struct route_scan *s, enum json_event event, const struct json_token *token)
 {
 	if (s->field == FIELD_NONE)
 		return 0;

@@ -1,6 +1,7 @@
 /*
- * Prints what a route key costs: nanoseconds of CPU per request for bodies of several shapes, the scan and the hashing apart, the best of
- * several rounds. With an argument only the bodies whose name has it. Keeps nothing, judges nothing. Run by hand.
+ * Prints what a route key costs: nanoseconds of CPU per request for bodies of several
+ * shapes, the scan and the hashing apart, the best of several rounds. With an argument
+ * only the bodies whose name has it. Keeps nothing, judges nothing. Run by hand.
  */
 #include "base/mem.h"
 #include "model/route_key.h"
@@ -45,9 +46,10 @@ static void add_prose(struct body *b, size_t n, size_t every)
 
 static struct body chat(size_t bytes, unsigned messages, size_t every)
 {
-	struct body b = { NULL, 0, 0 };
+	struct body b = {NULL, 0, 0};
 
-	add_text(&b, "{\"model\":\"m\",\"stream\":true,\"temperature\":0.7,\"messages\":[");
+	add_text(&b,
+		"{\"model\":\"m\",\"stream\":true,\"temperature\":0.7,\"messages\":[");
 	for (unsigned i = 0; i < messages; i++) {
 		add_text(&b, i > 0 ? ",{\"role\":\"" : "{\"role\":\"");
 		add_text(&b, i % 2 == 0 ? "user" : "assistant");
@@ -61,17 +63,23 @@ static struct body chat(size_t bytes, unsigned messages, size_t every)
 
 static struct body tools(unsigned count)
 {
-	struct body b = { NULL, 0, 0 };
+	struct body b = {NULL, 0, 0};
 
-	add_text(&b, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"tools\":[");
+	add_text(&b, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":"
+		     "\"hi\"}],\"tools\":[");
 	for (unsigned i = 0; i < count; i++) {
 		if (i > 0)
 			add_text(&b, ", ");
-		add_text(&b, "{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", "
-			     "\"description\": \"Looks the weather up for a place and a day.\", "
-			     "\"parameters\": {\"type\": \"object\", \"properties\": {\"place\": {\"type\": "
-			     "\"string\", \"description\": \"A town or a place\"}, \"days\": {\"type\": "
-			     "\"integer\", \"minimum\": 1}}, \"required\": [\"place\"]}}}");
+		add_text(&b,
+			"{\"type\": \"function\", \"function\": {\"name\": "
+			"\"get_weather\", "
+			"\"description\": \"Looks the weather up for a place and a "
+			"day.\", "
+			"\"parameters\": {\"type\": \"object\", \"properties\": "
+			"{\"place\": {\"type\": "
+			"\"string\", \"description\": \"A town or a place\"}, \"days\": "
+			"{\"type\": "
+			"\"integer\", \"minimum\": 1}}, \"required\": [\"place\"]}}}");
 	}
 	add_text(&b, "]}");
 	return b;
@@ -79,7 +87,7 @@ static struct body tools(unsigned count)
 
 static struct body ids(unsigned count)
 {
-	struct body b = { NULL, 0, 0 };
+	struct body b = {NULL, 0, 0};
 	char id[16];
 
 	add_text(&b, "{\"model\":\"m\",\"prompt\":[");
@@ -91,7 +99,7 @@ static struct body ids(unsigned count)
 
 static struct body escapes(size_t bytes)
 {
-	struct body b = { NULL, 0, 0 };
+	struct body b = {NULL, 0, 0};
 
 	add_text(&b, "{\"model\":\"m\",\"prompt\":\"");
 	while (b.n < bytes)
@@ -102,9 +110,10 @@ static struct body escapes(size_t bytes)
 
 static struct body image(size_t bytes)
 {
-	struct body b = { NULL, 0, 0 };
+	struct body b = {NULL, 0, 0};
 
-	add_text(&b, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":"
+	add_text(&b, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{"
+		     "\"type\":"
 		     "\"image_url\",\"image_url\":{\"url\":\"data:image/png;base64,");
 	for (size_t i = 0; i < bytes; i++)
 		add(&b, &"ABCDefgh0123/+xy"[i * 7 % 16], 1);
@@ -126,8 +135,8 @@ static void die(void)
 	exit(1);
 }
 
-static double scan_ns(struct route_scan *s, enum route_endpoint endpoint, const struct body *b,
-	unsigned turns)
+static double scan_ns(struct route_scan *s, enum route_endpoint endpoint,
+	const struct body *b, unsigned turns)
 {
 	double start = now_ns();
 
@@ -139,10 +148,10 @@ static double scan_ns(struct route_scan *s, enum route_endpoint endpoint, const 
 	return (now_ns() - start) / turns;
 }
 
-static double build_ns(struct route_scan *s, const struct body *b, struct route_key *k,
-	unsigned turns)
+static double build_ns(
+	struct route_scan *s, const struct body *b, struct route_key *k, unsigned turns)
 {
-	struct route_key_opts opts = { 128, 32, 0 };
+	struct route_key_opts opts = {128, 32, 0};
 	double start = now_ns();
 
 	for (unsigned i = 0; i < turns; i++) {
@@ -170,17 +179,19 @@ static void run(const char *name, enum route_endpoint endpoint, struct body b)
 		now = build_ns(s, &b, &k, turns);
 		build = now < build ? now : build;
 	}
-	printf("%-24s %8zu bytes  scan %9.0f ns (%5.2f GB/s)  build %9.0f ns  %zu blocks%s\n", name,
-		b.n, scan, (double)b.n / scan, build, k.n_blocks, k.readable ? "" : "  UNREADABLE");
+	printf("%-24s %8zu bytes  scan %9.0f ns (%5.2f GB/s)  build %9.0f ns  %zu "
+	       "blocks%s\n",
+		name, b.n, scan, (double)b.n / scan, build, k.n_blocks,
+		k.readable ? "" : "  UNREADABLE");
 	route_key_free(&k);
 	route_scan_free(s);
 	free(b.p);
 }
 
-#define RUN(name, endpoint, body)                   \
-	do {                                        \
-		if (strstr(name, only) != NULL)     \
-			run(name, endpoint, body);  \
+#define RUN(name, endpoint, body)                  \
+	do {                                       \
+		if (strstr(name, only) != NULL)    \
+			run(name, endpoint, body); \
 	} while (0)
 
 int main(int argc, char **argv)

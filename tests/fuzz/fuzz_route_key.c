@@ -1,7 +1,8 @@
 /*
- * Fuzzes route keys. The first byte names the endpoint, the second how the body is cut, the rest is
- * the body. Beyond not crashing: cuts change nothing, the bounds hold, and whatever jansson reads as
- * an object is readable here. Bodies that begin with X are the value of X-Kvsteer-Prefix instead.
+ * Fuzzes route keys. The first byte names the endpoint, the second how the body is cut,
+ * the rest is the body. Beyond not crashing: cuts change nothing, the bounds hold, and
+ * whatever jansson reads as an object is readable here. Bodies that begin with X are the
+ * value of X-Kvsteer-Prefix instead.
  */
 #include "model/route_key.h"
 
@@ -17,10 +18,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 			abort(); \
 	} while (0)
 
-static const struct route_key_opts opts = { 16, 4, 1000 };
+static const struct route_key_opts opts = {16, 4, 1000};
 
-static void build(struct route_scan *s, enum route_endpoint endpoint, const char *body, size_t n,
-	size_t step, struct route_key *k)
+static void build(struct route_scan *s, enum route_endpoint endpoint, const char *body,
+	size_t n, size_t step, struct route_key *k)
 {
 	route_scan_begin(s, endpoint);
 	for (size_t at = 0; at < n; at += step) {
@@ -33,7 +34,8 @@ static void build(struct route_scan *s, enum route_endpoint endpoint, const char
 
 static void require_same(const struct route_key *a, const struct route_key *b)
 {
-	REQUIRE(a->readable == b->readable && a->stream == b->stream && a->unit == b->unit);
+	REQUIRE(a->readable == b->readable && a->stream == b->stream &&
+		a->unit == b->unit);
 	REQUIRE(a->n_blocks == b->n_blocks && a->prompt_units == b->prompt_units);
 	REQUIRE(a->n_blocks == 0 ||
 		memcmp(a->hashes, b->hashes, a->n_blocks * sizeof(*a->hashes)) == 0);
@@ -43,7 +45,8 @@ static void require_same(const struct route_key *a, const struct route_key *b)
 		REQUIRE(span_eq(a->session[i], b->session[i]));
 }
 
-static void fuzz_body(enum route_endpoint endpoint, size_t step, const char *body, size_t n)
+static void fuzz_body(
+	enum route_endpoint endpoint, size_t step, const char *body, size_t n)
 {
 	struct route_scan *s = route_scan_new();
 	struct route_key whole, cut;
@@ -93,7 +96,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 	if (n > 0 && body[0] == 'X')
 		fuzz_header(body + 1, n - 1);
 	else
-		fuzz_body((enum route_endpoint)(bytes[0] % ENDPOINT_MAX), 1u + bytes[1] % 32, body, n);
+		fuzz_body((enum route_endpoint)(bytes[0] % ENDPOINT_MAX),
+			1u + bytes[1] % 32, body, n);
 	free(body);
 	return 0;
 }

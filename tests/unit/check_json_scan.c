@@ -1,6 +1,7 @@
 /*
- * Tests of json_scan: what is JSON and what is not (beside jansson), tokens and offsets, cuts at any byte, what is left out, and the
- * search for the end of strings at every alignment.
+ * Tests of json_scan: what is JSON and what is not (beside jansson), tokens and offsets,
+ * cuts at any byte, what is left out, and the search for the end of strings at every
+ * alignment.
  */
 #include "base/rng.h"
 #include "model/json_scan.h"
@@ -12,13 +13,13 @@
 #define MAX_TOKENS 4096
 
 /* In loops: Check's own assertions write to a file each. */
-#define REQUIRE(fact)                            \
-	do {                                     \
-		if (!(fact))                     \
+#define REQUIRE(fact)                              \
+	do {                                       \
+		if (!(fact))                       \
 			ck_abort_msg("%s", #fact); \
 	} while (0)
 
-static const struct json_scan_opts report_all = { JSON_STRICT_DEPTH, 0, 0 };
+static const struct json_scan_opts report_all = {JSON_STRICT_DEPTH, 0, 0};
 
 struct tokens {
 	enum json_event event[MAX_TOKENS];
@@ -43,7 +44,8 @@ static void take(struct json_scan *s, const char *base, size_t to, struct tokens
 	}
 }
 
-/* Scans in pieces cut by rng (NULL: whole). Each piece lies in a block of its own size, so that sanitizers see a step too far. */
+/* Scans in pieces cut by rng (NULL: whole). Each piece lies in a block of its own size,
+ * so that sanitizers see a step too far. */
 static void scan(const char *text, size_t n, struct json_scan_opts opts, struct rng *rng,
 	struct tokens *all)
 {
@@ -55,7 +57,10 @@ static void scan(const char *text, size_t n, struct json_scan_opts opts, struct 
 	do {
 		char *piece;
 
-		to = rng == NULL ? n : MIN(n, to + 1 + rng_below(rng, rng_below(rng, 2) ? 3 : 40));
+		to = rng == NULL ? n
+				 : MIN(n, to + 1 +
+						   rng_below(rng,
+							   rng_below(rng, 2) ? 3 : 40));
 		piece = malloc(to > 0 ? to : 1);
 		REQUIRE(piece != NULL);
 		memcpy(piece, text, to);
@@ -68,7 +73,7 @@ static void scan(const char *text, size_t n, struct json_scan_opts opts, struct 
 static bool same_token(const struct json_token *a, const struct json_token *b)
 {
 	return a->start == b->start && a->end == b->end && a->depth == b->depth &&
-		a->escaped == b->escaped;
+	       a->escaped == b->escaped;
 }
 
 static bool same_tokens(const struct tokens *a, const struct tokens *b)
@@ -104,8 +109,8 @@ static bool is_reported(const struct tokens *a, unsigned i, struct json_scan_opt
 static void check_properties(const char *text, size_t n, struct rng *rng)
 {
 	static struct tokens whole, other, wanted;
-	struct json_scan_opts opts = { (unsigned)rng_below(rng, 3), (unsigned)rng_below(rng, 5),
-		rng_below(rng, 20) };
+	struct json_scan_opts opts = {(unsigned)rng_below(rng, 3),
+		(unsigned)rng_below(rng, 5), rng_below(rng, 20)};
 
 	scan(text, n, report_all, NULL, &whole);
 	scan(text, n, report_all, rng, &other);
@@ -134,92 +139,92 @@ struct sample {
 
 /* In the manner of JSONTestSuite. */
 static const struct sample samples[] = {
-	{ true, "{}" },
-	{ true, "[]" },
-	{ true, " \t\r\n{ } \n" },
-	{ true, "null" },
-	{ true, "true" },
-	{ true, "false" },
-	{ true, "0" },
-	{ true, "-0" },
-	{ true, "-12.50e+3" },
-	{ true, "1E-2" },
-	{ true, "0e0" },
-	{ true, "\"\"" },
-	{ true, "\"a\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9\\uD83D\\ude00\"" },
-	{ true, "\"\\ud800\"" },
-	{ true, "\"\\u0000\"" },
-	{ true, "\"\xff\xfe\"" },
-	{ true, "\"\xc0\xaf\"" },
-	{ true, "\"\x7f\"" },
-	{ true, "[1,2,3]" },
-	{ true, "[1, 22, 333 ,4444,55555,666666,7777777,88888888,999999999,0,-1,2.5,1e3]" },
-	{ true, "[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]" },
-	{ true, "[[],[[]],{}]" },
-	{ true, "{\"a\":{\"b\":[{\"c\":null}]},\"\":1}" },
-	{ true, "{\"a\":1,\"a\":2}" },
-	{ true, "{\"a\\u0062\":1}" },
-	{ true, "[1e400,123456789012345678901234567890]" },
-	{ false, "" },
-	{ false, "   " },
-	{ false, "\xef\xbb\xbf{}" },
-	{ false, "{" },
-	{ false, "[" },
-	{ false, "]" },
-	{ false, "}" },
-	{ false, "[}" },
-	{ false, "{]" },
-	{ false, "[1,]" },
-	{ false, "[,1]" },
-	{ false, "[1,,2,3,4,5,6,7,8,9]" },
-	{ false, "[1 2]" },
-	{ false, "[01,2,3,4,5,6,7,8,9,10]" },
-	{ false, "[1,02,3,4,5,6,7,8,9,10]" },
-	{ false, "[1,2,3,4,5,6,7,8,9,]" },
-	{ false, "[1,2,3,4,5,6,7,8,9,}" },
-	{ false, "{\"a\":1,}" },
-	{ false, "{,\"a\":1}" },
-	{ false, "{\"a\"}" },
-	{ false, "{\"a\",1}" },
-	{ false, "{\"a\":}" },
-	{ false, "{\"a\":1 \"b\":2}" },
-	{ false, "{\"a\"::1}" },
-	{ false, "{a:1}" },
-	{ false, "{1:1}" },
-	{ false, "{'a':1}" },
-	{ false, "[\"a\":1]" },
-	{ false, "{} {}" },
-	{ false, "{}x" },
-	{ false, "{}," },
-	{ false, "1 2" },
-	{ false, "NaN" },
-	{ false, "[Infinity]" },
-	{ false, "[-]" },
-	{ false, "[+1]" },
-	{ false, "[.5]" },
-	{ false, "[5.]" },
-	{ false, "[1e]" },
-	{ false, "[1e+]" },
-	{ false, "[1.5.5]" },
-	{ false, "[0x1]" },
-	{ false, "[-01]" },
-	{ false, "[tru]" },
-	{ false, "[True]" },
-	{ false, "[nulll]" },
-	{ false, "[truefalse]" },
-	{ false, "\"" },
-	{ false, "\"\\x\"" },
-	{ false, "\"\\u12\"" },
-	{ false, "\"\\u12G4\"" },
-	{ false, "\"\\" },
-	{ false, "\"a\nb\"" },
-	{ false, "\"a\tb\"" },
-	{ false, "[\"\x1f\"]" },
-	{ false, "[1]]" },
-	{ false, "// c\n{}" },
-	{ false, "{\"a\":/*c*/1}" },
-	{ false, "[1\f]" },
-	{ false, "\xff\xfe{\x00}\x00" },
+	{true, "{}"},
+	{true, "[]"},
+	{true, " \t\r\n{ } \n"},
+	{true, "null"},
+	{true, "true"},
+	{true, "false"},
+	{true, "0"},
+	{true, "-0"},
+	{true, "-12.50e+3"},
+	{true, "1E-2"},
+	{true, "0e0"},
+	{true, "\"\""},
+	{true, "\"a\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9\\uD83D\\ude00\""},
+	{true, "\"\\ud800\""},
+	{true, "\"\\u0000\""},
+	{true, "\"\xff\xfe\""},
+	{true, "\"\xc0\xaf\""},
+	{true, "\"\x7f\""},
+	{true, "[1,2,3]"},
+	{true, "[1, 22, 333 ,4444,55555,666666,7777777,88888888,999999999,0,-1,2.5,1e3]"},
+	{true, "[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]"},
+	{true, "[[],[[]],{}]"},
+	{true, "{\"a\":{\"b\":[{\"c\":null}]},\"\":1}"},
+	{true, "{\"a\":1,\"a\":2}"},
+	{true, "{\"a\\u0062\":1}"},
+	{true, "[1e400,123456789012345678901234567890]"},
+	{false, ""},
+	{false, "   "},
+	{false, "\xef\xbb\xbf{}"},
+	{false, "{"},
+	{false, "["},
+	{false, "]"},
+	{false, "}"},
+	{false, "[}"},
+	{false, "{]"},
+	{false, "[1,]"},
+	{false, "[,1]"},
+	{false, "[1,,2,3,4,5,6,7,8,9]"},
+	{false, "[1 2]"},
+	{false, "[01,2,3,4,5,6,7,8,9,10]"},
+	{false, "[1,02,3,4,5,6,7,8,9,10]"},
+	{false, "[1,2,3,4,5,6,7,8,9,]"},
+	{false, "[1,2,3,4,5,6,7,8,9,}"},
+	{false, "{\"a\":1,}"},
+	{false, "{,\"a\":1}"},
+	{false, "{\"a\"}"},
+	{false, "{\"a\",1}"},
+	{false, "{\"a\":}"},
+	{false, "{\"a\":1 \"b\":2}"},
+	{false, "{\"a\"::1}"},
+	{false, "{a:1}"},
+	{false, "{1:1}"},
+	{false, "{'a':1}"},
+	{false, "[\"a\":1]"},
+	{false, "{} {}"},
+	{false, "{}x"},
+	{false, "{},"},
+	{false, "1 2"},
+	{false, "NaN"},
+	{false, "[Infinity]"},
+	{false, "[-]"},
+	{false, "[+1]"},
+	{false, "[.5]"},
+	{false, "[5.]"},
+	{false, "[1e]"},
+	{false, "[1e+]"},
+	{false, "[1.5.5]"},
+	{false, "[0x1]"},
+	{false, "[-01]"},
+	{false, "[tru]"},
+	{false, "[True]"},
+	{false, "[nulll]"},
+	{false, "[truefalse]"},
+	{false, "\""},
+	{false, "\"\\x\""},
+	{false, "\"\\u12\""},
+	{false, "\"\\u12G4\""},
+	{false, "\"\\"},
+	{false, "\"a\nb\""},
+	{false, "\"a\tb\""},
+	{false, "[\"\x1f\"]"},
+	{false, "[1]]"},
+	{false, "// c\n{}"},
+	{false, "{\"a\":/*c*/1}"},
+	{false, "[1\f]"},
+	{false, "\xff\xfe{\x00}\x00"},
 };
 
 START_TEST(test_samples)
@@ -259,22 +264,23 @@ struct wanted_token {
 
 START_TEST(test_tokens)
 {
-	static const char text[] = " {\"a\\n\": [1, \"x\"], \"b\":{ },\"c\":-2.5e1 ,\"d\":true}";
+	static const char text[] =
+		" {\"a\\n\": [1, \"x\"], \"b\":{ },\"c\":-2.5e1 ,\"d\":true}";
 	static const struct wanted_token wanted[] = {
-		{ SCAN_OPEN_OBJECT, 1, 2, 0, false },
-		{ SCAN_KEY, 2, 7, 1, true },
-		{ SCAN_OPEN_ARRAY, 9, 10, 1, false },
-		{ SCAN_NUMBER, 10, 11, 2, false },
-		{ SCAN_STRING, 13, 16, 2, false },
-		{ SCAN_CLOSE, 16, 17, 1, false },
-		{ SCAN_KEY, 19, 22, 1, false },
-		{ SCAN_OPEN_OBJECT, 23, 24, 1, false },
-		{ SCAN_CLOSE, 25, 26, 1, false },
-		{ SCAN_KEY, 27, 30, 1, false },
-		{ SCAN_NUMBER, 31, 37, 1, false },
-		{ SCAN_KEY, 39, 42, 1, false },
-		{ SCAN_TRUE, 43, 47, 1, false },
-		{ SCAN_CLOSE, 47, 48, 0, false },
+		{SCAN_OPEN_OBJECT, 1, 2, 0, false},
+		{SCAN_KEY, 2, 7, 1, true},
+		{SCAN_OPEN_ARRAY, 9, 10, 1, false},
+		{SCAN_NUMBER, 10, 11, 2, false},
+		{SCAN_STRING, 13, 16, 2, false},
+		{SCAN_CLOSE, 16, 17, 1, false},
+		{SCAN_KEY, 19, 22, 1, false},
+		{SCAN_OPEN_OBJECT, 23, 24, 1, false},
+		{SCAN_CLOSE, 25, 26, 1, false},
+		{SCAN_KEY, 27, 30, 1, false},
+		{SCAN_NUMBER, 31, 37, 1, false},
+		{SCAN_KEY, 39, 42, 1, false},
+		{SCAN_TRUE, 43, 47, 1, false},
+		{SCAN_CLOSE, 47, 48, 0, false},
 	};
 	static struct tokens all;
 
@@ -282,10 +288,11 @@ START_TEST(test_tokens)
 	ck_assert(all.is_done);
 	ck_assert_uint_eq(all.n, ARRAY_LEN(wanted));
 	for (unsigned i = 0; i < all.n; i++) {
-		struct json_token token = { wanted[i].start, wanted[i].end, wanted[i].depth,
-			wanted[i].escaped };
+		struct json_token token = {wanted[i].start, wanted[i].end,
+			wanted[i].depth, wanted[i].escaped};
 
-		ck_assert_msg(all.event[i] == wanted[i].event && same_token(&all.token[i], &token),
+		ck_assert_msg(all.event[i] == wanted[i].event &&
+				      same_token(&all.token[i], &token),
 			"token %u", i);
 	}
 }
@@ -313,7 +320,7 @@ static void put_one_of(struct writer *w, const char *const *texts, size_t n)
 
 static void put_blank(struct writer *w)
 {
-	static const char *const blanks[] = { "", "", "", " ", "\n", "\t  ", "\r\n" };
+	static const char *const blanks[] = {"", "", "", " ", "\n", "\t  ", "\r\n"};
 
 	put_one_of(w, blanks, ARRAY_LEN(blanks));
 }
@@ -321,11 +328,12 @@ static void put_blank(struct writer *w)
 /* A document of random nesting, below 6,000 bytes. */
 static void put_random(struct writer *w, unsigned depth)
 {
-	static const char *const keys[] = { "\"k\"", "\"\"", "\"k\\u0061\"" };
-	static const char *const scalars[] = { "1", "0", "-7", "12345678", "123456789", "1.5",
-		"2e9", "true", "false", "null", "\"\"", "\"abc\"", "\"a\\\"b\"", "\"\\u00e9\\n\\\\\"",
+	static const char *const keys[] = {"\"k\"", "\"\"", "\"k\\u0061\""};
+	static const char *const scalars[] = {"1", "0", "-7", "12345678", "123456789",
+		"1.5", "2e9", "true", "false", "null", "\"\"", "\"abc\"", "\"a\\\"b\"",
+		"\"\\u00e9\\n\\\\\"",
 		"\"0123456789012345678901234567890123456789\\u1234 xx\"", "[]", "{}",
-		"[1,2,33,444 ,5, 66,\n7,8,9,10]" };
+		"[1,2,33,444 ,5, 66,\n7,8,9,10]"};
 	unsigned items = (unsigned)rng_below(&w->rng, 5);
 	bool object = rng_below(&w->rng, 2) == 0;
 
@@ -377,10 +385,11 @@ START_TEST(test_random)
 }
 END_TEST
 
-/* Whether the text is JSON to its end, fed in pieces of `step` bytes, with only the outermost tokens reported. */
+/* Whether the text is JSON to its end, fed in pieces of `step` bytes, with only the
+ * outermost tokens reported. */
 static bool is_json(const char *text, size_t n, size_t step)
 {
-	struct json_scan_opts opts = { 1, 8, 64 };
+	struct json_scan_opts opts = {1, 8, 64};
 	struct json_token token;
 	struct json_scan s;
 
@@ -421,7 +430,8 @@ END_TEST
 /* Brackets are matched by kind exactly as deep as jansson goes. */
 START_TEST(test_strict_depth)
 {
-	for (unsigned depth = JSON_STRICT_DEPTH - 1; depth <= JSON_STRICT_DEPTH + 1; depth++) {
+	for (unsigned depth = JSON_STRICT_DEPTH - 1; depth <= JSON_STRICT_DEPTH + 1;
+		depth++) {
 		char text[2 * (JSON_STRICT_DEPTH + 1)];
 
 		memset(text, '[', depth);

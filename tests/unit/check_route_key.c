@@ -1,7 +1,8 @@
 /*
- * Tests of route_key: the prompt stream of each endpoint, byte for byte; which bodies share a key and which must not; fields, the client's
- * hashes, secrets. The stream is recovered from a chain of one-byte blocks, so what is tested is what is hashed. Random documents
- * are in check_route_prompt.c.
+ * Tests of route_key: the prompt stream of each endpoint, byte for byte; which bodies
+ * share a key and which must not; fields, the client's hashes, secrets. The stream is
+ * recovered from a chain of one-byte blocks, so what is tested is what is hashed. Random
+ * documents are in check_route_prompt.c.
  */
 #include "base/err.h"
 #include "base/hash.h"
@@ -15,9 +16,10 @@
 static struct route_scan *scan;
 static struct route_key key;
 
-static void build(enum route_endpoint endpoint, const char *body, size_t n, unsigned block)
+static void build(
+	enum route_endpoint endpoint, const char *body, size_t n, unsigned block)
 {
-	struct route_key_opts opts = { block, block, 0 };
+	struct route_key_opts opts = {block, block, 0};
 
 	route_key_reset(&key);
 	route_scan_begin(scan, endpoint);
@@ -140,6 +142,7 @@ static const struct stream_case streams[] = {
 	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"file\",\"file\":{\"filename\":\"f\",\"file_data\":\"D\"}}]}]}", "~muser~i@D@" },
 	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"video_url\",\"video_url\":{\"url\":\"v\"}}]}]}", "~muser~i@v@" },
 	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":null}]}]}", "~muser~j{~\"type~\":~\"image_url~\",~\"image_url~\":null}" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"source\":{\"file\":{\"url\":\"u\"}}}]}]}", "~muser~j{~\"type~\":~\"image~\",~\"source~\":{~\"file~\":{~\"url~\":~\"u~\"}}}" },
 	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"odd\",\"x\" : [1.50, true],\"cache_control\":{},\"y\":\"data:abc\"}]}]}", "~muser~j{~\"type~\":~\"odd~\",~\"x~\":[1.50,true],~\"y~\":~i@data:abc@}" },
 	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":5}]}]}", "~muser~j{~\"type~\":~\"text~\",~\"text~\":5}" },
 	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":{\"type\":\"text\",\"text\":\"one\"}}]}", "~muser~xone" },
@@ -204,19 +207,20 @@ START_TEST(test_streams)
 		size_t n, want;
 
 		build_text(streams[i].endpoint, streams[i].body);
-		ck_assert_msg(key.readable == (streams[i].endpoint != ENDPOINT_OTHER), "%s",
-			streams[i].body);
+		ck_assert_msg(key.readable == (streams[i].endpoint != ENDPOINT_OTHER),
+			"%s", streams[i].body);
 		n = recover(got);
 		want = expand(streams[i].stream, wanted);
-		ck_assert_msg(n == want && memcmp(got, wanted, n) == 0, "%s\nwanted %s\ngot    %.*s",
-			streams[i].body, streams[i].stream, (int)n, got);
+		ck_assert_msg(n == want && memcmp(got, wanted, n) == 0,
+			"%s\nwanted %s\ngot    %.*s", streams[i].body, streams[i].stream,
+			(int)n, got);
 	}
 }
 END_TEST
 
 /* The chain over ids, as the manual says it. */
-static void check_ids(const char *body, enum route_endpoint endpoint, const uint32_t *ids,
-	size_t n)
+static void check_ids(
+	const char *body, enum route_endpoint endpoint, const uint32_t *ids, size_t n)
 {
 	uint64_t h = 0;
 
@@ -236,8 +240,8 @@ static void check_ids(const char *body, enum route_endpoint endpoint, const uint
 
 START_TEST(test_ids)
 {
-	static const uint32_t ids[] = { 1, 22, 333, 4444, 0, 151643, 4294967295, 100000000,
-		12345678, 9, 10, 11 };
+	static const uint32_t ids[] = {
+		1, 22, 333, 4444, 0, 151643, 4294967295, 100000000, 12345678, 9, 10, 11};
 	static const char list[] =
 		"[1, 22 ,333,4444,\n0,151643,4294967295,100000000,12345678,9,10,11 ]";
 	char body[256];
@@ -312,8 +316,9 @@ START_TEST(test_pairs)
 		unit = key.unit;
 		build_text(pair->endpoint, pair->b);
 		ck_assert_uint_gt(key.n_blocks, 0);
-		ck_assert_msg(pair->is_same == (n == key.n_blocks && last == key.hashes[n - 1] &&
-						       unit == key.unit),
+		ck_assert_msg(pair->is_same ==
+				      (n == key.n_blocks && last == key.hashes[n - 1] &&
+					      unit == key.unit),
 			"%s\n%s", pair->a, pair->b);
 	}
 }
@@ -325,7 +330,7 @@ START_TEST(test_chain)
 	enum { LONG = 100003 };
 	static char body[LONG + 64];
 	static uint64_t wanted[LONG / 128];
-	struct route_key_opts opts = { 128, 32, 0 };
+	struct route_key_opts opts = {128, 32, 0};
 
 	memcpy(body, "{\"prompt\":\"", 11);
 	for (unsigned i = 0; i < LONG; i++)
@@ -406,7 +411,8 @@ START_TEST(test_fields)
 		ck_assert_msg(span_is(key.cache_salt, c->salt), "%s", c->body);
 		ck_assert_msg(key.stream == c->stream, "%s", c->body);
 		for (unsigned s = 0; s < SESSION_MAX; s++)
-			ck_assert_msg(span_is(key.session[s], c->sessions[s]), "%s", c->body);
+			ck_assert_msg(
+				span_is(key.session[s], c->sessions[s]), "%s", c->body);
 	}
 }
 END_TEST
@@ -414,19 +420,22 @@ END_TEST
 /* What no worker can read has no key, and the next body does. */
 START_TEST(test_unreadable)
 {
-	static const char *const bodies[] = { "", "null", "[]", "\"x\"", "7", "{", "{\"model\":\"m\"",
-		"\xef\xbb\xbf{\"model\":\"m\"}", "{\"model\":\"m\"}x", "{\"model\":\"m\"}{}",
-		"{\"model\":\"m\",}", "{\"model\":NaN}", "{\"model\":\"m\nn\"}", "{\"model\":'m'}",
-		"{\"prompt\":\"abc", "{\"prompt\":\"abc\\", "{\"prompt\":[1,2,3", "{\"model\":\"m\"]" };
+	static const char *const bodies[] = {"", "null", "[]", "\"x\"", "7", "{",
+		"{\"model\":\"m\"", "\xef\xbb\xbf{\"model\":\"m\"}", "{\"model\":\"m\"}x",
+		"{\"model\":\"m\"}{}", "{\"model\":\"m\",}", "{\"model\":NaN}",
+		"{\"model\":\"m\nn\"}", "{\"model\":'m'}", "{\"prompt\":\"abc",
+		"{\"prompt\":\"abc\\", "{\"prompt\":[1,2,3", "{\"model\":\"m\"]"};
 
 	for (unsigned i = 0; i < ARRAY_LEN(bodies); i++) {
-		build_text(ENDPOINT_COMPLETIONS, "{\"model\":\"m\",\"user\":\"u\",\"prompt\":\"x\"}");
+		build_text(ENDPOINT_COMPLETIONS,
+			"{\"model\":\"m\",\"user\":\"u\",\"prompt\":\"x\"}");
 		ck_assert(key.readable && key.n_blocks == 1);
 		build_text(ENDPOINT_COMPLETIONS, bodies[i]);
 		ck_assert_msg(!key.readable, "%s", bodies[i]);
 		ck_assert_uint_eq(key.n_blocks, 0);
 		ck_assert_uint_eq(key.prompt_units, 0);
-		ck_assert(key.model.n == 0 && key.session[SESSION_USER].n == 0 && !key.stream);
+		ck_assert(key.model.n == 0 && key.session[SESSION_USER].n == 0 &&
+			  !key.stream);
 	}
 }
 END_TEST
@@ -451,7 +460,8 @@ START_TEST(test_truncated)
 }
 END_TEST
 
-/* A schema 1,000 levels deep before the messages leaves them their key; 100,000 brackets are harmless. */
+/* A schema 1,000 levels deep before the messages leaves them their key; 100,000 brackets
+ * are harmless. */
 START_TEST(test_deep)
 {
 	enum { DEEP = 1000, DEEPER = 100000 };
@@ -494,16 +504,21 @@ START_TEST(test_long_values)
 
 	b = stpcpy(b, "{\"tools\":[");
 	for (unsigned i = 0; i < 40; i++) {
-		b += sprintf(b, "%s{\"n\":\"%0*u\",\"o\":{\"p\":[\"%0*u\"]}}", i > 0 ? "," : "",
-			(int)i * 5, 1, (int)(200 - i * 5), 2);
-		w += sprintf(w, "\377t{\377\"n\377\":\377\"%0*u\377\",\377\"o\377\":{\377\"p\377\":[\377\"%0*u\377\"]}}",
+		b += sprintf(b, "%s{\"n\":\"%0*u\",\"o\":{\"p\":[\"%0*u\"]}}",
+			i > 0 ? "," : "", (int)i * 5, 1, (int)(200 - i * 5), 2);
+		w += sprintf(w,
+			"\377t{\377\"n\377\":\377\"%0*u\377\",\377\"o\377\":{"
+			"\377\"p\377\":[\377\"%0*u\377\"]}}",
 			(int)i * 5, 1, (int)(200 - i * 5), 2);
 	}
 	b = stpcpy(b, "],\"messages\":[");
 	for (unsigned i = 0; i < 200; i++) {
-		b += sprintf(b, "%s{\"content\":[{\"type\":\"text\",\"text\":\"%0*u\\n\"},\"%0*u\"],\"role\":\"user\"}",
+		b += sprintf(b,
+			"%s{\"content\":[{\"type\":\"text\",\"text\":\"%0*u\\n\"},\"%0*"
+			"u\"],\"role\":\"user\"}",
 			i > 0 ? "," : "", (int)i, 3, (int)(i * 7 % 150), 4);
-		w += sprintf(w, "\377muser\377x%0*u\n\377x%0*u", (int)i, 3, (int)(i * 7 % 150), 4);
+		w += sprintf(w, "\377muser\377x%0*u\n\377x%0*u", (int)i, 3,
+			(int)(i * 7 % 150), 4);
 	}
 	b = stpcpy(b, "]}");
 	build(ENDPOINT_CHAT, body, (size_t)(b - body), 1);
@@ -564,8 +579,9 @@ START_TEST(test_header)
 		const struct header_case *c = &headers[i];
 
 		route_key_reset(&key);
-		ck_assert_msg(route_key_from_header(span_str(c->value), 4, &key) == c->err, "%s",
-			c->value);
+		ck_assert_msg(
+			route_key_from_header(span_str(c->value), 4, &key) == c->err,
+			"%s", c->value);
 		ck_assert_msg(key.hashes_sent == (c->err == 0), "%s", c->value);
 		ck_assert_uint_eq(key.n_blocks, c->n);
 		if (c->err < 0)
@@ -585,7 +601,7 @@ END_TEST
 START_TEST(test_header_and_body)
 {
 	static const char body[] = "{\"model\":\"m\",\"prompt\":\"abc\"}";
-	struct route_key_opts opts = { 1, 1, 0 };
+	struct route_key_opts opts = {1, 1, 0};
 
 	route_key_reset(&key);
 	ck_assert_int_eq(route_key_from_header(SPAN_LIT("128b;7"), 0, &key), 0);
@@ -602,8 +618,8 @@ END_TEST
 /* Every field parts name spaces, and none can pretend to be its neighbour. */
 START_TEST(test_secret)
 {
-	const struct route_salt plain = { { 1, 2 }, SPAN_LIT("m"), { NULL, 0 }, { NULL, 0 },
-		SPAN_LIT("t"), 0, 'b', 128 };
+	const struct route_salt plain = {
+		{1, 2}, SPAN_LIT("m"), {NULL, 0}, {NULL, 0}, SPAN_LIT("t"), 0, 'b', 128};
 	struct route_salt salts[12];
 	uint64_t secrets[ARRAY_LEN(salts)];
 
@@ -626,7 +642,8 @@ START_TEST(test_secret)
 	for (unsigned i = 0; i < ARRAY_LEN(salts); i++) {
 		secrets[i] = route_key_secret(&salts[i]);
 		for (unsigned other = 0; other < i; other++)
-			ck_assert_msg(secrets[i] != secrets[other], "%u and %u", i, other);
+			ck_assert_msg(
+				secrets[i] != secrets[other], "%u and %u", i, other);
 	}
 	ck_assert_uint_eq(route_key_secret(&plain), secrets[0]);
 	salts[0].lora = SPAN_LIT("");

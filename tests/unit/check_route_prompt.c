@@ -1,8 +1,10 @@
 /*
- * Random request bodies, whole and in pieces, valid and mutated, against an oracle: jansson's tree, from which this file builds the prompt
- * stream a second time, without a look at the first. And: a longer conversation extends a shorter one.
+ * Random request bodies, whole and in pieces, valid and mutated, against an oracle:
+ * jansson's tree, from which this file builds the prompt stream a second time, without a
+ * look at the first. And: a longer conversation extends a shorter one.
  *
- * Skipped where a tree cannot know the spelling: numbers with fractions or exponents, and duplicates inside what counts as JSON.
+ * Skipped where a tree cannot know the spelling: numbers with fractions or exponents, and
+ * duplicates inside what counts as JSON.
  */
 #include "base/rng.h"
 #include "route_oracle.h"
@@ -30,7 +32,7 @@ static size_t below(struct maker *m, size_t n)
 
 static void blank(struct maker *m)
 {
-	static const char *const blanks[] = { "", "", "", "", " ", "\n\t", "  \r\n" };
+	static const char *const blanks[] = {"", "", "", "", " ", "\n\t", "  \r\n"};
 
 	put(&m->out, blanks[below(m, ARRAY_LEN(blanks))]);
 }
@@ -51,8 +53,8 @@ static void put_character(struct maker *m, unsigned char c)
 	char raw = (char)c;
 
 	if (c >= 0x80) {
-		static const char *const wide[] = { "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80",
-			"\\u00e9", "\\u20AC", "\\ud83d\\uDE00" };
+		static const char *const wide[] = {"\xc3\xa9", "\xe2\x82\xac",
+			"\xf0\x9f\x98\x80", "\\u00e9", "\\u20AC", "\\ud83d\\uDE00"};
 
 		put(&m->out, wide[c % 6]);
 	} else if (is_short != NULL && (c != '/' || below(m, 2))) {
@@ -77,10 +79,12 @@ static void make_word(struct maker *m, const char *word)
 	put(&m->out, "\"");
 }
 
+/* Every second string is plain: those are hashed in place where they are long. */
 static void make_string(struct maker *m)
 {
-	static const size_t lengths[] = { 0, 1, 2, 5, 5, 10, 30, 60, 64, 70, 150, 700 };
-	size_t n = below(m, 60) == 0 ? 5000 : lengths[below(m, ARRAY_LEN(lengths))];
+	static const size_t lengths[] = {0, 1, 2, 5, 5, 10, 30, 60, 64, 70, 150, 700};
+	static const char odd[] = "\"\\/\b\f\n\r\t\x01\x80\x81\x82\x83\x84\x85";
+	size_t n = below(m, 60) == 0 ? 9000 : lengths[below(m, ARRAY_LEN(lengths))];
 	unsigned every = below(m, 2) ? 200 : 5;
 	bool is_plain = below(m, 2);
 
@@ -88,12 +92,14 @@ static void make_string(struct maker *m)
 	if (below(m, 30) == 0)
 		put(&m->out, "data:");
 	for (size_t i = 0; i < n; i++) {
-		static const char odd[] = "\"\\/\b\f\n\r\t\x01\x80\x81\x82\x83\x84\x85";
-		unsigned char c = (unsigned char)('a' + below(m, 26));
+		char c = (char)('a' + below(m, 26));
 
-		if (!is_plain && below(m, every) == 0)
-			c = (unsigned char)odd[below(m, sizeof(odd) - 1)];
-		put_character(m, c);
+		if (is_plain)
+			add(&m->out, &c, 1);
+		else if (below(m, every) == 0)
+			put_character(m, (unsigned char)odd[below(m, sizeof(odd) - 1)]);
+		else
+			put_character(m, (unsigned char)c);
 	}
 	put(&m->out, "\"");
 }
@@ -102,7 +108,8 @@ static void make_integer(struct maker *m)
 {
 	char number[32];
 
-	snprintf(number, sizeof(number), "%lld", (long long)(rng_next(&m->rng) >> (1 + below(m, 63))));
+	snprintf(number, sizeof(number), "%lld",
+		(long long)(rng_next(&m->rng) >> (1 + below(m, 63))));
 	if (below(m, 8) == 0 && number[0] != '0')
 		put(&m->out, "-");
 	put(&m->out, number);
@@ -111,7 +118,7 @@ static void make_integer(struct maker *m)
 /* Any JSON, without duplicate keys. */
 static void make_json(struct maker *m, unsigned depth)
 {
-	static const char *const scalars[] = { "true", "false", "null", "[]", "{}" };
+	static const char *const scalars[] = {"true", "false", "null", "[]", "{}"};
 	bool object = below(m, 2);
 	size_t n = below(m, 5);
 	char key[32];
@@ -130,7 +137,8 @@ static void make_json(struct maker *m, unsigned depth)
 		put(&m->out, i > 0 ? "," : "");
 		blank(m);
 		if (object) {
-			snprintf(key, sizeof(key), "%s%zu", below(m, 9) ? "key" : "data:", i);
+			snprintf(key, sizeof(key), "%s%zu",
+				below(m, 9) ? "key" : "data:", i);
 			make_word(m, i == 3 ? "cache_control" : i == 4 ? "id" : key);
 			blank(m);
 			put(&m->out, ":");
@@ -150,9 +158,11 @@ struct member {
 };
 
 /* Members in random order, some missing; some twice where that is meant. */
-static void make_object(struct maker *m, const struct member *members, size_t n, bool has_duplicates)
+static void make_object(
+	struct maker *m, const struct member *members, size_t n, bool has_duplicates)
 {
-	size_t start = below(m, n), step = below(m, 2) ? 1 : n - 1, count = n, written = 0;
+	size_t start = below(m, n), step = below(m, 2) ? 1 : n - 1, count = n,
+	       written = 0;
 
 	if (has_duplicates && m->is_odd && below(m, 4) == 0)
 		count += below(m, n);
@@ -177,7 +187,8 @@ static void make_object(struct maker *m, const struct member *members, size_t n,
 	put(&m->out, "}");
 }
 
-#define OBJECT(m, members, duplicates) make_object(m, members, ARRAY_LEN(members), duplicates)
+#define OBJECT(m, members, duplicates) \
+	make_object(m, members, ARRAY_LEN(members), duplicates)
 
 static void make_list(struct maker *m, make_fn *item, size_t most)
 {
@@ -203,27 +214,29 @@ static void make_any(struct maker *m)
 
 static void make_type(struct maker *m)
 {
-	static const char *const types[] = { "text", "input_text", "output_text", "refusal", "thinking",
-		"redacted_thinking", "tool_use", "tool_result", "image_url", "input_image", "image",
-		"input_audio", "file", "video_url", "document", "odd", "reasoning_text", "text",
-		"text", "message", "function_call", "function_call_output", "reasoning",
-		"custom_tool_call", "item_reference" };
+	static const char *const types[] = {"text", "input_text", "output_text",
+		"refusal", "thinking", "redacted_thinking", "tool_use", "tool_result",
+		"image_url", "input_image", "image", "input_audio", "file", "video_url",
+		"document", "odd", "reasoning_text", "text", "text", "message",
+		"function_call", "function_call_output", "reasoning", "custom_tool_call",
+		"item_reference"};
 
 	make_word(m, types[below(m, ARRAY_LEN(types))]);
 }
 
 static void make_role(struct maker *m)
 {
-	static const char *const roles[] = { "user", "assistant", "system", "developer", "tool" };
+	static const char *const roles[] = {
+		"user", "assistant", "system", "developer", "tool"};
 
 	make_word(m, roles[below(m, ARRAY_LEN(roles))]);
 }
 
 static void make_source(struct maker *m)
 {
-	static const struct member members[] = { { "type", make_role }, { "media_type", make_role },
-		{ "data", make_string }, { "url", make_string }, { "detail", make_role },
-		{ "file_id", make_string } };
+	static const struct member members[] = {{"type", make_role},
+		{"media_type", make_role}, {"data", make_string}, {"url", make_string},
+		{"detail", make_role}, {"file_id", make_string}};
 
 	if (below(m, 3) == 0)
 		make_string(m);
@@ -235,14 +248,15 @@ static void make_inner_content(struct maker *m);
 
 static void make_part(struct maker *m)
 {
-	static const struct member members[] = { { "type", make_type }, { "text", make_string },
-		{ "refusal", make_string }, { "thinking", make_string }, { "data", make_string },
-		{ "id", make_role }, { "name", make_role }, { "input", make_any },
-		{ "tool_use_id", make_role }, { "content", make_inner_content },
-		{ "image_url", make_source }, { "source", make_source },
-		{ "cache_control", make_source }, { "file", make_source } };
-	static const struct member texts[] = { { "type", make_type }, { "text", make_string },
-		{ "cache_control", make_source } };
+	static const struct member members[] = {{"type", make_type},
+		{"text", make_string}, {"refusal", make_string},
+		{"thinking", make_string}, {"data", make_string}, {"id", make_role},
+		{"name", make_role}, {"input", make_any}, {"tool_use_id", make_role},
+		{"content", make_inner_content}, {"image_url", make_source},
+		{"source", make_source}, {"cache_control", make_source},
+		{"file", make_source}};
+	static const struct member texts[] = {{"type", make_type}, {"text", make_string},
+		{"cache_control", make_source}};
 
 	if (below(m, 8) == 0)
 		make_string(m);
@@ -273,16 +287,16 @@ static void make_content(struct maker *m)
 
 static void make_function(struct maker *m)
 {
-	static const struct member members[] = { { "name", make_role }, { "arguments", make_string },
-		{ "input", make_any } };
+	static const struct member members[] = {
+		{"name", make_role}, {"arguments", make_string}, {"input", make_any}};
 
 	OBJECT(m, members, true);
 }
 
 static void make_call(struct maker *m)
 {
-	static const struct member members[] = { { "id", make_role }, { "type", make_role },
-		{ "function", make_function }, { "custom", make_function } };
+	static const struct member members[] = {{"id", make_role}, {"type", make_role},
+		{"function", make_function}, {"custom", make_function}};
 
 	OBJECT(m, members, true);
 }
@@ -294,12 +308,14 @@ static void make_calls(struct maker *m)
 
 static void make_message(struct maker *m)
 {
-	static const struct member members[] = { { "role", make_role }, { "content", make_content },
-		{ "name", make_role }, { "tool_calls", make_calls }, { "tool_call_id", make_role },
-		{ "function_call", make_function }, { "reasoning", make_string },
-		{ "reasoning_content", make_string }, { "id", make_string },
-		{ "cache_control", make_any } };
-	static const struct member simple[] = { { "role", make_role }, { "content", make_string } };
+	static const struct member members[] = {{"role", make_role},
+		{"content", make_content}, {"name", make_role},
+		{"tool_calls", make_calls}, {"tool_call_id", make_role},
+		{"function_call", make_function}, {"reasoning", make_string},
+		{"reasoning_content", make_string}, {"id", make_string},
+		{"cache_control", make_any}};
+	static const struct member simple[] = {
+		{"role", make_role}, {"content", make_string}};
 
 	if (below(m, 2))
 		OBJECT(m, simple, true);
@@ -314,13 +330,13 @@ static void make_messages(struct maker *m)
 
 static void make_item(struct maker *m)
 {
-	static const struct member members[] = { { "type", make_type }, { "role", make_role },
-		{ "content", make_content }, { "call_id", make_role }, { "name", make_role },
-		{ "arguments", make_string }, { "output", make_inner_content },
-		{ "summary", make_content }, { "id", make_role }, { "status", make_role },
-		{ "input", make_string } };
-	static const struct member simple[] = { { "role", make_role }, { "content", make_content },
-		{ "id", make_role } };
+	static const struct member members[] = {{"type", make_type}, {"role", make_role},
+		{"content", make_content}, {"call_id", make_role}, {"name", make_role},
+		{"arguments", make_string}, {"output", make_inner_content},
+		{"summary", make_content}, {"id", make_role}, {"status", make_role},
+		{"input", make_string}};
+	static const struct member simple[] = {
+		{"role", make_role}, {"content", make_content}, {"id", make_role}};
 
 	if (below(m, 2))
 		OBJECT(m, simple, false);
@@ -332,7 +348,8 @@ static void make_id(struct maker *m)
 {
 	char number[32];
 
-	snprintf(number, sizeof(number), "%u", (uint32_t)rng_next(&m->rng) >> below(m, 32));
+	snprintf(number, sizeof(number), "%u",
+		(uint32_t)rng_next(&m->rng) >> below(m, 32));
 	put(&m->out, number);
 }
 
@@ -368,7 +385,7 @@ static void make_input(struct maker *m)
 
 static void make_document(struct maker *m)
 {
-	static const struct member members[] = { { "text", make_string }, { "x", make_any } };
+	static const struct member members[] = {{"text", make_string}, {"x", make_any}};
 
 	if (below(m, 2))
 		make_string(m);
@@ -399,24 +416,27 @@ static void make_bool(struct maker *m)
 
 static void make_session(struct maker *m)
 {
-	static const struct member members[] = { { "session_id", make_role }, { "x", make_any } };
+	static const struct member members[] = {
+		{"session_id", make_role}, {"x", make_any}};
 
 	OBJECT(m, members, true);
 }
 
 static void make_body(struct maker *m)
 {
-	static const struct member members[] = { { "model", make_role }, { "stream", make_bool },
-		{ "messages", make_messages }, { "tools", make_tools }, { "functions", make_tools },
-		{ "system", make_content }, { "instructions", make_string }, { "input", make_input },
-		{ "previous_response_id", make_role }, { "prompt", make_prompt },
-		{ "text", make_prompt }, { "input_ids", make_ids }, { "token_ids", make_ids },
-		{ "image_data", make_documents }, { "query", make_document },
-		{ "documents", make_documents }, { "text_1", make_documents },
-		{ "text_2", make_documents }, { "lora_path", make_documents },
-		{ "cache_salt", make_role }, { "session_params", make_session },
-		{ "user", make_string }, { "session_id", make_integer }, { "user_id", make_role },
-		{ "response_format", make_any }, { "metadata", make_any } };
+	static const struct member members[] = {{"model", make_role},
+		{"stream", make_bool}, {"messages", make_messages}, {"tools", make_tools},
+		{"functions", make_tools}, {"system", make_content},
+		{"instructions", make_string}, {"input", make_input},
+		{"previous_response_id", make_role}, {"prompt", make_prompt},
+		{"text", make_prompt}, {"input_ids", make_ids}, {"token_ids", make_ids},
+		{"image_data", make_documents}, {"query", make_document},
+		{"documents", make_documents}, {"text_1", make_documents},
+		{"text_2", make_documents}, {"lora_path", make_documents},
+		{"cache_salt", make_role}, {"session_params", make_session},
+		{"user", make_string}, {"session_id", make_integer},
+		{"user_id", make_role}, {"response_format", make_any},
+		{"metadata", make_any}};
 
 	m->out.n = 0;
 	blank(m);
@@ -429,7 +449,8 @@ static void make_body(struct maker *m)
 static struct route_scan *scan;
 static struct route_key key;
 
-/* Feeds the body in pieces cut by rng (NULL: whole), each in a block of its own, which moves. */
+/* Feeds the body in pieces cut by rng (NULL: whole), each in a block of its own, which
+ * moves. */
 static void build(enum route_endpoint endpoint, const struct text *body,
 	const struct route_key_opts *opts, struct rng *rng)
 {
@@ -442,7 +463,8 @@ static void build(enum route_endpoint endpoint, const struct text *body,
 		size_t to = body->n;
 
 		if (rng != NULL)
-			to = MIN(to, at + 1 + rng_below(rng, rng_below(rng, 2) ? 5 : 900));
+			to = MIN(
+				to, at + 1 + rng_below(rng, rng_below(rng, 2) ? 5 : 900));
 		free(piece);
 		piece = malloc(to > 0 ? to : 1);
 		REQUIRE(piece != NULL);
@@ -459,12 +481,13 @@ static void check_chain(const char *p, size_t n, size_t block, const struct text
 	uint64_t h = 0;
 
 	if (key.n_blocks != n / block)
-		complain("%zu blocks for %zu: %.*s", key.n_blocks, n / block, (int)body->n, body->p);
+		complain("%zu blocks for %zu: %.*s", key.n_blocks, n / block,
+			(int)body->n, body->p);
 	for (size_t i = 0; i < n / block; i++) {
 		h = hash64(p + i * block, block, h);
 		if (key.hashes[i] != h)
-			complain("block %zu of %zu: %.*s\nstream %.*s", i, block, (int)body->n,
-				body->p, (int)n, p);
+			complain("block %zu of %zu: %.*s\nstream %.*s", i, block,
+				(int)body->n, body->p, (int)n, p);
 	}
 }
 
@@ -484,10 +507,12 @@ static void check_hashes(const struct oracle *o, const struct route_key_opts *op
 	REQUIRE(key.prompt_units == o->n_ids);
 	for (size_t i = 0; i < 4 * o->n_ids; i++)
 		ids[i] = (unsigned char)(o->ids[i / 4] >> (8 * (i % 4)));
-	check_chain((const char *)ids, 4 * o->n_ids, (size_t)4 * opts->block_tokens, body);
+	check_chain(
+		(const char *)ids, 4 * o->n_ids, (size_t)4 * opts->block_tokens, body);
 }
 
-static void check_field(struct span got, const json_t *v, bool is_session, const struct text *body)
+static void check_field(
+	struct span got, const json_t *v, bool is_session, const struct text *body)
 {
 	char number[32] = "";
 	struct span wanted = span_str(number);
@@ -495,11 +520,13 @@ static void check_field(struct span got, const json_t *v, bool is_session, const
 	if (json_is_string(v))
 		wanted = span_make(json_string_value(v), json_string_length(v));
 	if (is_session && json_is_integer(v)) {
-		snprintf(number, sizeof(number), "%lld", (long long)json_integer_value(v));
+		snprintf(
+			number, sizeof(number), "%lld", (long long)json_integer_value(v));
 		wanted = span_str(number);
 	}
 	if (!span_eq(got, wanted))
-		complain("field " SPAN_FMT ": %.*s", SPAN_ARG(got), (int)body->n, body->p);
+		complain(
+			"field " SPAN_FMT ": %.*s", SPAN_ARG(got), (int)body->n, body->p);
 }
 
 static void check_fields(json_t *dom, const struct text *body)
@@ -512,10 +539,13 @@ static void check_fields(json_t *dom, const struct text *body)
 	check_field(key.lora, lora, false, body);
 	check_field(key.cache_salt, json_object_get(dom, "cache_salt"), false, body);
 	check_field(key.session[SESSION_PARAMS_ID],
-		json_object_get(json_object_get(dom, "session_params"), "session_id"), true, body);
+		json_object_get(json_object_get(dom, "session_params"), "session_id"),
+		true, body);
 	check_field(key.session[SESSION_USER], json_object_get(dom, "user"), true, body);
-	check_field(key.session[SESSION_ID], json_object_get(dom, "session_id"), true, body);
-	check_field(key.session[SESSION_USER_ID], json_object_get(dom, "user_id"), true, body);
+	check_field(
+		key.session[SESSION_ID], json_object_get(dom, "session_id"), true, body);
+	check_field(key.session[SESSION_USER_ID], json_object_get(dom, "user_id"), true,
+		body);
 	REQUIRE(key.stream == json_is_true(json_object_get(dom, "stream")));
 }
 
@@ -528,28 +558,30 @@ static bool has_spelling(json_t *v)
 
 	if (json_is_real(v))
 		return false;
-	json_array_foreach(v, i, item) {
+	json_array_foreach(v, i, item)
+	{
 		if (!has_spelling(item))
 			return false;
 	}
-	json_object_foreach(v, name, item) {
+	json_object_foreach(v, name, item)
+	{
 		if (!has_spelling(item))
 			return false;
 	}
 	return true;
 }
 
-static const unsigned blocks[] = { 1, 2, 3, 16, 100, 128, 128, 1000, 4096, 5000 };
+static const unsigned blocks[] = {1, 2, 3, 16, 100, 128, 128, 1000, 4096, 5000};
 
 /* True when the oracle could judge. */
 static bool check_body(struct maker *m, enum route_endpoint endpoint, size_t flags)
 {
 	static struct oracle o;
-	struct route_key_opts opts = { blocks[below(m, ARRAY_LEN(blocks))],
-		blocks[below(m, ARRAY_LEN(blocks))], 0 };
+	struct route_key_opts opts = {blocks[below(m, ARRAY_LEN(blocks))],
+		blocks[below(m, ARRAY_LEN(blocks))], 0};
 	json_t *dom = json_loadb(m->out.p, m->out.n, flags, NULL);
 	bool can_judge = json_is_object(dom) && has_spelling(dom) &&
-		memmem(m->out.p, m->out.n, "-0", 2) == NULL;
+			 memmem(m->out.p, m->out.n, "-0", 2) == NULL;
 
 	build(endpoint, &m->out, &opts, below(m, 3) == 0 ? NULL : &m->rng);
 	if (json_is_object(dom) && !key.readable)
@@ -594,7 +626,8 @@ START_TEST(test_odd)
 }
 END_TEST
 
-/* Bytes changed, removed, doubled: judged where jansson still reads it, and never a crash. */
+/* Bytes changed, removed, doubled: judged where jansson still reads it, and never a
+ * crash. */
 START_TEST(test_mutated)
 {
 	static const char bytes[] = "\"\\{}[],:0e.u n\n\x01\xff";
@@ -606,7 +639,8 @@ START_TEST(test_mutated)
 	for (unsigned i = 0; i < all; i++) {
 		make_body(&m);
 		for (size_t flips = 1 + below(&m, 3); flips > 0; flips--) {
-			size_t at = below(&m, m.out.n), n = MIN(m.out.n - at, 1 + below(&m, 20));
+			size_t at = below(&m, m.out.n),
+			       n = MIN(m.out.n - at, 1 + below(&m, 20));
 
 			switch (below(&m, 3)) {
 			case 0:
@@ -617,7 +651,8 @@ START_TEST(test_mutated)
 				m.out.n -= n;
 				break;
 			default:
-				memmove(m.out.p + at, m.out.p + below(&m, m.out.n - n + 1), n);
+				memmove(m.out.p + at,
+					m.out.p + below(&m, m.out.n - n + 1), n);
 			}
 			if (m.out.n == 0)
 				put(&m.out, "{}");
@@ -629,10 +664,11 @@ START_TEST(test_mutated)
 END_TEST
 
 /* Turn n+1 extends turn n: the chain of one begins with the chain of the other. */
-static void check_turns(struct maker *m, enum route_endpoint endpoint, const char *list, make_fn *turn)
+static void check_turns(
+	struct maker *m, enum route_endpoint endpoint, const char *list, make_fn *turn)
 {
-	struct route_key_opts opts = { 1, 1, 0 };
-	struct text body = { NULL, 0, 0 };
+	struct route_key_opts opts = {1, 1, 0};
+	struct text body = {NULL, 0, 0};
 	uint64_t last = 0;
 	size_t n = 0;
 

@@ -1,6 +1,7 @@
 /*
- * The oracle of the prompt stream: what route_prompt.c hashes, built a second time from jansson's tree. o_body() fills a struct oracle with
- * the stream, or with the token ids. Included by check_route_prompt.c only.
+ * The oracle of the prompt stream: what route_prompt.c hashes, built a second time from
+ * jansson's tree. o_body() fills a struct oracle with the stream, or with the token ids.
+ * Included by check_route_prompt.c only.
  */
 #ifndef UNIT_ROUTE_ORACLE_H
 #define UNIT_ROUTE_ORACLE_H
@@ -126,7 +127,8 @@ static void o_json(struct oracle *o, json_t *v, const char *without)
 	switch (json_typeof(v)) {
 	case JSON_OBJECT:
 		put(&o->stream, "{");
-		json_object_foreach(v, key, item) {
+		json_object_foreach(v, key, item)
+		{
 			if (is_one_of(key, without))
 				continue;
 			put(&o->stream, n++ > 0 ? "," : "");
@@ -138,7 +140,8 @@ static void o_json(struct oracle *o, json_t *v, const char *without)
 		break;
 	case JSON_ARRAY:
 		put(&o->stream, "[");
-		json_array_foreach(v, i, item) {
+		json_array_foreach(v, i, item)
+		{
 			put(&o->stream, i > 0 ? "," : "");
 			o_json(o, item, "");
 		}
@@ -148,7 +151,8 @@ static void o_json(struct oracle *o, json_t *v, const char *without)
 		o_json_string(o, json_string_value(v), json_string_length(v));
 		break;
 	case JSON_INTEGER:
-		snprintf(number, sizeof(number), "%lld", (long long)json_integer_value(v));
+		snprintf(
+			number, sizeof(number), "%lld", (long long)json_integer_value(v));
 		put(&o->stream, number);
 		break;
 	case JSON_TRUE:
@@ -191,11 +195,11 @@ static const char *string_of(const json_t *v)
 
 static json_t *media_of(json_t *v)
 {
-	static const char *const names[] = { "image_url", "video_url", "audio_url", "input_audio",
-		"audio", "image", "video", "file", "source", "url", "data", "file_data", "file_url",
-		"file_id" };
+	static const char *const names[] = {"image_url", "video_url", "audio_url",
+		"input_audio", "audio", "image", "video", "file", "source", "url", "data",
+		"file_data", "file_url", "file_id"};
 
-	for (unsigned level = 0; level < 3 && json_is_object(v); level++) {
+	for (unsigned level = 0; level < 2 && json_is_object(v); level++) {
 		json_t *next = NULL;
 
 		for (unsigned i = ARRAY_LEN(names); i-- > 0;) {
@@ -228,14 +232,17 @@ static void o_part(struct oracle *o, json_t *v, bool is_inner)
 			return;
 		}
 	}
-	if (strcmp(name, "refusal") == 0 && json_is_string(json_object_get(v, "refusal"))) {
+	if (strcmp(name, "refusal") == 0 &&
+		json_is_string(json_object_get(v, "refusal"))) {
 		o_text(o, 'x', json_object_get(v, "refusal"));
-	} else if (strcmp(name, "thinking") == 0 && json_is_string(json_object_get(v, "thinking"))) {
+	} else if (strcmp(name, "thinking") == 0 &&
+		   json_is_string(json_object_get(v, "thinking"))) {
 		o_text(o, 'g', json_object_get(v, "thinking"));
 	} else if (strcmp(name, "redacted_thinking") == 0 &&
-		json_is_string(json_object_get(v, "data"))) {
+		   json_is_string(json_object_get(v, "data"))) {
 		o_text(o, 'g', json_object_get(v, "data"));
-	} else if (is_one_of(name, "reasoning_text summary_text") && json_is_string(text)) {
+	} else if (is_one_of(name, "reasoning_text summary_text") &&
+		   json_is_string(text)) {
 		o_text(o, 'g', text);
 	} else if (strcmp(name, "tool_use") == 0) {
 		o_tag(o, 'c');
@@ -247,10 +254,12 @@ static void o_part(struct oracle *o, json_t *v, bool is_inner)
 		o_string(o, json_object_get(v, "tool_use_id"));
 		o_content(o, json_object_get(v, "content"), true);
 	} else if (json_is_object(v) && media_of(v) != NULL &&
-		(is_absent(type) ||
-			is_one_of(name, "image_url input_image image input_audio audio_url audio "
-					"video_url input_video video file input_file document"))) {
-		o_digest(o, json_string_value(media_of(v)), json_string_length(media_of(v)));
+		   (is_absent(type) || is_one_of(name, "image_url input_image image "
+						       "input_audio audio_url audio "
+						       "video_url input_video video file "
+						       "input_file document"))) {
+		o_digest(o, json_string_value(media_of(v)),
+			json_string_length(media_of(v)));
 	} else {
 		o_unknown(o, v);
 	}
@@ -265,8 +274,7 @@ static void o_content(struct oracle *o, json_t *v, bool is_inner)
 		return;
 	if (!json_is_array(v))
 		o_part(o, v, is_inner);
-	json_array_foreach(v, i, item)
-		o_part(o, item, is_inner);
+	json_array_foreach(v, i, item) o_part(o, item, is_inner);
 }
 
 static void o_function(struct oracle *o, json_t *v)
@@ -283,8 +291,7 @@ static void o_reasoning(struct oracle *o, json_t *v)
 	size_t i;
 
 	o_text(o, 'g', v);
-	json_array_foreach(v, i, item)
-		o_text(o, 'g', json_object_get(item, "text"));
+	json_array_foreach(v, i, item) o_text(o, 'g', json_object_get(item, "text"));
 }
 
 static void o_message(struct oracle *o, json_t *m)
@@ -300,11 +307,13 @@ static void o_message(struct oracle *o, json_t *m)
 	o_string(o, json_object_get(m, "role"));
 	o_text(o, 'n', json_object_get(m, "name"));
 	o_content(o, json_object_get(m, "content"), false);
-	json_array_foreach(json_object_get(m, "tool_calls"), i, call) {
+	json_array_foreach(json_object_get(m, "tool_calls"), i, call)
+	{
 		o_tag(o, 'c');
 		o_string(o, json_object_get(call, "id"));
 		function = json_object_get(call, "function");
-		o_function(o, is_absent(function) ? json_object_get(call, "custom") : function);
+		o_function(o,
+			is_absent(function) ? json_object_get(call, "custom") : function);
 	}
 	if (json_is_object(json_object_get(m, "function_call"))) {
 		o_tag(o, 'c');
@@ -317,16 +326,19 @@ static void o_message(struct oracle *o, json_t *m)
 
 static void o_item(struct oracle *o, json_t *v)
 {
-	json_t *type = json_object_get(v, "type"), *arguments = json_object_get(v, "arguments");
+	json_t *type = json_object_get(v, "type"),
+	       *arguments = json_object_get(v, "arguments");
 	const char *name = string_of(type);
 
-	if (strcmp(name, "message") == 0 || (is_absent(type) && !is_absent(json_object_get(v, "role")))) {
+	if (strcmp(name, "message") == 0 ||
+		(is_absent(type) && !is_absent(json_object_get(v, "role")))) {
 		o_message(o, v);
 	} else if (is_one_of(name, "function_call custom_tool_call")) {
 		o_tag(o, 'c');
 		o_string(o, json_object_get(v, "call_id"));
 		o_text(o, 'd', json_object_get(v, "name"));
-		o_arguments(o, is_absent(arguments) ? json_object_get(v, "input") : arguments);
+		o_arguments(o,
+			is_absent(arguments) ? json_object_get(v, "input") : arguments);
 	} else if (is_one_of(name, "function_call_output custom_tool_call_output")) {
 		o_tag(o, 'r');
 		o_string(o, json_object_get(v, "call_id"));
@@ -336,8 +348,9 @@ static void o_item(struct oracle *o, json_t *v)
 		o_reasoning(o, json_object_get(v, "content"));
 	} else {
 		o_tag(o, 'j');
-		o_json(o, v, strcmp(name, "item_reference") == 0 ? "cache_control" :
-								     "id status cache_control");
+		o_json(o, v,
+			strcmp(name, "item_reference") == 0 ? "cache_control"
+							    : "id status cache_control");
 	}
 }
 
@@ -350,7 +363,8 @@ static void o_tools(struct oracle *o, char tag, json_t *v)
 		o_tag(o, tag);
 		o_json(o, v, "");
 	}
-	json_array_foreach(v, i, item) {
+	json_array_foreach(v, i, item)
+	{
 		o_tag(o, tag);
 		o_json(o, item, "cache_control");
 	}
@@ -363,7 +377,8 @@ static void o_ids(struct oracle *o, json_t *v)
 
 	o->is_ids = true;
 	o->n_ids = 0;
-	json_array_foreach(v, i, item) {
+	json_array_foreach(v, i, item)
+	{
 		json_int_t id = json_integer_value(item);
 
 		if (!json_is_integer(item) || id < 0 || id > UINT32_MAX) {
@@ -380,7 +395,8 @@ static bool is_uniform(json_t *list)
 	json_t *item;
 	size_t i;
 
-	json_array_foreach(list, i, item) {
+	json_array_foreach(list, i, item)
+	{
 		if (json_typeof(item) != json_typeof(json_array_get(list, 0)))
 			return false;
 	}
@@ -435,8 +451,7 @@ static void o_messages(struct oracle *o, json_t *body, bool has_functions)
 		o_tools(o, 't', json_object_get(body, "tools"));
 		o_tools(o, 'f', json_object_get(body, "functions"));
 	}
-	json_array_foreach(messages, i, item)
-		o_message(o, item);
+	json_array_foreach(messages, i, item) o_message(o, item);
 }
 
 static void o_system(struct oracle *o, json_t *v)
@@ -460,8 +475,7 @@ static void o_responses(struct oracle *o, json_t *body)
 		put(&o->stream, "user");
 		o_text(o, 'x', input);
 	}
-	json_array_foreach(input, i, item)
-		o_item(o, item);
+	json_array_foreach(input, i, item) o_item(o, item);
 }
 
 static void o_generate(struct oracle *o, json_t *body)
@@ -478,7 +492,8 @@ static void o_generate(struct oracle *o, json_t *body)
 	images = json_object_get(body, "image_data");
 	if (json_is_string(text) && json_is_string(images))
 		o_digest(o, json_string_value(images), json_string_length(images));
-	json_array_foreach(images, i, item) {
+	json_array_foreach(images, i, item)
+	{
 		if (json_is_string(text) && json_is_string(item))
 			o_digest(o, json_string_value(item), json_string_length(item));
 	}
