@@ -446,6 +446,16 @@ static void on_timer(void *arg)
 	}
 }
 
+void health_reconfigured(struct health *h)
+{
+	struct entry *e;
+
+	TAILQ_FOREACH (e, &h->entries, link) {
+		if (wheel_is_set(&e->timer))
+			schedule(e);
+	}
+}
+
 /* ---- workers come and go ---- */
 
 static void on_worker_add(void *arg, struct pool *p, struct worker *w)

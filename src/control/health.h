@@ -23,6 +23,9 @@ struct health *health_new(struct loop *l, void (*on_change)(void *arg), void *ar
 /* After every pool was closed. NULL is fine. */
 void health_free(struct health *h);
 
+/* After a reload: new intervals count from the last probe, not from the next one. */
+void health_reconfigured(struct health *h);
+
 /* Given to pools, with the health as their arg: workers that come are probed at once. */
 extern const struct pool_ops health_pool_ops;
 

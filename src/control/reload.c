@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "control/health.h"
 #include "control/listen.h"
 #include "control/threads.h"
 #include "io/notify.h"
@@ -83,6 +84,7 @@ static int apply(struct control *c, struct conf *conf, struct reload_report *rep
 	listen_commit(&c->listening, plan, c->threads);
 	listen_log(c->listening);
 	log_set_level(conf->router.log_level);
+	health_reconfigured(c->health);
 	return 0;
 }
 

@@ -2,11 +2,11 @@
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
 import threading
-import time
 
 import pytest
 
@@ -419,6 +419,28 @@ def test_workers_of_the_api_survive_a_reload(router, worker):
     assert r.admin("GET", "workers/w1")[1]["origin"] == "api"
 
 
+def test_reload_applies_a_shorter_probe_interval_at_once(router, worker):
+    w = worker("w0")
+    r = router(conf=fast_conf([w], "health_interval = 1h\n"), wait=False).wait_workers("w0")
+    w.healthy = False
+    assert r.reload(fast_conf([w], "health_interval = 20ms\n"))[0]
+    r.wait_workers("w0", state="unhealthy")
+
+
+def test_reload_gives_probes_the_new_key(router, worker):
+    w = worker("w0")
+
+    def guarded(x):
+        x.answer(200 if x.request.get("authorization") == "Bearer new" else 401, "{}")
+    w.healthy = guarded
+    conf = fast_conf([], "health_interval = 50ms\n") + f"[worker w0]\nurl = {w.url}\nworker_key = "
+    r = router(conf=conf + "old\n", wait=False)
+    wait_until(lambda: "401" in r.admin("GET", "workers/w0")[1]["reason"], "the old key is refused")
+    ok, answer = r.reload(conf + "new\n")
+    assert ok and "old" not in json.dumps(answer) and "new" not in [c["now"] for c in answer["changes"]]
+    r.wait_workers("w0")
+
+
 def test_sighup_reloads(router, worker):
     w0, w1 = worker("w0"), worker("w1")
     r = router([w0])
@@ -526,6 +548,22 @@ def test_notifies_the_service_manager(tmp_path, router, worker):
     until("STOPPING=1")
     assert r.proc.wait(20) == 0
     s.close()
+
+
+def test_few_descriptors(router, worker):
+    """B14 (b): the excess waits; the daemon stays up, is reached by its operator, and serves again when descriptors are free."""
+    w = worker("w0")
+    r = router([w], preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)))
+    most = r.admin("GET", "status")[1]["max_connections"]
+    assert 0 < most < 128
+    idle = [r.connect() for _ in range(200)]
+    wait_until(lambda: r.admin("GET", "status")[1]["counters"]["connections"] == most, "as many as may be")
+    assert r.metrics()["kvsteer_accept_paused_total"] > 0
+    assert r.fds() < 256
+    for c in idle:
+        c.close()
+    for i in range(20):
+        assert r.chat([{"role": "user", "content": f"{i}"}]).status == 200
 
 
 def test_worker_that_comes_and_goes_leaves_nothing(router, worker):
