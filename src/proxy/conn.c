@@ -287,8 +287,9 @@ static void on_peer_closed(void *arg)
 	struct conn *c = arg;
 
 	assert(c->magic == CONN_MAGIC);
+	/* A second time: it had sent FIN and waited for its answer, and now has broken off. */
 	if (c->client.saw_eof)
-		return; /* we know, and are answering all the same */
+		c->client.is_broken = true;
 	c->client.saw_eof = true;
 	if (c->state == CONN_OPEN && c->r != NULL)
 		client_ended(c);
