@@ -45,8 +45,8 @@ struct http_conn {
 	struct http_server *server;
 	struct stream stream;
 	struct http_call *call;
-	char *in; /* received, not yet consumed; freed when idle */
-	size_t in_len, in_cap;
+	char *in; /* in[in_at .. in_at + in_len) was received and not yet consumed; freed when idle */
+	size_t in_at, in_len, in_cap;
 	struct http_scan scan;
 	struct http_chunk chunk;
 	struct wheel_timer timer; /* the one deadline of the state */

@@ -250,11 +250,16 @@ static void conn_set_reading(struct http_conn *c)
 		stream_resume(&c->stream);
 }
 
+static char *conn_in(const struct http_conn *c)
+{
+	return c->in + c->in_at;
+}
+
+/* What is left moves to the front when the next bytes are read, not with each of many pipelined requests. */
 static void conn_consume(struct http_conn *c, size_t n)
 {
+	c->in_at += n;
 	c->in_len -= n;
-	if (c->in_len > 0)
-		memmove(c->in, c->in + n, c->in_len);
 }
 
 /* Waits for the next request: idle, or with a part of it there already. */
@@ -266,7 +271,7 @@ static void wait_for_head(struct http_conn *c)
 	if (c->in_len == 0) {
 		free(c->in);
 		c->in = NULL;
-		c->in_cap = 0;
+		c->in_cap = c->in_at = 0;
 	}
 	conn_deadline(c, c->server->opts.keepalive_timeout_ms);
 	if ((c->in_len > 0 || c->server->is_draining) && !c->is_running)
@@ -370,7 +375,7 @@ static struct http_call *call_new(struct http_conn *c, const struct http_head *h
 		return NULL;
 	memset(call, 0, offsetof(struct http_call, head));
 	call->head = *head;
-	memcpy(call->raw, c->in, head->head_len);
+	memcpy(call->raw, conn_in(c), head->head_len);
 	call->conn = c;
 	return call;
 }
@@ -391,7 +396,7 @@ static bool read_head(struct http_conn *c)
 
 	if (c->in_len == 0 || stream_queued(&c->stream) > STREAM_HIGH_BYTES)
 		return false;
-	err = http_scan_run(&c->scan, c->in, c->in_len, &head_len, &why);
+	err = http_scan_run(&c->scan, conn_in(c), c->in_len, &head_len, &why);
 	if (err == ERR_AGAIN) {
 		if (!c->has_head_timer)
 			conn_deadline(c, c->server->opts.head_timeout_ms);
@@ -399,7 +404,7 @@ static bool read_head(struct http_conn *c)
 		return false;
 	}
 	if (err == 0)
-		err = http_parse_request(c->in, head_len, &head, &why);
+		err = http_parse_request(conn_in(c), head_len, &head, &why);
 	if (err != 0) {
 		conn_refuse(c, why);
 		return false;
@@ -432,11 +437,11 @@ static int add_body(struct http_call *call, const char *bytes, size_t n)
 static int decode_chunks(struct http_conn *c, enum fail *why)
 {
 	size_t data_len = 0, used = 0;
-	int err = http_chunk_decode(&c->chunk, c->in, c->in_len, &data_len, &used, why);
+	int err = http_chunk_decode(&c->chunk, conn_in(c), c->in_len, &data_len, &used, why);
 
 	if (err != 0 && err != ERR_AGAIN)
 		return err;
-	if (add_body(c->call, c->in, data_len) != 0) {
+	if (add_body(c->call, conn_in(c), data_len) != 0) {
 		*why = FAIL_OVERLOADED;
 		return ERR_NOMEM;
 	}
@@ -449,7 +454,7 @@ static int take_length(struct http_conn *c, enum fail *why)
 	struct http_call *call = c->call;
 	size_t n = MIN(call->body_left, (uint64_t)c->in_len);
 
-	if (add_body(call, c->in, n) != 0) {
+	if (add_body(call, conn_in(c), n) != 0) {
 		*why = FAIL_OVERLOADED;
 		return ERR_NOMEM;
 	}
@@ -563,6 +568,9 @@ static ssize_t read_to_in(struct http_conn *c)
 {
 	ssize_t n;
 
+	if (c->in_at > 0 && c->in_len > 0)
+		memmove(c->in, conn_in(c), c->in_len);
+	c->in_at = 0;
 	if (mem_grow(&c->in, &c->in_cap, c->in_len + READ_BYTES, 1) != 0)
 		return ERR_NOMEM;
 	n = stream_read(&c->stream, c->in + c->in_len, READ_BYTES);

@@ -738,6 +738,71 @@ START_TEST(a_slow_reader_holds_the_stream_back)
 }
 END_TEST
 
+/* Sends requests and reads nothing, until the server has not taken a byte for many turns; returns how many bytes went. */
+static size_t flood(struct client *c)
+{
+	static const char request[] = GET("/hello");
+	size_t sent = 0;
+	int stuck = 0;
+
+	while (stuck < 50) {
+		size_t at = sent % (sizeof(request) - 1);
+		ssize_t n = send(c->fd, request + at, sizeof(request) - 1 - at, MSG_NOSIGNAL);
+
+		stuck = n > 0 ? 0 : stuck + 1;
+		sent += n > 0 ? (size_t)n : 0;
+		ck_assert_msg(sent < 32u << 20, "the server takes without end");
+		if (n <= 0 || sent % 65536 < sizeof(request))
+			loop_turn(loop, n > 0 ? 0 : 1);
+	}
+	return sent;
+}
+
+START_TEST(pipelining_without_reading_is_held_back)
+{
+	struct client *c = dial(0);
+	size_t requests = flood(c) / (sizeof(GET("/hello")) - 1), answers = 0;
+	uint64_t end_us = clock_us() + 6 * WAIT_US;
+
+	ck_assert_int_lt(handled, (int)requests);
+	while (answers < requests) {
+		const char *last = NULL;
+
+		ck_assert_msg(clock_us() < end_us, "%zu of %zu answers", answers, requests);
+		hear(c);
+		for (const char *p = c->in; (p = strstr(p, "\r\n\r\nhello")) != NULL; p = last) {
+			answers++;
+			last = p + 9;
+		}
+		if (last != NULL) {
+			c->n -= (size_t)(last - c->in);
+			memmove(c->in, last, c->n + 1);
+		}
+		loop_turn(loop, 0);
+	}
+	ck_assert_int_eq(handled, (int)requests);
+	hang_up(c);
+}
+END_TEST
+
+START_TEST(pipelining_behind_an_open_call_is_held_back)
+{
+	struct client *c = dial(0);
+	struct linger now = { 1, 0 };
+
+	say(c, GET("/later"));
+	until(&handled, 1);
+	flood(c);
+	ck_assert_int_eq(handled, 1);
+	ck_assert_int_eq(gone, 0);
+	/* A FIN would wait behind what the server does not read; a reset does not. */
+	ck_assert_int_eq(setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now)), 0);
+	hang_up(c);
+	until(&gone, 1);
+	until_connections(0);
+}
+END_TEST
+
 START_TEST(a_client_that_stops_reading_is_cut)
 {
 	struct client *c;
@@ -832,6 +897,8 @@ START_TEST(out_of_descriptors)
 {
 	struct client *c = dial(0), *d;
 	struct rlimit was, low;
+	uint64_t end_us;
+	unsigned turns;
 	int probe;
 
 	say(c, GET("/hello"));
@@ -844,9 +911,11 @@ START_TEST(out_of_descriptors)
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &low), 0);
 	ck_assert_int_lt(probe = dup(0), 0);
 	say(d, GET("/hello"));
-	for (int i = 0; i < 10; i++)
-		loop_turn(loop, 1);
+	end_us = clock_us() + 50000;
+	for (turns = 0; clock_us() < end_us; turns++)
+		loop_turn(loop, 20);
 	ck_assert_uint_eq(http_server_connections(server), 1);
+	ck_assert_uint_lt(turns, 50); /* accepting was paused: the loop slept */
 	say(c, GET("/hello")); /* those that are there are served */
 	expect(c, "hello");
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &was), 0);
@@ -1023,6 +1092,8 @@ static Suite *http_server_suite(void)
 	tcase_add_test(tc, a_half_closed_client_gets_its_last_answer);
 	tcase_add_test(tc, an_unwatched_call_survives_its_client);
 	tcase_add_test(tc, a_slow_reader_holds_the_stream_back);
+	tcase_add_test(tc, pipelining_without_reading_is_held_back);
+	tcase_add_test(tc, pipelining_behind_an_open_call_is_held_back);
 	tcase_add_test(tc, a_client_that_stops_reading_is_cut);
 	tcase_add_test(tc, writing_to_a_broken_connection);
 	tcase_add_test(tc, deadlines);
