@@ -1,0 +1,241 @@
+/*
+ * A worker that costs next to nothing, for tests/bench/compare: one thread, epoll, keep-alive. Every request is answered with 300 bytes, or with 64 events when its body
+ * holds "stream":true; paced ones are sent one event in a write, PACE_US apart. Prints its port (the kernel's). Not part of the product.
+ *
+ *   mock_worker [PACE_US]
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#define EVENTS 64
+#define HEAD_MAX 65536
+
+struct conn {
+	int fd;
+	size_t n;		 /* of the head so far */
+	unsigned long long left; /* of the body */
+	bool in_body, is_stream;
+	int events_left; /* of a paced stream */
+	char buf[HEAD_MAX];
+};
+
+static int epoll_fd, timer_fd = -1;
+static struct conn **streams;
+static size_t n_streams, cap_streams;
+static char event_text[256];
+static size_t event_len;
+
+static void send_all(int fd, const char *p, size_t n)
+{
+	while (n > 0) {
+		ssize_t sent = write(fd, p, n);
+
+		if (sent < 0 && errno == EAGAIN)
+			continue; /* a bench: the peer reads */
+		if (sent <= 0)
+			return;
+		p += sent;
+		n -= (size_t)sent;
+	}
+}
+
+static void make_event(void)
+{
+	char data[200];
+	int n = snprintf(data, sizeof(data),
+			 "data: {\"id\":\"cmpl-1\",\"object\":\"chat.completion.chunk\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":"
+			 "{\"content\":\" token\"},\"finish_reason\":null}]}\n\n");
+
+	event_len = (size_t)snprintf(event_text, sizeof(event_text), "%x\r\n%s\r\n", n, data);
+}
+
+static void start_stream(struct conn *c)
+{
+	static const char head[] = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+	int i;
+
+	send_all(c->fd, head, sizeof(head) - 1);
+	if (timer_fd >= 0) {
+		if (n_streams == cap_streams) {
+			cap_streams = cap_streams ? 2 * cap_streams : 64;
+			streams = realloc(streams, cap_streams * sizeof(*streams));
+		}
+		c->events_left = EVENTS;
+		streams[n_streams++] = c;
+		return;
+	}
+	for (i = 0; i < EVENTS; i++)
+		send_all(c->fd, event_text, event_len);
+	send_all(c->fd, "0\r\n\r\n", 5);
+}
+
+static void answer(struct conn *c)
+{
+	static char plain[512];
+
+	if (c->is_stream) {
+		start_stream(c);
+		return;
+	}
+	if (plain[0] == '\0')
+		snprintf(plain, sizeof(plain), "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 300\r\n\r\n%0300d", 1);
+	send_all(c->fd, plain, strlen(plain));
+}
+
+static void pace(void)
+{
+	uint64_t ticks;
+	size_t i = 0;
+
+	if (read(timer_fd, &ticks, sizeof(ticks)) < 0)
+		return;
+	while (i < n_streams) {
+		struct conn *c = streams[i];
+
+		send_all(c->fd, event_text, event_len);
+		if (--c->events_left > 0) {
+			i++;
+			continue;
+		}
+		send_all(c->fd, "0\r\n\r\n", 5);
+		streams[i] = streams[--n_streams];
+	}
+}
+
+static void drop(struct conn *c)
+{
+	size_t i;
+
+	for (i = 0; i < n_streams; i++) {
+		if (streams[i] == c)
+			streams[i--] = streams[--n_streams];
+	}
+	close(c->fd);
+	free(c);
+}
+
+/* Takes body bytes off the front; true when the request is whole. */
+static void take(struct conn *c, const char *p, size_t n)
+{
+	while (n > 0) {
+		char *end, *length;
+		size_t k;
+
+		if (c->in_body) {
+			k = n < c->left ? n : (size_t)c->left;
+			c->is_stream |= memmem(p, k, "\"stream\":true", 13) != NULL;
+			c->left -= k;
+			p += k;
+			n -= k;
+		} else {
+			k = n < HEAD_MAX - 1 - c->n ? n : HEAD_MAX - 1 - c->n;
+			memcpy(c->buf + c->n, p, k);
+			c->buf[c->n + k] = '\0';
+			end = strstr(c->buf, "\r\n\r\n");
+			if (end == NULL) {
+				c->n += k;
+				return;
+			}
+			k = (size_t)(end + 4 - c->buf) - c->n;
+			end[2] = '\0';
+			length = strcasestr(c->buf, "content-length:");
+			c->left = length != NULL ? strtoull(length + 15, NULL, 10) : 0;
+			c->n = 0;
+			c->in_body = true;
+			c->is_stream = false;
+			p += k;
+			n -= k;
+		}
+		if (c->in_body && c->left == 0) {
+			c->in_body = false;
+			answer(c);
+		}
+	}
+}
+
+static void on_readable(struct conn *c)
+{
+	static char buf[256 << 10];
+	ssize_t n = read(c->fd, buf, sizeof(buf));
+
+	if (n > 0)
+		take(c, buf, (size_t)n);
+	else if (n == 0 || errno != EAGAIN)
+		drop(c);
+}
+
+static void on_accept(int listener)
+{
+	int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK), one = 1;
+	struct epoll_event ev = { .events = EPOLLIN };
+	struct conn *c;
+
+	if (fd < 0)
+		return;
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	c = calloc(1, sizeof(*c));
+	c->fd = fd;
+	ev.data.ptr = c;
+	epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &ev);
+}
+
+static int open_listener(void)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(a);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	if (bind(fd, (struct sockaddr *)&a, len) != 0 || listen(fd, 4096) != 0 || getsockname(fd, (struct sockaddr *)&a, &len) != 0) {
+		perror("mock_worker");
+		exit(1);
+	}
+	printf("%u\n", ntohs(a.sin_port));
+	fflush(stdout);
+	return fd;
+}
+
+int main(int argc, char **argv)
+{
+	static int listener_mark, timer_mark;
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &listener_mark };
+	int listener = open_listener();
+	long pace_us = argc > 1 ? atol(argv[1]) : 0;
+
+	signal(SIGPIPE, SIG_IGN);
+	make_event();
+	epoll_fd = epoll_create1(0);
+	epoll_ctl(epoll_fd, EPOLL_CTL_ADD, listener, &ev);
+	if (pace_us > 0) {
+		struct itimerspec every = { { pace_us / 1000000, pace_us % 1000000 * 1000 }, { pace_us / 1000000, pace_us % 1000000 * 1000 } };
+
+		timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+		timerfd_settime(timer_fd, 0, &every, NULL);
+		ev.data.ptr = &timer_mark;
+		epoll_ctl(epoll_fd, EPOLL_CTL_ADD, timer_fd, &ev);
+	}
+	for (;;) {
+		struct epoll_event ready[256];
+		int i, n = epoll_wait(epoll_fd, ready, 256, -1);
+
+		for (i = 0; i < n; i++) {
+			if (ready[i].data.ptr == &listener_mark)
+				on_accept(listener);
+			else if (ready[i].data.ptr == &timer_mark)
+				pace();
+			else
+				on_readable(ready[i].data.ptr);
+		}
+	}
+}
