@@ -30,6 +30,7 @@ endif
 
 # Unit tests, and what they share
 noinst_HEADERS += tests/unit/unit.h
+noinst_HEADERS += tests/unit/unit_model.h
 noinst_HEADERS += tests/unit/route_oracle.h
 noinst_HEADERS += tests/unit/unit_loop.h
 check_PROGRAMS += tests/unit/check_clock
@@ -67,6 +68,8 @@ check_PROGRAMS += tests/unit/check_route_prompt
 check_PROGRAMS += tests/unit/check_address
 check_PROGRAMS += tests/unit/check_models
 check_PROGRAMS += tests/unit/check_scrape
+check_PROGRAMS += tests/unit/check_guard
+check_PROGRAMS += tests/unit/check_worker
 
 # Unit tests of the engine
 check_PROGRAMS += tests/unit/check_engine_token
