@@ -1,0 +1,743 @@
+/*
+ * One pool: pick, guard and index insertion in one critical section. See pool.h.
+ */
+#include "model/pool.h"
+
+#include "base/err.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "model/worker.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define BLOCK_TOKENS 32 /* unit 't' */
+#define TOKEN_BYTES 4	/* a token is about four bytes of text */
+#define SWEEP_MAX 4096	/* expired entries a second under one lock hold */
+
+struct pool_role {
+	struct policy_opts policy;
+	_Atomic unsigned prefix_block; /* bytes */
+	_Atomic bool needs_index;
+	struct prefix_index *index; /* NULL until a policy needs it */
+	struct prefix_index_opts index_opts;
+	uint64_t decisions[PICK_REASON_MAX];
+};
+
+struct pool {
+	_Atomic unsigned refs;
+	char *name;
+	uint64_t boot_secret[2];
+	const struct pool_ops *ops;
+	void *arg;
+	_Atomic uint64_t generation;
+
+	/* Under the lock. */
+	pthread_mutex_t lock;
+	struct registry registry;
+	struct pool_role roles[ROLE_MAX];
+	uint64_t sequence; /* of picks */
+	struct rng rng;
+	/* Scratch of the pick in progress, sized for the registry. */
+	struct candidate *candidates;
+	uint32_t *depth;
+	size_t cap_candidates, cap_depth;
+	/* Told after the lock is released. */
+	struct change {
+		struct worker *worker; /* a reference */
+		bool is_added;
+	} *changes;
+	size_t n_changes, cap_changes;
+};
+
+static void lock(struct pool *p)
+{
+	int err = pthread_mutex_lock(&p->lock);
+
+	assert(err == 0);
+	(void)err;
+}
+
+static void unlock(struct pool *p)
+{
+	int err = pthread_mutex_unlock(&p->lock);
+
+	assert(err == 0);
+	(void)err;
+}
+
+struct pool *pool_new(const char *name, const uint64_t boot_secret[2], const struct pool_ops *ops, void *arg)
+{
+	struct pool *p = calloc(1, sizeof(*p));
+	uint64_t seed;
+
+	if (p == NULL)
+		return NULL;
+	p->name = strdup(name);
+	if (p->name == NULL) {
+		free(p);
+		return NULL;
+	}
+	atomic_store(&p->refs, 1);
+	p->boot_secret[0] = boot_secret[0];
+	p->boot_secret[1] = boot_secret[1];
+	p->ops = ops;
+	p->arg = arg;
+	pthread_mutex_init(&p->lock, NULL);
+	rng_secret(&seed, sizeof(seed));
+	rng_seed(&p->rng, seed);
+	return p;
+}
+
+struct pool *pool_ref(struct pool *p)
+{
+	atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
+	return p;
+}
+
+void pool_unref(struct pool *p)
+{
+	enum role r;
+
+	if (p == NULL || atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	assert(p->registry.n == 0);
+	for (r = 0; r < ROLE_MAX; r++)
+		prefix_index_free(p->roles[r].index);
+	pthread_mutex_destroy(&p->lock);
+	free(p->candidates);
+	free(p->depth);
+	free(p->changes);
+	free(p->name);
+	free(p);
+}
+
+const char *pool_name(const struct pool *p)
+{
+	return p->name;
+}
+
+/* ---- workers come and go ---- */
+
+static uint64_t capacity_blocks(const struct pool_role *r, uint64_t tokens)
+{
+	unsigned block = atomic_load(&r->prefix_block);
+
+	if (tokens == 0 || block == 0)
+		return 0;
+	return MAX(tokens * TOKEN_BYTES / block, UINT64_C(1));
+}
+
+static void give_slot(struct pool *p, struct worker *w)
+{
+	struct pool_role *r = &p->roles[w->role];
+
+	if (r->index == NULL || w->index_slot != PREFIX_NO_SLOT)
+		return;
+	if (prefix_index_worker_add(r->index, capacity_blocks(r, w->conf->capacity), &w->index_slot) != 0)
+		w->index_slot = PREFIX_NO_SLOT; /* picked by load alone */
+}
+
+static void take_slot(struct pool *p, struct worker *w)
+{
+	if (w->index_slot == PREFIX_NO_SLOT)
+		return;
+	prefix_index_worker_drop(p->roles[w->role].index, w->index_slot);
+	w->index_slot = PREFIX_NO_SLOT;
+}
+
+static void note_change(struct pool *p, struct worker *w, bool is_added)
+{
+	/* Room was made before the registry was touched. */
+	assert(p->n_changes < p->cap_changes);
+	p->changes[p->n_changes++] = (struct change){ worker_ref(w), is_added };
+}
+
+static void on_add(void *arg, struct worker *w)
+{
+	struct pool *p = arg;
+
+	give_slot(p, w);
+	note_change(p, w, true);
+}
+
+static void on_remove(void *arg, struct worker *w)
+{
+	struct pool *p = arg;
+
+	take_slot(p, w);
+	note_change(p, w, false);
+}
+
+static const struct registry_ops registry_ops = { on_add, on_remove };
+
+/* Scratch for `more` further workers. */
+static int make_room(struct pool *p, size_t more)
+{
+	size_t want = p->registry.n + more + 1;
+
+	if (mem_grow(&p->candidates, &p->cap_candidates, want, sizeof(*p->candidates)) != 0)
+		return ERR_NOMEM;
+	/* Slots may be sparse after removals: twice the workers that ever are together is grown again at need. */
+	if (mem_grow(&p->depth, &p->cap_depth, 2 * want, sizeof(*p->depth)) != 0)
+		return ERR_NOMEM;
+	return mem_grow(&p->changes, &p->cap_changes, p->n_changes + 2 * want, sizeof(*p->changes));
+}
+
+/* On the control thread, which alone changes the registry: the list cannot grow under us. */
+static void tell_changes(struct pool *p)
+{
+	size_t i, n = p->n_changes;
+
+	p->n_changes = 0;
+	for (i = 0; i < n; i++) {
+		struct change c = p->changes[i];
+
+		if (c.is_added && p->ops->on_worker_add != NULL)
+			p->ops->on_worker_add(p->arg, p, c.worker);
+		if (!c.is_added && p->ops->on_worker_remove != NULL)
+			p->ops->on_worker_remove(p->arg, p, c.worker);
+		worker_unref(c.worker);
+	}
+}
+
+static void reset_slots(struct pool *p, enum role role)
+{
+	size_t i;
+
+	for (i = 0; i < p->registry.n; i++) {
+		if (p->registry.items[i]->role == role)
+			p->registry.items[i]->index_slot = PREFIX_NO_SLOT;
+	}
+}
+
+static int configure_role(struct pool *p, enum role role, const struct role_opts *o, uint64_t now_ms)
+{
+	struct pool_role *r = &p->roles[role];
+	bool needs = policy_ops(o->policy.policy)->needs_index;
+	bool other_block = atomic_load(&r->prefix_block) != o->prefix_block;
+
+	r->index_opts = (struct prefix_index_opts){ o->index_memory, o->prefix_ttl_ms };
+	if (r->index != NULL && (!needs || other_block)) {
+		prefix_index_free(r->index);
+		r->index = NULL;
+		reset_slots(p, role);
+	}
+	if (needs && r->index == NULL) {
+		r->index = prefix_index_new(&r->index_opts);
+		if (r->index == NULL)
+			return ERR_NOMEM;
+	} else if (r->index != NULL) {
+		prefix_index_configure(r->index, &r->index_opts, now_ms);
+	}
+	r->policy = o->policy;
+	atomic_store(&r->prefix_block, o->prefix_block);
+	atomic_store(&r->needs_index, needs);
+	return 0;
+}
+
+static void refresh_slots(struct pool *p)
+{
+	size_t i;
+
+	for (i = 0; i < p->registry.n; i++) {
+		struct worker *w = p->registry.items[i];
+		struct pool_role *r = &p->roles[w->role];
+
+		give_slot(p, w);
+		if (w->index_slot != PREFIX_NO_SLOT && w->conf->capacity != 0)
+			prefix_index_worker_capacity(r->index, w->index_slot, capacity_blocks(r, w->conf->capacity));
+	}
+}
+
+int pool_update(struct pool *p, const struct pool_conf *pc, const struct conf *conf, uint64_t now_ms)
+{
+	const struct worker_conf **list = calloc(conf->n_workers + 1, sizeof(*list));
+	size_t i, n = 0;
+	enum role r;
+	int err = list == NULL ? ERR_NOMEM : 0;
+
+	for (i = 0; err == 0 && i < conf->n_workers; i++) {
+		if (strcmp(conf->workers[i].pool, p->name) == 0)
+			list[n++] = &conf->workers[i];
+	}
+	lock(p);
+	if (err == 0)
+		err = make_room(p, n);
+	for (r = 0; err == 0 && r < ROLE_MAX; r++)
+		err = configure_role(p, r, &pc->roles[r], now_ms);
+	if (err == 0)
+		err = registry_update(&p->registry, list, n, &registry_ops, p);
+	if (err == 0)
+		refresh_slots(p);
+	unlock(p);
+	free(list);
+	tell_changes(p);
+	return err;
+}
+
+int pool_add_worker(struct pool *p, const struct worker_conf *c)
+{
+	int err;
+
+	lock(p);
+	err = make_room(p, 1);
+	if (err == 0)
+		err = registry_add(&p->registry, c, &registry_ops, p);
+	unlock(p);
+	tell_changes(p);
+	return err;
+}
+
+int pool_remove_worker(struct pool *p, struct span name)
+{
+	int err;
+
+	lock(p);
+	err = make_room(p, 1);
+	if (err == 0)
+		err = registry_remove(&p->registry, name, &registry_ops, p);
+	unlock(p);
+	tell_changes(p);
+	return err;
+}
+
+void pool_close(struct pool *p)
+{
+	lock(p);
+	if (make_room(p, 1) == 0)
+		registry_free(&p->registry, &registry_ops, p);
+	unlock(p);
+	tell_changes(p);
+}
+
+/* ---- keys ---- */
+
+bool pool_needs_key(const struct pool *p, enum role role)
+{
+	return atomic_load_explicit(&p->roles[role].needs_index, memory_order_relaxed);
+}
+
+void pool_key_opts(const struct pool *p, enum role role, struct route_key_opts *out)
+{
+	*out = (struct route_key_opts){
+		.block_bytes = atomic_load_explicit(&p->roles[role].prefix_block, memory_order_relaxed),
+		.block_tokens = BLOCK_TOKENS,
+	};
+}
+
+void pool_seal_key(struct pool *p, struct route_key *key, struct span tenant)
+{
+	struct route_salt salt = {
+		.boot_secret = { p->boot_secret[0], p->boot_secret[1] },
+		.model = key->model,
+		.lora = key->lora,
+		.cache_salt = key->cache_salt,
+		.tenant = tenant,
+		.generation = pool_generation(p),
+		.unit = key->unit,
+		.block = key->block,
+	};
+	uint64_t secret;
+	size_t i;
+
+	assert(!key->is_sealed);
+	secret = route_key_secret(&salt);
+	for (i = 0; i < key->n_blocks; i++)
+		key->hashes[i] = hash_mix64(key->hashes[i], secret);
+	key->is_sealed = true;
+	key->sealed_generation = salt.generation;
+}
+
+/* ---- pick ---- */
+
+static bool serves_model(const struct worker *w, struct span model)
+{
+	const struct conf_list *globs = &w->conf->models;
+	size_t i;
+
+	if (globs->n == 0 || model.n == 0)
+		return true;
+	for (i = 0; i < globs->n; i++) {
+		if (conf_glob(globs->items[i], model))
+			return true;
+	}
+	return false;
+}
+
+static bool was_tried(const struct pool_ask *ask, const struct worker *w)
+{
+	unsigned i;
+
+	for (i = 0; i < ask->n_tried; i++) {
+		if (ask->tried[i] == w->id)
+			return true;
+	}
+	return false;
+}
+
+/* NULL: may be chosen; else the word that explain gives. */
+static const char *out_of_play(const struct pool_ask *ask, const struct worker *w)
+{
+	if (!worker_is_usable(w)) {
+		enum worker_state s = worker_state(w);
+
+		return s == WORKER_HEALTHY || s == WORKER_SUSPECT ? "full" : "state";
+	}
+	if (!serves_model(w, ask->model))
+		return "model";
+	return was_tried(ask, w) ? "tried" : NULL;
+}
+
+/* The blocks to look for: none when the key was sealed for weights that are gone. */
+static uint32_t key_blocks(const struct pool *p, const struct pool_role *r, const struct route_key *key)
+{
+	if (r->index == NULL || key == NULL || !key->is_sealed || key->sealed_generation != pool_generation(p))
+		return 0;
+	return (uint32_t)MIN(key->n_blocks, (size_t)UINT32_MAX);
+}
+
+static uint32_t match_depths(struct pool *p, struct pool_role *r, const struct pool_ask *ask)
+{
+	uint32_t blocks = key_blocks(p, r, ask->key);
+	uint32_t slots = r->index != NULL ? prefix_index_slots(r->index) : 0;
+
+	if (blocks == 0)
+		return 0;
+	if (mem_grow(&p->depth, &p->cap_depth, slots, sizeof(*p->depth)) != 0)
+		return 0;
+	prefix_index_match(r->index, ask->key->hashes, blocks, ask->now_ms, p->depth, slots);
+	return blocks;
+}
+
+static void add_candidate(struct pool *p, struct pick_input *in, struct worker *w)
+{
+	p->candidates[in->n++] = (struct candidate){
+		.worker = w,
+		.load = worker_load(w),
+		.depth = in->blocks > 0 && w->index_slot != PREFIX_NO_SLOT ? p->depth[w->index_slot] : 0,
+		.last_picked = w->last_picked,
+		.last_cold = w->last_cold,
+	};
+}
+
+/* Fills in for policy_pick(); pinned asks have at most one candidate. */
+static void gather(struct pool *p, const struct pool_ask *ask, struct pick_input *in)
+{
+	struct pool_role *r = &p->roles[ask->role];
+	size_t i;
+
+	*in = (struct pick_input){
+		.opts = &r->policy,
+		.candidates = p->candidates,
+		.blocks = match_depths(p, r, ask),
+		.hashes_sent = ask->key != NULL && ask->key->hashes_sent,
+		.rng = &p->rng,
+	};
+	for (i = 0; i < p->registry.n; i++) {
+		struct worker *w = p->registry.items[i];
+
+		if (w->role != ask->role || out_of_play(ask, w) != NULL)
+			continue;
+		if (ask->pinned.n > 0 && !span_is(ask->pinned, w->name))
+			continue;
+		add_candidate(p, in, w);
+	}
+}
+
+static void decide(const struct pool_ask *ask, const struct pick_input *in, struct pick_decision *d)
+{
+	policy_pick(in, d);
+	if (ask->pinned.n > 0)
+		d->reason = PICK_PINNED;
+}
+
+static void insert_prefix(struct pool_role *r, const struct pool_ask *ask, struct worker *w, struct pool_pick *out)
+{
+	struct pool_insertion *ins = &out->insertion;
+
+	if (out->blocks == 0 || w->index_slot == PREFIX_NO_SLOT)
+		return;
+	ins->slot = w->index_slot;
+	ins->worker_id = w->id;
+	ins->generation = ask->key->sealed_generation;
+	ins->blocks = out->blocks;
+	prefix_index_insert(r->index, w->index_slot, ask->key->hashes, out->blocks, ask->now_ms, &ins->from, &ins->stamp);
+}
+
+static void copy_timeouts(const struct worker_opts *o, struct pool_pick *out)
+{
+	out->connect_timeout_ms = o->connect_timeout_ms;
+	out->first_byte_timeout_ms = o->first_byte_timeout_ms;
+	out->stream_idle_timeout_ms = o->stream_idle_timeout_ms;
+	out->total_timeout_ms = o->total_timeout_ms;
+	out->upstream_idle_ms = o->upstream_idle_ms;
+	out->max_retries = o->retry_max_retries;
+}
+
+static int pick_locked(struct pool *p, const struct pool_ask *ask, struct guard *g, struct pool_pick *out)
+{
+	struct pool_role *r = &p->roles[ask->role];
+	struct pick_input in;
+	struct pick_decision d;
+	struct candidate *c;
+
+	if (ask->pinned.n > 0 && registry_find(&p->registry, ask->pinned) == NULL)
+		return ERR_PARSE;
+	gather(p, ask, &in);
+	if (in.n == 0)
+		return ERR_NOENT;
+	decide(ask, &in, &d);
+	c = &in.candidates[d.index];
+	*out = (struct pool_pick){ .reason = d.reason, .matched = c->depth, .blocks = in.blocks };
+	c->worker->last_picked = ++p->sequence;
+	if (d.is_cold)
+		c->worker->last_cold = p->sequence;
+	r->decisions[d.reason]++;
+	guard_take(g, c->worker);
+	atomic_fetch_add_explicit(&c->worker->requests, 1, memory_order_relaxed);
+	insert_prefix(r, ask, c->worker, out);
+	copy_timeouts(&c->worker->conf->opts, out);
+	return 0;
+}
+
+int pool_pick(struct pool *p, const struct pool_ask *ask, struct guard *g, struct pool_pick *out)
+{
+	int err;
+
+	lock(p);
+	err = pick_locked(p, ask, g, out);
+	unlock(p);
+	return err;
+}
+
+void pool_withdraw(struct pool *p, const struct route_key *key, const struct pool_insertion *ins)
+{
+	size_t i;
+
+	if (ins->stamp == 0)
+		return;
+	lock(p);
+	for (i = 0; i < p->registry.n; i++) {
+		struct worker *w = p->registry.items[i];
+
+		/* The slot may belong to another worker by now. */
+		if (w->id == ins->worker_id && w->index_slot == ins->slot)
+			prefix_index_withdraw(p->roles[w->role].index, ins->slot, key->hashes, ins->blocks, ins->from, ins->stamp);
+	}
+	unlock(p);
+}
+
+/* ---- explain ---- */
+
+static void describe(const struct pool *p, const struct pool_ask *ask, const struct pick_input *in, struct explain *out)
+{
+	unsigned next = 0;
+	size_t i;
+
+	for (i = 0; i < p->registry.n; i++) {
+		struct worker *w = p->registry.items[i];
+		struct explain_candidate *e = &out->candidates[out->n];
+
+		if (w->role != ask->role)
+			continue;
+		*e = (struct explain_candidate){ .out_of_play = out_of_play(ask, w), .load = worker_load(w) };
+		snprintf(e->worker, sizeof(e->worker), "%s", w->name);
+		e->state = worker_state_name(worker_state(w));
+		/* Candidates were gathered in this very order. */
+		if (next < in->n && in->candidates[next].worker == w) {
+			const struct candidate *c = &in->candidates[next];
+
+			e->load = c->load;
+			e->depth = c->depth;
+			e->fraction = c->fraction;
+			e->score = c->score;
+			e->is_overloaded = c->is_overloaded;
+			if (out->chosen == (int)next)
+				out->chosen = -2 - (int)out->n; /* its place in this list, told apart from in's */
+			next++;
+		}
+		out->n++;
+	}
+	out->chosen = out->chosen <= -2 ? -out->chosen - 2 : -1;
+}
+
+static int explain_locked(struct pool *p, const struct pool_ask *ask, struct explain *out)
+{
+	struct rng saved = p->rng; /* the next real pick must not notice */
+	struct pick_input in;
+	struct pick_decision d = { 0, PICK_NONE, false };
+
+	if (ask->pinned.n > 0 && registry_find(&p->registry, ask->pinned) == NULL)
+		return ERR_PARSE;
+	gather(p, ask, &in);
+	*out = (struct explain){ .chosen = -1, .policy = policy_ops(in.opts->policy)->name, .blocks = in.blocks };
+	out->candidates = calloc(p->registry.n + 1, sizeof(*out->candidates));
+	if (out->candidates == NULL)
+		return ERR_NOMEM;
+	if (in.n > 0) {
+		decide(ask, &in, &d);
+		out->chosen = (int)d.index;
+	}
+	out->reason = d.reason;
+	p->rng = saved;
+	describe(p, ask, &in, out);
+	return 0;
+}
+
+int pool_explain(struct pool *p, const struct pool_ask *ask, struct explain *out)
+{
+	int err;
+
+	lock(p);
+	err = explain_locked(p, ask, out);
+	unlock(p);
+	return err;
+}
+
+/* ---- what others ask ---- */
+
+static unsigned count(struct pool *p, enum role role, bool only_usable)
+{
+	unsigned n = 0;
+	size_t i;
+
+	lock(p);
+	for (i = 0; i < p->registry.n; i++) {
+		const struct worker *w = p->registry.items[i];
+
+		if (w->role == role && (!only_usable || worker_is_usable(w)))
+			n++;
+	}
+	unlock(p);
+	return n;
+}
+
+unsigned pool_usable(struct pool *p, enum role role)
+{
+	return count(p, role, true);
+}
+
+unsigned pool_workers(struct pool *p, enum role role)
+{
+	return count(p, role, false);
+}
+
+struct worker **pool_list(struct pool *p, size_t *n)
+{
+	struct worker **list;
+	size_t i;
+
+	*n = 0;
+	lock(p);
+	list = p->registry.n > 0 ? calloc(p->registry.n, sizeof(*list)) : NULL;
+	for (i = 0; list != NULL && i < p->registry.n; i++)
+		list[(*n)++] = worker_ref(p->registry.items[i]);
+	unlock(p);
+	return list;
+}
+
+struct worker *pool_find(struct pool *p, struct span name)
+{
+	struct worker *w;
+
+	lock(p);
+	w = registry_find(&p->registry, name);
+	if (w != NULL)
+		worker_ref(w);
+	unlock(p);
+	return w;
+}
+
+uint64_t pool_generation(const struct pool *p)
+{
+	return atomic_load_explicit(&p->generation, memory_order_acquire);
+}
+
+uint64_t pool_bump_generation(struct pool *p)
+{
+	return atomic_fetch_add(&p->generation, 1) + 1;
+}
+
+void pool_set_generation(struct pool *p, uint64_t generation)
+{
+	atomic_store(&p->generation, generation);
+}
+
+void pool_clear_worker(struct pool *p, const struct worker *w)
+{
+	lock(p);
+	if (w->index_slot != PREFIX_NO_SLOT)
+		prefix_index_worker_clear(p->roles[w->role].index, w->index_slot);
+	unlock(p);
+}
+
+void pool_worker_capacity(struct pool *p, const struct worker *w, uint64_t tokens)
+{
+	struct pool_role *r = &p->roles[w->role];
+
+	lock(p);
+	if (w->index_slot != PREFIX_NO_SLOT && w->conf->capacity == 0)
+		prefix_index_worker_capacity(r->index, w->index_slot, capacity_blocks(r, tokens));
+	unlock(p);
+}
+
+uint64_t pool_worker_blocks(struct pool *p, const struct worker *w)
+{
+	uint64_t n = 0;
+
+	lock(p);
+	if (w->index_slot != PREFIX_NO_SLOT)
+		n = prefix_index_worker_blocks(p->roles[w->role].index, w->index_slot);
+	unlock(p);
+	return n;
+}
+
+void pool_index_stats(struct pool *p, enum role role, struct prefix_index_stats *out)
+{
+	*out = (struct prefix_index_stats){ 0 };
+	lock(p);
+	if (p->roles[role].index != NULL)
+		prefix_index_stats(p->roles[role].index, out);
+	unlock(p);
+}
+
+const char *pool_policy_name(const struct pool *p, enum role role)
+{
+	return policy_ops(p->roles[role].policy.policy)->name;
+}
+
+void pool_sweep(struct pool *p, uint64_t now_ms)
+{
+	enum role r;
+
+	lock(p);
+	for (r = 0; r < ROLE_MAX; r++) {
+		if (p->roles[r].index != NULL)
+			prefix_index_sweep(p->roles[r].index, now_ms, SWEEP_MAX);
+	}
+	unlock(p);
+}
+
+uint64_t pool_decisions(const struct pool *p, enum role role, enum pick_reason reason)
+{
+	struct pool *unconst = (struct pool *)p;
+	uint64_t n;
+
+	lock(unconst);
+	n = p->roles[role].decisions[reason];
+	unlock(unconst);
+	return n;
+}
+
+int pool_worker_conf(struct pool *p, const struct worker *w, struct worker_conf *out)
+{
+	int err;
+
+	lock(p);
+	err = worker_conf_copy(w->conf, out);
+	unlock(p);
+	return err;
+}

@@ -1,0 +1,128 @@
+/*
+ * A configuration and its pools as one snapshot. See site.h.
+ */
+#include "model/site.h"
+
+#include "base/err.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+struct pool *site_pool(const struct site *s, struct span name)
+{
+	size_t i;
+
+	for (i = 0; s != NULL && i < s->n_pools; i++) {
+		if (span_is(name, pool_name(s->pools[i])))
+			return s->pools[i];
+	}
+	return NULL;
+}
+
+static bool needs_scan(const struct conf *c)
+{
+	size_t i;
+	enum role r;
+
+	for (i = 0; i < c->n_pools; i++) {
+		if (c->pools[i].models.n > 0)
+			return true;
+		for (r = 0; r < ROLE_MAX; r++) {
+			if (policy_ops(c->pools[i].roles[r].policy.policy)->needs_index)
+				return true;
+		}
+	}
+	for (i = 0; i < c->n_workers; i++) {
+		if (c->workers[i].models.n > 0)
+			return true;
+	}
+	return false;
+}
+
+static int add_pool(struct site *s, const struct pool_conf *pc, struct site *old, const struct site_opts *o)
+{
+	struct pool *p = site_pool(old, span_str(pc->name));
+
+	p = p != NULL ? pool_ref(p) : pool_new(pc->name, o->boot_secret, o->pool_ops, o->pool_arg);
+	if (p == NULL)
+		return ERR_NOMEM;
+	s->pools[s->n_pools++] = p;
+	return pool_update(p, pc, s->conf, o->now_ms);
+}
+
+struct site *site_new(struct conf *conf, struct site *old, const struct site_opts *o)
+{
+	struct site *s = calloc(1, sizeof(*s));
+	int err = s == NULL ? ERR_NOMEM : 0;
+	size_t i;
+
+	if (err != 0)
+		return NULL;
+	atomic_store(&s->refs, 1);
+	s->conf = conf_ref(conf);
+	s->needs_body_scan = needs_scan(conf);
+	s->pools = calloc(conf->n_pools + 1, sizeof(struct pool *));
+	if (s->pools == NULL)
+		err = ERR_NOMEM;
+	for (i = 0; err == 0 && i < conf->n_pools; i++)
+		err = add_pool(s, &conf->pools[i], old, o);
+	if (err != 0) {
+		site_retire(s, old);
+		site_unref(s);
+		return NULL;
+	}
+	return s;
+}
+
+struct site *site_ref(struct site *s)
+{
+	atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+	return s;
+}
+
+void site_unref(struct site *s)
+{
+	size_t i;
+
+	if (s == NULL || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	for (i = 0; i < s->n_pools; i++)
+		pool_unref(s->pools[i]);
+	free(s->pools);
+	conf_unref(s->conf);
+	free(s);
+}
+
+void site_retire(struct site *old, const struct site *next)
+{
+	size_t i;
+
+	for (i = 0; old != NULL && i < old->n_pools; i++) {
+		if (site_pool(next, span_str(pool_name(old->pools[i]))) == NULL)
+			pool_close(old->pools[i]);
+	}
+}
+
+static bool serves(const struct pool_conf *pc, struct span model)
+{
+	size_t i;
+
+	if (pc->models.n == 0)
+		return true;
+	for (i = 0; i < pc->models.n; i++) {
+		if (conf_glob(pc->models.items[i], model))
+			return true;
+	}
+	return false;
+}
+
+struct pool *site_pool_for(const struct site *s, struct span model)
+{
+	size_t i;
+
+	for (i = 0; i < s->n_pools; i++) {
+		if (serves(&s->conf->pools[i], model))
+			return s->pools[i];
+	}
+	return model.n == 0 && s->n_pools > 0 ? s->pools[0] : NULL;
+}

@@ -1,0 +1,37 @@
+/*
+ * A configuration and the pools that serve it: the immutable, reference-counted snapshot that a request begins and ends with. Pools are shared between
+ * snapshots by name, so that loads, health and residency live through a reload.
+ */
+#ifndef MODEL_SITE_H
+#define MODEL_SITE_H
+
+#include "base/base.h"
+#include "model/conf.h"
+#include "model/pool.h"
+
+struct site {
+	_Atomic unsigned refs;
+	struct conf *conf;   /* a reference */
+	struct pool **pools; /* references, as conf->pools */
+	size_t n_pools;
+	bool needs_body_scan; /* some pool chooses by prompt or model */
+};
+
+struct site_opts {
+	uint64_t boot_secret[2];
+	const struct pool_ops *pool_ops;
+	void *pool_arg;
+	uint64_t now_ms;
+};
+
+/* Takes its own reference to conf; old may be NULL. Updates the pools that both share. NULL: out of memory. */
+struct site *site_new(struct conf *conf, struct site *old, const struct site_opts *o);
+struct site *site_ref(struct site *s);
+void site_unref(struct site *s);
+/* Closes the pools of old that next (may be NULL) has no more. */
+void site_retire(struct site *old, const struct site *next);
+/* The first pool in file order whose `models` match; NULL: no pool serves it. An empty model fits pools without `models`, then the first. */
+struct pool *site_pool_for(const struct site *s, struct span model);
+struct pool *site_pool(const struct site *s, struct span name);
+
+#endif

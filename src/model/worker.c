@@ -1,0 +1,212 @@
+/*
+ * One backend: identity, address, health, load counter, reference count. See worker.h.
+ */
+#include "model/worker.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "io/resolve.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Authorization values that a reload replaced: I/O threads may still read them. */
+struct retired {
+	struct retired *next;
+	char *text;
+};
+
+static _Atomic uint64_t next_id = 1;
+
+static const char *const state_names[] = {
+	[WORKER_STARTING] = "starting", [WORKER_HEALTHY] = "healthy",	  [WORKER_SUSPECT] = "suspect",
+	[WORKER_STALLED] = "stalled",	[WORKER_DEGRADED] = "degraded",	  [WORKER_UNHEALTHY] = "unhealthy",
+	[WORKER_DRAINING] = "draining",
+};
+static_assert(ARRAY_LEN(state_names) == WORKER_STATE_MAX, "a name for each state");
+
+const char *worker_state_name(enum worker_state s)
+{
+	return state_names[s];
+}
+
+static int set_authorization(struct worker *w, const char *key)
+{
+	char *old = atomic_load(&w->authorization);
+	char *text = NULL;
+	struct retired *r;
+
+	if (key != NULL && asprintf(&text, "Bearer %s", key) < 0)
+		return ERR_NOMEM;
+	if (old != NULL && text != NULL && strcmp(old, text) == 0) {
+		free(text);
+		return 0;
+	}
+	if (old != NULL) {
+		r = malloc(sizeof(*r));
+		if (r == NULL) {
+			free(text);
+			return ERR_NOMEM;
+		}
+		*r = (struct retired){ w->retired, old };
+		w->retired = r;
+	}
+	atomic_store(&w->authorization, text);
+	return 0;
+}
+
+static void free_conf(struct worker_conf *c)
+{
+	if (c == NULL)
+		return;
+	worker_conf_free(c);
+	free(c);
+}
+
+static int copy_conf(const struct worker_conf *from, struct worker_conf **out)
+{
+	struct worker_conf *c = calloc(1, sizeof(*c));
+	int err = c == NULL ? ERR_NOMEM : worker_conf_copy(from, c);
+
+	if (err != 0) {
+		free(c);
+		return err;
+	}
+	*out = c;
+	return 0;
+}
+
+static void worker_destroy(struct worker *w)
+{
+	struct retired *r, *next;
+
+	for (r = w->retired; r != NULL; r = next) {
+		next = r->next;
+		mem_wipe(r->text, strlen(r->text));
+		free(r->text);
+		free(r);
+	}
+	free(atomic_load(&w->authorization));
+	addr_list_unref(w->addrs);
+	pthread_mutex_destroy(&w->addr_lock);
+	free_conf(w->conf);
+	conf_url_free(&w->url);
+	free((char *)w->host_line.p);
+	free(w->name);
+	free(w);
+}
+
+static int fill_identity(struct worker *w, const struct worker_conf *c)
+{
+	char *host = NULL;
+	const char *why;
+
+	w->name = strdup(c->name);
+	if (w->name == NULL || conf_url_parse(span_str(c->url.text), &w->url, &why) != 0)
+		return ERR_NOMEM;
+	if (asprintf(&host, "Host: %s\r\n", w->url.host_header) < 0)
+		return ERR_NOMEM;
+	w->host_line = span_str(host);
+	w->url_base = span_str(w->url.base);
+	w->role = c->role;
+	w->origin = c->origin;
+	w->addrs = addr_list_literal(w->url.host, w->url.port);
+	return 0;
+}
+
+struct worker *worker_new(const struct worker_conf *c)
+{
+	struct worker *w = aligned_alloc(CACHE_LINE, sizeof(*w));
+
+	if (w == NULL)
+		return NULL;
+	memset(w, 0, sizeof(*w));
+	atomic_store(&w->refs, 1);
+	w->id = atomic_fetch_add(&next_id, 1);
+	w->index_slot = UINT32_MAX;
+	pthread_mutex_init(&w->addr_lock, NULL);
+	atomic_store(&w->health, WORKER_STARTING);
+	strcpy(w->reason, "not probed yet");
+	if (fill_identity(w, c) != 0 || copy_conf(c, &w->conf) != 0 || set_authorization(w, c->worker_key) != 0) {
+		worker_destroy(w);
+		return NULL;
+	}
+	return w;
+}
+
+struct worker *worker_ref(struct worker *w)
+{
+	atomic_fetch_add_explicit(&w->refs, 1, memory_order_relaxed);
+	return w;
+}
+
+void worker_unref(struct worker *w)
+{
+	if (w == NULL)
+		return;
+	if (atomic_fetch_sub_explicit(&w->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	assert(worker_load(w) == 0);
+	worker_destroy(w);
+}
+
+int worker_configure(struct worker *w, const struct worker_conf *c)
+{
+	struct worker_conf *copy;
+	int err = copy_conf(c, &copy);
+
+	if (err != 0)
+		return err;
+	err = set_authorization(w, c->worker_key);
+	if (err != 0) {
+		free_conf(copy);
+		return err;
+	}
+	free_conf(w->conf);
+	w->conf = copy;
+	return 0;
+}
+
+bool worker_same_identity(const struct worker *w, const struct worker_conf *c)
+{
+	return strcmp(w->name, c->name) == 0 && strcmp(w->url.text, c->url.text) == 0 && w->role == c->role;
+}
+
+enum worker_state worker_state(const struct worker *w)
+{
+	if (atomic_load_explicit(&w->is_draining, memory_order_relaxed))
+		return WORKER_DRAINING;
+	return (enum worker_state)atomic_load_explicit(&w->health, memory_order_relaxed);
+}
+
+bool worker_is_usable(const struct worker *w)
+{
+	enum worker_state s = worker_state(w);
+
+	if (s != WORKER_HEALTHY && s != WORKER_SUSPECT)
+		return false;
+	return w->conf->max_requests == 0 || worker_load(w) < w->conf->max_requests;
+}
+
+void worker_set_addrs(struct worker *w, struct addr_list *list)
+{
+	struct addr_list *old;
+
+	pthread_mutex_lock(&w->addr_lock);
+	old = w->addrs;
+	w->addrs = list;
+	pthread_mutex_unlock(&w->addr_lock);
+	addr_list_unref(old);
+}
+
+struct addr_list *worker_addrs(struct worker *w, unsigned *start)
+{
+	struct addr_list *list;
+
+	pthread_mutex_lock(&w->addr_lock);
+	list = w->addrs != NULL ? addr_list_ref(w->addrs) : NULL;
+	*start = w->addr_next++;
+	pthread_mutex_unlock(&w->addr_lock);
+	return list;
+}

@@ -1,0 +1,89 @@
+/*
+ * One backend: identity, address, health, load counter, reference count.
+ * Shared between threads. Identity is immutable after worker_new(); `load` is written by guard.c only; atomics are readable without a lock; `conf` is swapped
+ * by the control thread under the pool's lock; addresses have their own small lock. Lives as long as its registry or any guard holds a reference.
+ */
+#ifndef MODEL_WORKER_H
+#define MODEL_WORKER_H
+
+#include "base/base.h"
+#include "base/fail.h"
+#include "base/span.h"
+#include "model/conf.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct addr_list;
+
+/* What the worker can be used for now; the order is the order of worker_state_name(). */
+enum worker_state {
+	WORKER_STARTING, /* never answered a probe: no traffic */
+	WORKER_HEALTHY,
+	WORKER_SUSPECT,
+	WORKER_STALLED,
+	WORKER_DEGRADED,
+	WORKER_UNHEALTHY,
+	WORKER_DRAINING,
+	WORKER_STATE_MAX
+};
+const char *worker_state_name(enum worker_state s);
+
+struct worker {
+	_Atomic unsigned refs;
+	uint64_t id; /* never reused in this process */
+	char *name;
+	struct conf_url url;
+	enum role role;
+	enum worker_origin origin;
+	struct span host_line; /* "Host: …\r\n" */
+	struct span url_base;
+
+	/* Under the pool's lock for I/O threads; the control thread, the only writer, reads freely. */
+	struct worker_conf *conf;
+	uint64_t last_picked, last_cold; /* sequence numbers of the pool */
+	uint32_t index_slot;
+
+	/* The control thread's (health). */
+	char reason[160]; /* why the state is what it is */
+	uint64_t state_since_ms;
+
+	/* Any thread. */
+	_Atomic int health;	  /* enum worker_state but for DRAINING */
+	_Atomic bool is_draining; /* drained by an operator, or removed */
+	_Atomic bool is_removed;
+	_Atomic(char *) authorization; /* "Bearer …" from worker_key, or NULL; old ones live until the worker goes */
+
+	pthread_mutex_t addr_lock;
+	struct addr_list *addrs; /* NULL: not resolved yet */
+	unsigned addr_next;
+
+	/* Written on the data path: own cache line. */
+	CACHE_ALIGNED _Atomic unsigned load; /* requests in flight; guard.c only */
+	_Atomic uint64_t last_byte_ms;	     /* of any answer */
+	_Atomic uint64_t requests, completions, failures[FAIL_MAX];
+	struct retired *retired;
+};
+
+/* Takes a copy of c. NULL: out of memory. One reference for the caller. */
+struct worker *worker_new(const struct worker_conf *c);
+struct worker *worker_ref(struct worker *w);
+void worker_unref(struct worker *w);
+/* New options for the same identity (name, URL, role); caller holds the pool's lock. ERR_NOMEM. */
+int worker_configure(struct worker *w, const struct worker_conf *c) MUST_CHECK;
+bool worker_same_identity(const struct worker *w, const struct worker_conf *c);
+
+enum worker_state worker_state(const struct worker *w);
+/* Takes new requests: healthy or suspect, not draining, below max_requests. */
+bool worker_is_usable(const struct worker *w);
+
+static inline unsigned worker_load(const struct worker *w)
+{
+	return atomic_load_explicit(&w->load, memory_order_relaxed);
+}
+
+/* Addresses: set takes the reference; get gives one (NULL: none yet) and the position to start with (rotates). */
+void worker_set_addrs(struct worker *w, struct addr_list *list);
+struct addr_list *worker_addrs(struct worker *w, unsigned *start);
+
+#endif
