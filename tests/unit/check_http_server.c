@@ -94,7 +94,17 @@ static void handle_bad(void *arg UNUSED, struct http_call *call)
 	http_call_fail_text(call, FAIL_MODEL_NOT_FOUND, "no \"such\\thing\"\n: \xc3\xa9");
 }
 
+static void handle_large(void *arg UNUSED, struct http_call *call)
+{
+	static char body[8192];
+
+	handled++;
+	http_call_reply(
+		call, 200, "text/plain", span_make(body, sizeof(body)), span_make(NULL, 0));
+}
+
 static const struct http_route routes[] = {
+	{ "GET", "/large", handle_large },
 	{ "GET", "/hello", handle_hello },
 	{ "POST", "/echo", handle_echo },
 	{ "GET", "/later", handle_later },
@@ -741,7 +751,7 @@ END_TEST
 /* Sends requests and reads nothing, until the server has not taken a byte for many turns; returns how many bytes went. */
 static size_t flood(struct client *c)
 {
-	static const char request[] = GET("/hello");
+	static const char request[] = GET("/large");
 	size_t sent = 0;
 	int stuck = 0;
 
@@ -761,27 +771,19 @@ static size_t flood(struct client *c)
 START_TEST(pipelining_without_reading_is_held_back)
 {
 	struct client *c = dial(0);
-	size_t requests = flood(c) / (sizeof(GET("/hello")) - 1), answers = 0;
-	uint64_t end_us = clock_us() + 6 * WAIT_US;
+	int requests = (int)(flood(c) / (sizeof(GET("/large")) - 1)), before = handled;
+	uint64_t end_us = clock_us() + WAIT_US;
 
-	ck_assert_int_lt(handled, (int)requests);
-	while (answers < requests) {
-		const char *last = NULL;
-
-		ck_assert_msg(clock_us() < end_us, "%zu of %zu answers", answers, requests);
+	ck_assert_int_gt(before, 0);
+	ck_assert_int_lt(before, requests);
+	while (handled < MIN(before + 100, requests)) {
+		ck_assert(clock_us() < end_us);
 		hear(c);
-		for (const char *p = c->in; (p = strstr(p, "\r\n\r\nhello")) != NULL; p = last) {
-			answers++;
-			last = p + 9;
-		}
-		if (last != NULL) {
-			c->n -= (size_t)(last - c->in);
-			memmove(c->in, last, c->n + 1);
-		}
+		forget(c);
 		loop_turn(loop, 0);
 	}
-	ck_assert_int_eq(handled, (int)requests);
 	hang_up(c);
+	until_connections(0);
 }
 END_TEST
 
