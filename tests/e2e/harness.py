@@ -445,8 +445,9 @@ class Router:
     def write_conf(self, conf):
         head = ("[router]\nlisten = 127.0.0.1:0\nmetrics_listen = 127.0.0.1:0\n"
                 f"admin_socket = {self.admin_path}\n{self.router_keys}\n")
-        with open(self.conf_path, "w") as f:
+        with open(self.conf_path + ".new", "w") as f:
             f.write(head + conf)
+        os.replace(self.conf_path + ".new", self.conf_path)  # a reload never finds half a file
 
     def log(self):
         with open(self.log_path, "rb") as f:
