@@ -114,7 +114,7 @@ def test_broken_file_is_reported_and_changes_nothing(router, worker):
         error = answer["errors"][0]
         assert (error["file"], error["line"], error["key"]) == (r.conf_path, line, key), answer
         assert error["message"] and error["hint"], error
-        assert re.search(rf"error .*reload failed, nothing changed: {re.escape(r.conf_path)}:{line}: {key} = ", r.log()), r.log()[-1000:]
+        assert re.search(rf"error .*reload failed, nothing changed: {re.escape(r.conf_path)}:{line}: {key}\b", r.log()), r.log()[-1000:]
     r.write_conf(good + "[worker w0]\nurl = http://127.0.0.1:1\n")
     assert not r.reload()[0], "a section that stands twice"
     r.write_conf(good.replace("[worker w1]", "[worker w1"))
