@@ -45,6 +45,48 @@ static const struct path_row rows[] = {
 /* Websocket routes: an Upgrade is never forwarded, so these say so at once rather than look missing. */
 static const char realtime[] = "/v1/realtime";
 
+/* The next byte as a worker, or a server in front of it, may read it. */
+static char take_byte(struct span *rest)
+{
+	uint64_t code;
+	char c = rest->p[0];
+	size_t used = 1;
+
+	if (c == '%' && rest->n >= 3 && span_hex_u64(span_make(rest->p + 1, 2), &code) == 0) {
+		c = (char)code;
+		used = 3;
+	}
+	*rest = span_make(rest->p + used, rest->n - used);
+	return c == '\\' ? '/' : c;
+}
+
+/* What follows a prefix row has no empty segment, "." or "..", however spelt: it leads to
+ * no other path. */
+static bool is_plain_name(struct span name)
+{
+	size_t len = 0, dots = 0; /* of the segment in hand */
+
+	while (name.n > 0) {
+		char c = take_byte(&name);
+
+		if (c != '/') {
+			len++;
+			dots += c == '.';
+			continue;
+		}
+		if (dots == len && len <= 2)
+			return false;
+		len = dots = 0;
+	}
+	return dots != len || len > 2;
+}
+
+static bool is_under(struct span path, struct span prefix)
+{
+	return span_starts(path, prefix) &&
+	       is_plain_name(span_make(path.p + prefix.n, path.n - prefix.n));
+}
+
 static const struct path_row *find_row(struct span path)
 {
 	size_t i;
@@ -52,7 +94,7 @@ static const struct path_row *find_row(struct span path)
 	for (i = 0; i < ARRAY_LEN(rows); i++) {
 		struct span row = span_str(rows[i].path);
 
-		if (rows[i].is_prefix ? path.n > row.n && span_starts(path, row) : span_eq(path, row))
+		if (rows[i].is_prefix ? is_under(path, row) : span_eq(path, row))
 			return &rows[i];
 	}
 	return NULL;

@@ -20,7 +20,7 @@ enum path_action {
 };
 
 struct path_row {
-	const char *path; /* exact; "/v1/models/" also stands for what follows it (is_prefix) */
+	const char *path; /* exact; "/v1/models/" also stands for what follows it (is_prefix), dot segments apart */
 	const char *name; /* route label */
 	uint16_t methods; /* bit i: enum http_method i */
 	bool is_prefix;
