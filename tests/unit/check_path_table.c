@@ -1,0 +1,312 @@
+/*
+ * The path table: every row with every method, what stays closed, pass_paths, and that a
+ * path is its bytes: what another server might take for a row is none here.
+ */
+#include "http/http_head.h"
+#include "model/path_table.h"
+#include "tests/unit/unit.h"
+
+#include <string.h>
+
+#define GETS (1u << HTTP_GET | 1u << HTTP_HEAD | 1u << HTTP_OPTIONS)
+#define POSTS (1u << HTTP_POST | 1u << HTTP_OPTIONS)
+
+static const struct {
+	const char *path, *name;
+	unsigned methods;
+	enum path_action action;
+	enum route_endpoint endpoint;
+} served[] = {
+	{"/v1/chat/completions", "chat", POSTS, PATH_FORWARD, ENDPOINT_CHAT},
+	{"/v1/completions", "completions", POSTS, PATH_FORWARD, ENDPOINT_COMPLETIONS},
+	{"/v1/responses", "responses", POSTS, PATH_FORWARD, ENDPOINT_RESPONSES},
+	{"/v1/messages", "messages", POSTS, PATH_FORWARD, ENDPOINT_MESSAGES},
+	{"/v1/messages/count_tokens", "count_tokens", POSTS, PATH_FORWARD,
+		ENDPOINT_OTHER},
+	{"/v1/embeddings", "embeddings", POSTS, PATH_FORWARD, ENDPOINT_EMBEDDINGS},
+	{"/v1/rerank", "rerank", POSTS, PATH_FORWARD, ENDPOINT_RERANK},
+	{"/v2/rerank", "rerank_v2", POSTS, PATH_FORWARD, ENDPOINT_RERANK},
+	{"/rerank", "rerank_native", POSTS, PATH_FORWARD, ENDPOINT_RERANK},
+	{"/v1/score", "score", POSTS, PATH_FORWARD, ENDPOINT_SCORE},
+	{"/score", "score_native", POSTS, PATH_FORWARD, ENDPOINT_SCORE},
+	{"/generate", "generate", POSTS, PATH_FORWARD, ENDPOINT_GENERATE},
+	{"/inference/v1/generate", "inference_generate", POSTS, PATH_FORWARD,
+		ENDPOINT_INFERENCE_GENERATE},
+	{"/tokenize", "tokenize", POSTS, PATH_FORWARD, ENDPOINT_TOKENIZE},
+	{"/detokenize", "detokenize", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/moderations", "moderations", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/audio/transcriptions", "transcriptions", POSTS, PATH_FORWARD,
+		ENDPOINT_OTHER},
+	{"/v1/audio/translations", "translations", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/audio/speech", "speech", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/images/generations", "images", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/models/llama", "model", GETS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/models/meta-llama/Llama-3.1-8B", "model", GETS, PATH_FORWARD,
+		ENDPOINT_OTHER},
+	{"/v1/models/a..b/.c/d./...", "model", GETS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/models/meta%2Dllama%2FLlama", "model", GETS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/get_model_info", "model_info", GETS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/get_server_info", "server_info", GETS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/models", "models", GETS, PATH_MODELS, ENDPOINT_OTHER},
+	{"/health", "health", GETS, PATH_HEALTH, ENDPOINT_OTHER},
+	{"/liveness", "liveness", GETS, PATH_HEALTH, ENDPOINT_OTHER},
+	{"/readiness", "readiness", GETS, PATH_READINESS, ENDPOINT_OTHER},
+};
+
+/* Open on engines, closed here; and paths that are no row by one byte. */
+static const char *const closed[] = {
+	"/v1/load_lora_adapter",
+	"/v1/unload_lora_adapter",
+	"/pause",
+	"/resume",
+	"/update_weights",
+	"/invocations",
+	"/sleep",
+	"/wake_up",
+	"/collective_rpc",
+	"/reset_prefix_cache",
+	"/scale_elastic_ep",
+	"/abort_requests",
+	"/load",
+	"/ping",
+	"/version",
+	"/metrics",
+	"/docs",
+	"/openapi.json",
+	"/pooling",
+	"/classify",
+	"/start_profile",
+	"/flush_cache",
+	"/add_worker",
+	"/remove_worker",
+	"/list_workers",
+	"/admin/v1/status",
+	"/",
+	"",
+	"*",
+	"/v1",
+	"/v1/",
+	/* trailing slash, doubled slash, dot segments, case, encodings, parameters */
+	"/v1/chat/completions/",
+	"/generate/",
+	"/health/",
+	"/readiness/",
+	"//v1/chat/completions",
+	"/v1//chat/completions",
+	"/v1/chat//completions",
+	"//generate",
+	"//health",
+	"/./generate",
+	"/v1/./chat/completions",
+	"/v1/models/../chat/completions",
+	"/x/../generate",
+	"/generate/.",
+	"/generate/..",
+	"/V1/chat/completions",
+	"/v1/Chat/completions",
+	"/HEALTH",
+	"/v1/chat/completion",
+	"/v1/chat/completionss",
+	"/v1/chat/completions;x",
+	"/v1/chat%2Fcompletions",
+	"/v1/chat/%63ompletions",
+	"/%67enerate",
+	"/v1/chat/completions ",
+	" /generate",
+	"generate",
+	/* a model's name is no way out of its folder */
+	"/v1/models/",
+	"/v1/models//",
+	"/v1/models/..",
+	"/v1/models/.",
+	"/v1/models/../../pause",
+	"/v1/models/../load_lora_adapter",
+	"/v1/models/x/../../load_lora_adapter",
+	"/v1/models/x/..",
+	"/v1/models/x/.",
+	"/v1/models/x/./y",
+	"/v1/models/x//y",
+	"/v1/models/x/",
+	"/v1/models//pause",
+	"/v1/models/%2e%2e/pause",
+	"/v1/models/%2E%2E/%2e./pause",
+	"/v1/models/.%2e",
+	"/v1/models/%2e",
+	"/v1/models/..%2fload_lora_adapter",
+	"/v1/models/x%2F..%2F..%2Fpause",
+	"/v1/models/..%5cpause",
+	"/v1/models/..\\pause",
+	"/v1/models/%2fpause",
+};
+
+static const struct router_opts strict;
+
+static struct path_verdict look_up(
+	const struct router_opts *o, unsigned method, const char *path)
+{
+	struct path_verdict v;
+
+	memset(&v, 0xff, sizeof(v));
+	path_lookup(o, method, span_str(path), &v);
+	return v;
+}
+
+START_TEST(every_row_and_method)
+{
+	for (unsigned m = 0; m < HTTP_METHOD_MAX; m++) {
+		struct path_verdict v = look_up(&strict, m, served[_i].path);
+
+		ck_assert_str_eq(path_route_name(v.route), served[_i].name);
+		ck_assert_uint_eq(v.allowed, served[_i].methods);
+		if ((served[_i].methods >> m & 1) == 0) {
+			ck_assert_int_eq(v.action, PATH_REFUSE);
+			ck_assert_int_eq(v.fail, FAIL_METHOD_NOT_ALLOWED);
+			continue;
+		}
+		ck_assert_msg(v.action == served[_i].action, "%s", served[_i].path);
+		ck_assert_int_eq(v.fail, FAIL_NONE);
+		ck_assert_int_eq(v.endpoint, served[_i].endpoint);
+	}
+}
+END_TEST
+
+/* The list above is the whole table. */
+START_TEST(no_row_without_its_test)
+{
+	unsigned n;
+	const char *const *names = path_route_names(&n);
+
+	for (unsigned i = 0; i + 2 < n; i++) {
+		bool is_tested = false;
+
+		for (size_t k = 0; k < ARRAY_LEN(served); k++)
+			is_tested |= strcmp(served[k].name, names[i]) == 0;
+		ck_assert_msg(is_tested, "%s", names[i]);
+		for (unsigned k = 0; k < i; k++)
+			ck_assert_str_ne(names[i], names[k]);
+		ck_assert_str_eq(path_route_name(i), names[i]);
+	}
+	ck_assert_str_eq(names[n - 2], "pass");
+	ck_assert_str_eq(names[n - 1], "none");
+	ck_assert_str_eq(path_route_name(n - 2), "pass");
+	ck_assert_str_eq(path_route_name(n - 1), "none");
+	ck_assert_str_eq(path_route_name(n + 9), "none");
+	ck_assert_uint_eq(path_route_none(), n - 1);
+}
+END_TEST
+
+START_TEST(everything_else_is_404)
+{
+	for (unsigned m = 0; m < HTTP_METHOD_MAX; m++) {
+		struct path_verdict v = look_up(&strict, m, closed[_i]);
+
+		ck_assert_msg(v.action == PATH_REFUSE, "%s", closed[_i]);
+		ck_assert_msg(v.fail == FAIL_PATH_NOT_FOUND, "%s", closed[_i]);
+		ck_assert_uint_eq(v.route, path_route_none());
+		ck_assert_int_eq(fail_status(v.fail), 404);
+	}
+}
+END_TEST
+
+/* A NUL inside is a byte like any other. */
+START_TEST(paths_are_bytes)
+{
+	struct path_verdict v;
+
+	path_lookup(&strict, HTTP_POST, SPAN_LIT("/generate\0"), &v);
+	ck_assert_int_eq(v.fail, FAIL_PATH_NOT_FOUND);
+	path_lookup(&strict, HTTP_POST, span_make("/generateX", 9), &v);
+	ck_assert_int_eq(v.action, PATH_FORWARD);
+	path_lookup(&strict, HTTP_POST, span_make(NULL, 0), &v);
+	ck_assert_int_eq(v.fail, FAIL_PATH_NOT_FOUND);
+}
+END_TEST
+
+START_TEST(realtime_is_not_implemented)
+{
+	for (unsigned m = 0; m < HTTP_METHOD_MAX; m++) {
+		struct path_verdict v = look_up(&strict, m, "/v1/realtime");
+
+		ck_assert_int_eq(v.action, PATH_REFUSE);
+		ck_assert_int_eq(v.fail, FAIL_NOT_IMPLEMENTED);
+		ck_assert_int_eq(fail_status(v.fail), 501);
+	}
+	ck_assert_int_eq(
+		look_up(&strict, HTTP_GET, "/v1/realtime/").fail, FAIL_PATH_NOT_FOUND);
+}
+END_TEST
+
+START_TEST(passed_paths_are_exact)
+{
+	char pause[] = "/pause", chat[] = "/v1/chat/completions", health[] = "/health";
+	char *items[] = {pause, chat, health};
+	struct router_opts o = {.pass_paths = {items, ARRAY_LEN(items)}};
+	struct path_verdict v;
+
+	for (unsigned m = 0; m < HTTP_METHOD_MAX; m++) {
+		v = look_up(&o, m, "/pause");
+		ck_assert_int_eq(v.action, PATH_FORWARD);
+		ck_assert_int_eq(v.endpoint, ENDPOINT_OTHER);
+		ck_assert_str_eq(path_route_name(v.route), "pass");
+		/* A row's other methods too, without a prompt; its own as ever. */
+		v = look_up(&o, m, "/v1/chat/completions");
+		ck_assert_int_eq(v.action, PATH_FORWARD);
+		ck_assert_str_eq(path_route_name(v.route), "chat");
+		ck_assert_int_eq(v.endpoint,
+			(POSTS >> m & 1) != 0 ? ENDPOINT_CHAT : ENDPOINT_OTHER);
+		/* What is answered here stays here. */
+		v = look_up(&o, m, "/health");
+		ck_assert_int_eq(
+			v.action, (GETS >> m & 1) != 0 ? PATH_HEALTH : PATH_REFUSE);
+	}
+	ck_assert_int_eq(look_up(&o, HTTP_POST, "/pause/").fail, FAIL_PATH_NOT_FOUND);
+	ck_assert_int_eq(look_up(&o, HTTP_POST, "/paus").fail, FAIL_PATH_NOT_FOUND);
+	ck_assert_int_eq(look_up(&o, HTTP_POST, "//pause").fail, FAIL_PATH_NOT_FOUND);
+	ck_assert_int_eq(look_up(&o, HTTP_POST, "/resume").fail, FAIL_PATH_NOT_FOUND);
+}
+END_TEST
+
+/* pass_paths = *: raw bytes pass; what is answered here, still is. */
+START_TEST(all_pass_but_the_local_ones)
+{
+	static const struct router_opts o = {.pass_all = true};
+
+	for (size_t i = 0; i < ARRAY_LEN(closed); i++) {
+		struct path_verdict v = look_up(&o, HTTP_POST, closed[i]);
+
+		ck_assert_msg(v.action == PATH_FORWARD, "%s", closed[i]);
+		ck_assert_str_eq(path_route_name(v.route), "pass");
+	}
+	for (size_t i = 0; i < ARRAY_LEN(served); i++) {
+		for (unsigned m = 0; m < HTTP_METHOD_MAX; m++) {
+			bool is_own = (served[i].methods >> m & 1) != 0;
+			struct path_verdict v = look_up(&o, m, served[i].path);
+
+			ck_assert_str_eq(path_route_name(v.route), served[i].name);
+			if (served[i].action == PATH_FORWARD || is_own)
+				ck_assert_int_eq(v.action, served[i].action);
+			else
+				ck_assert_int_eq(v.fail, FAIL_METHOD_NOT_ALLOWED);
+		}
+	}
+	ck_assert_int_eq(look_up(&o, HTTP_GET, "/v1/realtime").action, PATH_FORWARD);
+}
+END_TEST
+
+static Suite *path_table_suite(void)
+{
+	Suite *s = suite_create("path_table");
+	TCase *tc = tcase_create("path_table");
+
+	tcase_add_loop_test(tc, every_row_and_method, 0, ARRAY_LEN(served));
+	tcase_add_test(tc, no_row_without_its_test);
+	tcase_add_loop_test(tc, everything_else_is_404, 0, ARRAY_LEN(closed));
+	tcase_add_test(tc, paths_are_bytes);
+	tcase_add_test(tc, realtime_is_not_implemented);
+	tcase_add_test(tc, passed_paths_are_exact);
+	tcase_add_test(tc, all_pass_but_the_local_ones);
+	suite_add_tcase(s, tc);
+	return s;
+}
+
+UNIT_MAIN(path_table_suite())
