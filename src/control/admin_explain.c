@@ -74,14 +74,24 @@ static int scan_body(struct question *q)
 	return err;
 }
 
+/* Hashes that the client sent stand; the body then only says the model and the salts. */
+static int read_hashes(struct question *q)
+{
+	const struct http_head *head = http_call_head(q->call);
+
+	if (http_head_find(head, FIELD_X_KVSTEER_PREFIX) == NULL)
+		return 0;
+	return route_key_from_header(
+		http_call_field(q->call, "X-Kvsteer-Prefix"), 0, &q->key);
+}
+
 /* False: the call is answered. */
 static bool read_key(struct question *q)
 {
-	struct span hashes = http_call_field(q->call, "X-Kvsteer-Prefix");
-	const struct http_head *head = http_call_head(q->call);
-	bool is_sent = http_head_find(head, FIELD_X_KVSTEER_PREFIX) != NULL;
-	int err = is_sent ? route_key_from_header(hashes, 0, &q->key) : scan_body(q);
+	int err = read_hashes(q);
 
+	if (err == 0)
+		err = scan_body(q);
 	if (err == ERR_NOMEM) {
 		admin_fail(q->call, ADMIN_MEMORY, "out of memory");
 		return false;
@@ -90,8 +100,6 @@ static bool read_key(struct question *q)
 		admin_fail(q->call, ADMIN_INVALID, "%s", fail_text(FAIL_BAD_PREFIX));
 		return false;
 	}
-	if (is_sent)
-		q->pool = site_pool_for(q->site, q->key.model);
 	if (q->pool == NULL) {
 		admin_fail(q->call, ADMIN_NO_POOL, "no pool serves the model");
 		return false;

@@ -271,6 +271,11 @@ static int start(struct daemon *d, struct conf_errors *errors)
 		print_errors(errors);
 		return flags->test ? EXIT_RUNTIME : EXIT_USAGE;
 	}
+	if (conf_require_built(conf->workers, conf->n_workers, errors) != 0) {
+		print_errors(errors);
+		conf_unref(conf);
+		return flags->test ? EXIT_RUNTIME : EXIT_USAGE;
+	}
 	if (flags->test || flags->print) {
 		status = show(flags, conf, errors);
 	} else {
