@@ -155,6 +155,18 @@ class Wire:
         assert self.read_exact(2) == b"\r\n", "chunk data is not followed by CRLF"
         return data
 
+    def _read_length(self, m, n):
+        got = bytearray()
+        try:
+            while len(got) < n:
+                if not self.buf:
+                    self._more()
+                take = n - len(got)
+                got += self.buf[:take]
+                self.buf = self.buf[take:]
+        finally:
+            m.body = bytes(got)
+
     def read_body(self, m, response_to=None):
         te, cl = m.get("transfer-encoding"), m.get("content-length")
         assert te is None or cl is None, "two framings in one message"
@@ -172,11 +184,7 @@ class Wire:
                     m.chunks.append(len(data))
                     m.body += data
             elif cl is not None:
-                while len(m.body) < int(cl):
-                    if not self.buf:
-                        self._more()
-                    take = int(cl) - len(m.body)
-                    m.body, self.buf = m.body + self.buf[:take], self.buf[take:]
+                self._read_length(m, int(cl))
             elif is_response:
                 m.body = self.read_to_eof()
         except Closed as e:
