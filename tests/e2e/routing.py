@@ -1,0 +1,117 @@
+"""What the routing tests share: placing prompts, telling who answered, holding workers busy, the public hash chain."""
+import contextlib
+import json
+import threading
+
+import xxhash
+
+import harness
+from harness import make_request
+
+OPEN = "expose_worker = on\nallow_pin = on\n"  # [router] keys: answers name their worker, requests may choose one
+
+
+def user(content):
+    return {"role": "user", "content": content}
+
+
+def chat(*messages, **fields):
+    return {"model": "m", "messages": list(messages), **fields}
+
+
+def completion(prompt, **fields):
+    return {"model": "m", "prompt": prompt, **fields}
+
+
+def send(r, body, path="/v1/chat/completions", pin=None, headers=None):
+    """One request that must succeed: (worker, matched blocks, blocks)."""
+    headers = dict(headers or {}, **({"X-Kvsteer-Worker": pin} if pin else {}))
+    m = r.request("POST", path, body, headers)
+    assert m.status == 200, f"{m.start} {m.body[:300]}"
+    matched, _, blocks = m.get("x-kvsteer-cached").partition("/")
+    return m.get("x-kvsteer-worker"), int(matched), int(blocks)
+
+
+def served_by(r, body, path="/v1/chat/completions", pin=None, headers=None):
+    return send(r, body, path, pin, headers)[0]
+
+
+def place(r, body, name, path="/v1/chat/completions", headers=None):
+    """Makes a worker hold the prompt."""
+    assert served_by(r, body, path, pin=name, headers=headers) == name
+
+
+@contextlib.contextmanager
+def held(r, w, n):
+    """n requests without a prompt in flight on one worker (its handler must be a Hold for them): its load is n within."""
+    wires = []
+    seen = len(w.exchanges)
+    try:
+        for _ in range(n):
+            c = r.connect()
+            wires.append(c)
+            c.send(make_request("POST", "/v1/chat/completions", "{}", {"X-Kvsteer-Worker": w.name, "X-Hold": "1"}))
+        w.wait_requests(seen + n)
+        yield
+    finally:
+        w.handler.release()
+        for c in wires:
+            assert c.read_response("POST").status == 200
+            c.close()
+
+
+class HoldMarked(harness.Hold):
+    """Holds the requests of held(), answers all others at once."""
+
+    def __call__(self, x):
+        if x.request.get("x-hold"):
+            super().__call__(x)
+        else:
+            harness.answer_ok(x)
+
+
+def in_parallel(jobs):
+    """Runs the callables at once, each in its thread, started together; their results in order."""
+    results, errors = [None] * len(jobs), []
+    gate = threading.Barrier(len(jobs))
+
+    def work(i):
+        try:
+            gate.wait(harness.DEADLINE)
+            results[i] = jobs[i]()
+        except BaseException as e:  # told below
+            errors.append(e)
+    threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(len(jobs))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(harness.DEADLINE * 4)
+    if errors:
+        raise errors[0]
+    assert not any(t.is_alive() for t in threads), "a request hangs"
+    return results
+
+
+def chain(data, block):
+    """The public chain over whole blocks: h_i = XXH3-64 of block i with seed h_(i-1), the first with 0."""
+    seed, out = 0, []
+    for i in range(0, len(data) - block + 1, block):
+        seed = xxhash.xxh3_64_intdigest(data[i:i + block], seed=seed)
+        out.append(seed)
+    return out
+
+
+def byte_hashes(text, block=128):
+    return chain(text.encode() if isinstance(text, str) else text, block)
+
+
+def id_hashes(ids, block=32):
+    return chain(b"".join(i.to_bytes(4, "little") for i in ids), 4 * block)
+
+
+def prefix_header(hashes, block="128b"):
+    return {"X-Kvsteer-Prefix": block + ";" + ",".join(f"{h:x}" for h in hashes)}
+
+
+def dumps(body):
+    return json.dumps(body).encode()
