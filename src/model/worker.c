@@ -165,6 +165,7 @@ int worker_configure(struct worker *w, const struct worker_conf *c)
 	}
 	free_conf(w->conf);
 	w->conf = copy;
+	w->origin = c->origin; /* the file may adopt a worker that the API added */
 	return 0;
 }
 

@@ -35,12 +35,12 @@ struct worker {
 	char *name;
 	struct conf_url url;
 	enum role role;
-	enum worker_origin origin;
 	struct span host_line; /* "Host: …\r\n" */
 	struct span url_base;
 
 	/* Under the pool's lock for I/O threads; the control thread, the only writer, reads freely. */
 	struct worker_conf *conf;
+	enum worker_origin origin; /* conf's */
 	uint64_t last_picked, last_cold; /* sequence numbers of the pool */
 	uint32_t index_slot;
 
