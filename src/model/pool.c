@@ -22,6 +22,7 @@ struct pool_role {
 	_Atomic unsigned prefix_block; /* bytes */
 	_Atomic bool needs_index;
 	struct prefix_index *index; /* NULL until a policy needs it */
+	uint32_t index_epoch;	    /* which index: slots and stamps begin anew with each */
 	struct prefix_index_opts index_opts;
 	uint64_t decisions[PICK_REASON_MAX];
 };
@@ -229,6 +230,7 @@ static int configure_role(struct pool *p, enum role role, const struct role_opts
 		r->index = prefix_index_new(&r->index_opts);
 		if (r->index == NULL)
 			return ERR_NOMEM;
+		r->index_epoch++;
 	} else if (r->index != NULL) {
 		prefix_index_configure(r->index, &r->index_opts, now_ms);
 	}
@@ -462,7 +464,7 @@ static void insert_prefix(struct pool_role *r, const struct pool_ask *ask, struc
 		return;
 	ins->slot = w->index_slot;
 	ins->worker_id = w->id;
-	ins->generation = ask->key->sealed_generation;
+	ins->epoch = r->index_epoch;
 	ins->blocks = out->blocks;
 	prefix_index_insert(r->index, w->index_slot, ask->key->hashes, out->blocks, ask->now_ms, &ins->from, &ins->stamp);
 }
@@ -523,9 +525,11 @@ void pool_withdraw(struct pool *p, const struct route_key *key, const struct poo
 	for (i = 0; i < p->registry.n; i++) {
 		struct worker *w = p->registry.items[i];
 
-		/* The slot may belong to another worker by now. */
-		if (w->id == ins->worker_id && w->index_slot == ins->slot)
-			prefix_index_withdraw(p->roles[w->role].index, ins->slot, key->hashes, ins->blocks, ins->from, ins->stamp);
+		const struct pool_role *r = &p->roles[w->role];
+
+		/* The slot may belong to another worker by now, or to another index. */
+		if (w->id == ins->worker_id && w->index_slot == ins->slot && r->index_epoch == ins->epoch)
+			prefix_index_withdraw(r->index, ins->slot, key->hashes, ins->blocks, ins->from, ins->stamp);
 	}
 	unlock(p);
 }

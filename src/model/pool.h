@@ -53,8 +53,8 @@ struct pool_ask {
 
 /* What was believed and inserted; kept by the request for withdraw. */
 struct pool_insertion {
-	uint64_t generation, worker_id;
-	uint32_t slot, from, stamp, blocks;
+	uint64_t worker_id;
+	uint32_t epoch, slot, from, stamp, blocks;
 };
 
 struct pool_pick {
