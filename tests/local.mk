@@ -68,6 +68,7 @@ check_PROGRAMS += tests/unit/check_route_prompt
 check_PROGRAMS += tests/unit/check_address
 check_PROGRAMS += tests/unit/check_models
 check_PROGRAMS += tests/unit/check_scrape
+check_PROGRAMS += tests/unit/check_site
 check_PROGRAMS += tests/unit/check_pool
 check_PROGRAMS += tests/unit/check_registry
 check_PROGRAMS += tests/unit/check_path_table
