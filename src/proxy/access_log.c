@@ -15,9 +15,10 @@
 #include <unistd.h>
 
 #define BUFFER_BYTES 65536
-#define LINE_MAX_BYTES 4096
 #define FLUSH_MS 1000
 #define FIELD_MAX 512 /* of foreign text */
+/* Five such fields, each byte escaped, and what is ours: a line is never cut. */
+#define LINE_MAX_BYTES (5 * 6 * FIELD_MAX + 1024)
 
 struct access_log {
 	struct loop *loop;
