@@ -1,0 +1,97 @@
+/*
+ * Header lines of our own: their exact bytes, and that all of them fit the room that
+ * callers give.
+ */
+#include "http/http_head.h"
+#include "proxy/answer.h"
+#include "tests/unit/unit.h"
+
+#include <string.h>
+
+static void want(const char *text, const char *out, size_t n)
+{
+	ck_assert_msg(n == strlen(text) && memcmp(text, out, n) == 0, "not %s but %.*s",
+		text, (int)n, out);
+}
+
+START_TEST(id_line)
+{
+	char out[ANSWER_LINES_MAX];
+
+	want("X-Request-Id: abc-1\r\n", out, answer_id_line(SPAN_LIT("abc-1"), out));
+}
+END_TEST
+
+START_TEST(allow_line)
+{
+	static const struct {
+		unsigned methods;
+		const char *line;
+	} rows[] = {
+		{1u << HTTP_POST, "Allow: POST\r\n"},
+		{1u << HTTP_GET | 1u << HTTP_HEAD | 1u << HTTP_OPTIONS,
+			"Allow: GET, HEAD, OPTIONS\r\n"},
+		{0x7f, "Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"},
+		{0xffff, "Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"},
+		/* nothing is allowed: the field is there all the same (RFC 9110) */
+		{0, "Allow: \r\n"},
+	};
+	char out[ANSWER_LINES_MAX];
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		want(rows[i].line, out, answer_allow_line(rows[i].methods, out));
+}
+END_TEST
+
+START_TEST(retry_line)
+{
+	char out[ANSWER_LINES_MAX];
+
+	want("Retry-After: 0\r\n", out, answer_retry_line(0, out));
+	want("Retry-After: 1\r\n", out, answer_retry_line(1, out));
+	want("Retry-After: 4294967295\r\n", out, answer_retry_line(UINT32_MAX, out));
+}
+END_TEST
+
+START_TEST(worker_lines)
+{
+	char out[ANSWER_LINES_MAX];
+
+	want("X-Kvsteer-Worker: gpu1\r\nX-Kvsteer-Cached: 3/40\r\n", out,
+		answer_worker_lines(SPAN_LIT("gpu1"), 3, 40, out));
+	want("X-Kvsteer-Worker: w\r\nX-Kvsteer-Cached: 0/0\r\n", out,
+		answer_worker_lines(SPAN_LIT("w"), 0, 0, out));
+}
+END_TEST
+
+START_TEST(all_lines_fit)
+{
+	char id[REQUEST_ID_MAX], worker[64], out[ANSWER_LINES_MAX];
+	size_t n;
+
+	memset(id, 'i', sizeof(id));
+	memset(worker, 'w', sizeof(worker));
+	n = answer_id_line(span_make(id, sizeof(id)), out);
+	n += answer_allow_line(0x7f, out + n);
+	n += answer_retry_line(UINT32_MAX, out + n);
+	n += answer_worker_lines(
+		span_make(worker, sizeof(worker)), UINT32_MAX, UINT32_MAX, out + n);
+	ck_assert_uint_le(n, sizeof(out));
+}
+END_TEST
+
+static Suite *answer_suite(void)
+{
+	Suite *s = suite_create("answer");
+	TCase *tc = tcase_create("answer");
+
+	tcase_add_test(tc, id_line);
+	tcase_add_test(tc, allow_line);
+	tcase_add_test(tc, retry_line);
+	tcase_add_test(tc, worker_lines);
+	tcase_add_test(tc, all_lines_fit);
+	suite_add_tcase(s, tc);
+	return s;
+}
+
+UNIT_MAIN(answer_suite())
