@@ -32,7 +32,10 @@ struct command {
 
 typedef void print_fn(const struct js *document);
 
-/* Calls, and prints the answer by print, or as JSON where that was asked for. */
+/*
+ * Calls, and prints the answer by print, or as JSON where that was asked for; as it is
+ * where print is NULL.
+ */
 static enum ctl_exit call_and_print(
 	const struct ctl *ctl, const struct ctl_request *req, print_fn *print)
 {
@@ -41,12 +44,18 @@ static enum ctl_exit call_and_print(
 
 	if (result != CTL_OK)
 		return result;
-	if (ctl->as_json || a.document == NULL)
-		printf("%s%s", a.text, a.document != NULL ? "\n" : "");
-	else
+	if (print == NULL) {
+		printf("%s", a.text);
+	} else if (a.document == NULL || !js_is_object(a.document)) {
+		ctl_complain("%s: the answer is none of kvsteerd's", ctl->socket);
+		result = CTL_UNREACHABLE;
+	} else if (ctl->as_json) {
+		printf("%s\n", a.text);
+	} else {
 		print(a.document);
+	}
 	ctl_answer_free(&a);
-	return CTL_OK;
+	return result;
 }
 
 static enum ctl_exit get(const struct ctl *ctl, const char *path, print_fn *print)
@@ -54,11 +63,6 @@ static enum ctl_exit get(const struct ctl *ctl, const char *path, print_fn *prin
 	struct ctl_request req = {.method = "GET", .path = path};
 
 	return call_and_print(ctl, &req, print);
-}
-
-static void print_nothing(const struct js *document)
-{
-	(void)document;
 }
 
 /* ---- the commands ---- */
@@ -129,7 +133,7 @@ static enum ctl_exit run_remove(const struct ctl *ctl)
 	path = xasprintf("%s%s%s", plain, ctl->drain != NULL ? "?drain=" : "",
 		ctl->drain != NULL ? ctl->drain : "");
 	req.path = path;
-	return call_and_print(ctl, &req, print_nothing);
+	return call_and_print(ctl, &req, ctl_print_outcome);
 }
 
 static enum ctl_exit post_worker(const struct ctl *ctl, const char *verb)
@@ -137,7 +141,7 @@ static enum ctl_exit post_worker(const struct ctl *ctl, const char *verb)
 	scoped_free char *path = worker_path(ctl, verb);
 	struct ctl_request req = {.method = "POST", .path = path};
 
-	return call_and_print(ctl, &req, print_nothing);
+	return call_and_print(ctl, &req, ctl_print_outcome);
 }
 
 static enum ctl_exit run_drain(const struct ctl *ctl)
@@ -192,7 +196,7 @@ static enum ctl_exit run_explain(const struct ctl *ctl)
 
 	body = read_file(ctl->words[0], &len);
 	if (body == NULL)
-		return CTL_USAGE;
+		return CTL_REFUSED;
 	if (ctl->prefix != NULL)
 		headers[n++] = prefix = xasprintf("X-Kvsteer-Prefix: %s", ctl->prefix);
 	if (ctl->pinned != NULL)
@@ -235,6 +239,14 @@ static enum ctl_exit run_generation(const struct ctl *ctl)
 	return call_and_print(ctl, &req, print_generation);
 }
 
+static void print_level(const struct js *document)
+{
+	struct span level;
+
+	if (js_as_str(js_get(document, "level"), &level))
+		printf("log level " SPAN_FMT "\n", SPAN_ARG(level));
+}
+
 static enum ctl_exit run_log_level(const struct ctl *ctl)
 {
 	struct ctl_request req = {.method = "POST", .path = "log_level"};
@@ -245,7 +257,7 @@ static enum ctl_exit run_log_level(const struct ctl *ctl)
 	text = js_print(body, false);
 	js_free(body);
 	req.body = span_str(text);
-	return call_and_print(ctl, &req, print_nothing);
+	return call_and_print(ctl, &req, print_level);
 }
 
 static void print_config(const struct js *document)
@@ -263,7 +275,7 @@ static enum ctl_exit run_config(const struct ctl *ctl)
 
 static enum ctl_exit run_metrics(const struct ctl *ctl)
 {
-	return get(ctl, "metrics", print_nothing);
+	return get(ctl, "metrics", NULL);
 }
 
 static const struct command commands[] = {

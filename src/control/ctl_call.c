@@ -55,16 +55,12 @@ void ctl_answer_free(struct ctl_answer *a)
 	*a = (struct ctl_answer){0};
 }
 
-/* What connecting says is more exact than what a library makes of it. */
-static enum ctl_exit try_socket(const char *path)
+/* Why the socket at path cannot be reached; CTL_OK: it can, so that was not it. */
+static enum ctl_exit diagnose(const char *path)
 {
 	struct sockaddr_un un = {.sun_family = AF_UNIX};
 	scoped_fd int fd = -1;
 
-	if (strlen(path) >= sizeof(un.sun_path)) {
-		ctl_complain("%s: the name is too long for a socket", path);
-		return CTL_USAGE;
-	}
 	strcpy(un.sun_path, path);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd >= 0 && connect(fd, (const struct sockaddr *)&un, sizeof(un)) == 0)
@@ -85,6 +81,19 @@ static enum ctl_exit try_socket(const char *path)
 		ctl_complain("%s: nobody answers; kvsteerd is not running", path);
 	else
 		ctl_complain("%s: %s", path, strerror(errno));
+	return CTL_UNREACHABLE;
+}
+
+/* The exchange failed: connecting once more says why more exactly than a library does. */
+static enum ctl_exit complain_of(const char *path, const struct fetch_answer *answer)
+{
+	enum ctl_exit why = diagnose(path);
+
+	if (why != CTL_OK)
+		return why;
+	ctl_complain("%s: no proper answer: %s%s%s", path,
+		fetch_result_text(answer->result), answer->error[0] != '\0' ? ": " : "",
+		answer->error);
 	return CTL_UNREACHABLE;
 }
 
@@ -163,18 +172,18 @@ enum ctl_exit ctl_call(
 		.timeout_ms = TIMEOUT_MS,
 		.max_body = ANSWER_MAX_BYTES};
 	struct fetch_answer answer;
-	enum ctl_exit result = try_socket(ctl->socket);
+	enum ctl_exit result;
 	const char *why;
 
 	*out = (struct ctl_answer){0};
-	if (result != CTL_OK)
-		return result;
+	if (strlen(ctl->socket) >= sizeof(((struct sockaddr_un *)NULL)->sun_path)) {
+		ctl_complain("%s: the name is too long for a socket", ctl->socket);
+		return CTL_USAGE;
+	}
 	fetch_blocking(&fetch, &answer);
 	if (answer.result != FETCH_OK) {
-		ctl_complain("%s: %s%s%s", ctl->socket, fetch_result_text(answer.result),
-			answer.error[0] != '\0' ? ": " : "", answer.error);
 		free((char *)answer.body.p);
-		return CTL_UNREACHABLE;
+		return complain_of(ctl->socket, &answer);
 	}
 	out->text = xstrndup(answer.body.n > 0 ? answer.body.p : "", answer.body.n);
 	free((char *)answer.body.p);

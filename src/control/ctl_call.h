@@ -10,7 +10,7 @@
 
 enum ctl_exit {
 	CTL_OK,
-	CTL_REFUSED, /* the daemon said no */
+	CTL_REFUSED, /* the daemon said no, or a file cannot be read */
 	CTL_USAGE,
 	CTL_UNREACHABLE,
 	CTL_NOT_PERMITTED,

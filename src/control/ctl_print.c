@@ -161,7 +161,7 @@ static char *age_of(const struct js *object, const char *key)
 
 static void print_worker_table(const struct js *workers)
 {
-	static const char *const titles[] = {"WORKER", "STATE", "LOAD", "REQUESTS",
+	static const char *const titles[] = {"NAME", "STATE", "LOAD", "REQUESTS",
 		"FAILURES", "BLOCKS", "PROGRESS", "POOL", "ROLE", "URL", "REASON"};
 	static const char *const keys[] = {"name", "state", "load", "requests",
 		"failures", "blocks", NULL, "pool", "role", "url", "reason"};
@@ -182,6 +182,16 @@ static void print_worker_table(const struct js *workers)
 void ctl_print_workers(const struct js *document)
 {
 	print_worker_table(js_get(document, "workers"));
+}
+
+void ctl_print_outcome(const struct js *document)
+{
+	char *name = value_text(document, "name"), *state = value_text(document, "state");
+
+	printf("%s: %s, %" PRId64 " requests in flight\n", name, state,
+		value_int(document, "load"));
+	free(name);
+	free(state);
 }
 
 void ctl_print_worker(const struct js *document)

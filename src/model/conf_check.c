@@ -5,6 +5,7 @@
  */
 #include "model/conf_check.h"
 #include "base/cleanup.h"
+#include "base/err.h"
 #include "base/mem.h"
 
 #include <stdio.h>
@@ -231,4 +232,20 @@ void conf_check_whole(const struct conf *c, const struct conf_source *source,
 			"add a [worker NAME] section, --worker-urls, or one by the admin "
 			"API",
 			"no worker is configured");
+}
+
+int conf_require_built(
+	const struct worker_conf *workers, size_t n, struct conf_errors *errors)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (workers[i].role == ROLE_UNIFIED)
+			continue;
+		conf_errors_add(errors, NULL, 0, "role", role_name(workers[i].role),
+			"use role = unified, or --worker-urls",
+			"worker %s: prefill/decode is not built in yet", workers[i].name);
+		err = ERR_UNSUPPORTED;
+	}
+	return err;
 }
