@@ -60,7 +60,8 @@ def test_workers_as_table_and_as_json(router, worker):
     assert [w["url"] for w in both] == [w0.url, w1.url]
     for key in ("name", "url", "pool", "role", "state", "reason", "load", "progress_age_ms", "blocks", "breaker", "requests", "failures", "origin"):
         assert key in both[0], key
-    assert as_json(r, "workers", "w1") == {**both[1], **as_json(r, "workers", "w1")}
+    one = as_json(r, "workers", "w1")
+    assert set(one) >= set(both[1]) and all(one[key] == both[1][key] for key in ("name", "url", "pool", "role", "state", "requests", "origin"))
     assert w1.url in ok(r, "workers", "w1") and w0.url not in ok(r, "workers", "w1")
 
 
