@@ -4,6 +4,7 @@
  * that a listener is encrypted or closed when it is not. Called by conf.c.
  */
 #include "model/conf_check.h"
+
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/mem.h"
