@@ -1,4 +1,4 @@
-"""What a request is keyed by, and what that decides: bodies of every kind (B26, B69, B70), hashes that the client sends (D2, D3, D6), pinned workers, pools by model."""
+"""What a request is keyed by, and what that decides: bodies of every kind (B26, B69, B70), hashes that the client sends (D2, D3, D6), pins, pools."""
 import json
 import random
 
@@ -108,7 +108,8 @@ def test_b69_a_schema_of_1000_levels_is_a_schema(router, worker):
 
     def body(seed, message, levels=1000):
         schema = b'{"type":"object","properties":{"a":' * levels + b'{"type":"string","x":%d}' % seed + b"}}" * levels
-        return b'{"model":"m","tools":[{"type":"function","function":{"name":"f","parameters":' + schema + b'}}],"messages":[' + dumps(user(message)) + b"]}"
+        tool = b'{"type":"function","function":{"name":"f","parameters":' + schema + b"}}"
+        return b'{"model":"m","tools":[' + tool + b'],"messages":[' + dumps(user(message)) + b"]}"
     place(r, body(1, text(4, 1)), "w0")
     place(r, body(2, text(4, 1)), "w1")
     place(r, body(1, text(4, 2)), "w1")
@@ -125,7 +126,8 @@ def test_b70_the_last_of_two_equal_names_decides(router, worker):
     one, two = dumps([user(text(4, 1))]), dumps([user(text(4, 2))])
     place(r, b'{"model":"m","messages":' + one + b"}", "w0")
     place(r, b'{"model":"m","messages":' + two + b"}", "w1")
-    for first, second, name in [(one, two, "w1"), (two, one, "w0"), (one, two, "w1"), (one, two, "w1"), (two, one, "w0"), (two, one, "w0")]:
+    for name in ("w1", "w0", "w1", "w1", "w0", "w0"):
+        first, second = (one, two) if name == "w1" else (two, one)
         body = b'{"model":"m","messages":' + first + b',"messages":' + second + b"}"
         got, matched, blocks = send(r, body)
         assert got == name and matched == blocks
@@ -135,11 +137,14 @@ def test_b70_the_last_of_two_equal_names_decides(router, worker):
 def test_b70_names_are_read_as_json_spells_them(router, worker):
     """"m\\u006fdel" is model; of two models the last counts; a model of another kind is none."""
     a, b = worker("wa"), worker("wb")
-    r = router(conf=f"[pool a]\nmodels = alpha*\n[pool b]\nmodels = beta\n[worker wa]\nurl = {a.url}\npool = a\n[worker wb]\nurl = {b.url}\npool = b\n",
-               keys=OPEN, wait=False)
+    conf = ("[pool a]\nmodels = alpha*\n[pool b]\nmodels = beta\n"
+            f"[worker wa]\nurl = {a.url}\npool = a\n[worker wb]\nurl = {b.url}\npool = b\n")
+    r = router(conf=conf, keys=OPEN, wait=False)
     r.wait_workers("wa", "wb")
-    for body, name in [(b'{"m\\u006fdel":"beta"}', "wb"), (b'{"model":"alpha-1","model":"beta"}', "wb"), (b'{"model":"beta","m\\u006fdel":"alph\\u0061"}', "wa"),
-                       (b'{"x":{"model":"beta"},"model":"alpha"}', "wa"), (b'{"model":"\\u0062eta"}', "wb"), (b'{"model":5}', "wa"), (b'{"model":null}', "wa")]:
+    for body, name in [(b'{"m\\u006fdel":"beta"}', "wb"), (b'{"model":"alpha-1","model":"beta"}', "wb"),
+                       (b'{"model":"beta","m\\u006fdel":"alph\\u0061"}', "wa"),
+                       (b'{"x":{"model":"beta"},"model":"alpha"}', "wa"), (b'{"model":"\\u0062eta"}', "wb"),
+                       (b'{"model":5}', "wa"), (b'{"model":null}', "wa")]:
         assert served_by(r, body) == name, body
     for body in (b'{"model":"Beta"}', b'{"model":"beta2"}', b'{"model":"beta\\u0000"}', b'{"model":"bet"}'):
         m = r.request(body=body)
@@ -164,17 +169,22 @@ def test_b70_bad_bytes_leave_the_text_around_them_its_affinity(router, worker):
 GOOD = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
 JUNK = [
     # structure
-    b"", b" ", b"null", b"[]", b"{}", b"true", b"0", b'"x"', b"[", b"]", b"{", b"}", b"{]", b"[}", b"{{}}", b"[[]", b"[]]", b"{}{}", GOOD + GOOD, GOOD + b"x", GOOD + b"\0",
-    b"[1,]", b"[,1]", b"[1,,2]", b"[1 2]", b"[,]", b'{"a":1,}', b'{,"a":1}', b'{"a"}', b'{"a":}', b'{"a" 1}', b'{"a":1 "b":2}', b"{a:1}", b"{'a':1}", b'{1:1}', b'{"a":1}}',
-    b'{"a"::1}', b'{"a":1,,"b":2}', b'{"messages":"x"}', b'{"messages":{}}', b'{"messages":[[]]}', b'{"messages":[5,null,"x",{}]}', b'{"messages":[{"content":7}]}',
-    b'{"messages":[{"role":7,"content":"x"}]}', b'{"messages":null,"tools":3,"stream":"yes","model":[]}', b'{"messages":[{"role":"user"', b'{"messages":[{"role":"user","content":"',
-    b'/* c */{}', b'{}// c', b'{"a":1}#', b"[1]x", b"* ", b"<html>", b"a", b"\x0c{}", b"\xc2\xa0{}", b'{"":1,"":2}', b'{"\\u0000":1}', b'{"\\uD800":1}',
+    b"", b" ", b"null", b"[]", b"{}", b"true", b"0", b'"x"', b"[", b"]", b"{", b"}", b"{]", b"[}", b"{{}}", b"[[]", b"[]]", b"{}{}",
+    GOOD + GOOD, GOOD + b"x", GOOD + b"\0", b"[1,]", b"[,1]", b"[1,,2]", b"[1 2]", b"[,]", b'{"a":1,}', b'{,"a":1}', b'{"a"}', b'{"a":}', b'{"a" 1}',
+    b'{"a":1 "b":2}', b"{a:1}", b"{'a':1}", b'{1:1}', b'{"a":1}}', b'{"a"::1}', b'{"a":1,,"b":2}',
+    b'{"messages":"x"}', b'{"messages":{}}', b'{"messages":[[]]}', b'{"messages":[5,null,"x",{}]}', b'{"messages":[{"content":7}]}',
+    b'{"messages":[{"role":7,"content":"x"}]}', b'{"messages":null,"tools":3,"stream":"yes","model":[]}', b'{"messages":[{"role":"user"',
+    b'{"messages":[{"role":"user","content":"', b'/* c */{}', b'{}// c', b'{"a":1}#', b"[1]x", b"* ", b"<html>", b"a", b"\x0c{}", b"\xc2\xa0{}",
+    b'{"":1,"":2}', b'{"\\u0000":1}', b'{"\\uD800":1}',
     # numbers
-    b"[NaN]", b"[-Infinity]", b"[+1]", b"[01]", b"[-]", b"[1.]", b"[.5]", b"[1e]", b"[1e+]", b"[0x1]", b"[1e9999]", b"[-0]", b"[" + b"9" * 5000 + b"]", b"[--1]", b"[1.2.3]", b"[2e1.5]",
+    b"[NaN]", b"[-Infinity]", b"[+1]", b"[01]", b"[-]", b"[1.]", b"[.5]", b"[1e]", b"[1e+]", b"[0x1]", b"[1e9999]", b"[-0]",
+    b"[" + b"9" * 5000 + b"]", b"[--1]", b"[1.2.3]", b"[2e1.5]",
     # strings
-    b'["\\x"]', b'["\\"]', b'["\\u12"]', b'["\\u12G4"]', b'["\\ud83d"]', b'["\\udc00\\ud800"]', b'["\t"]', b'["\n"]', b'["\0"]', b'["a', b"['a']", b'["\\a"]', b'["\\\\\\"]',
+    b'["\\x"]', b'["\\"]', b'["\\u12"]', b'["\\u12G4"]', b'["\\ud83d"]', b'["\\udc00\\ud800"]', b'["\t"]', b'["\n"]', b'["\0"]', b'["a',
+    b"['a']", b'["\\a"]', b'["\\\\\\"]',
     # bytes
-    b"\xef\xbb\xbf" + GOOD, b"\xef\xbb\xbf", b"\xff\xfe", GOOD.decode().encode("utf-16"), GOOD.decode().encode("utf-16-be"), b"\xff" * 300, b'{"\xff":"\xfe"}', b'["\xe2\x82"]',
+    b"\xef\xbb\xbf" + GOOD, b"\xef\xbb\xbf", b"\xff\xfe", GOOD.decode().encode("utf-16"), GOOD.decode().encode("utf-16-be"),
+    b"\xff" * 300, b'{"\xff":"\xfe"}', b'["\xe2\x82"]',
     b'["\xf0\x9f\x98\x80"]', b"\0" * 64, b"[tru]", b"[nul", b"[fals3]", b"[TRUE]", b"truetrue", random.Random(70).randbytes(5000)]
 
 
@@ -197,8 +207,9 @@ def test_b70_junk_is_the_workers_to_judge(router, worker):
 def test_b70_a_body_cut_short_anywhere(router, worker):
     """Every prefix of a body that has it all."""
     r, ws = start(router, worker, 1)
-    whole = dumps(chat(user([{"type": "text", "text": "\u00e9\"\\ "}, {"type": "image_url", "image_url": {"url": "data:,x"}}]), {"role": "tool", "tool_call_id": "c"},
-                       tools=[{"type": "function", "function": {"name": "f", "parameters": {"a": [1.5e3, None, True]}}}], stream=True, cache_salt="s", user="u"))
+    parts = [{"type": "text", "text": "\u00e9\"\\ "}, {"type": "image_url", "image_url": {"url": "data:,x"}}]
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"a": [1.5e3, None, True]}}}]
+    whole = dumps(chat(user(parts), {"role": "tool", "tool_call_id": "c"}, tools=tools, stream=True, cache_salt="s", user="u"))
     with r.connect() as c:
         for n in range(len(whole) + 1):
             c.send(make_request("POST", "/v1/chat/completions", whole[:n]))
@@ -291,8 +302,8 @@ def test_d3_new_weights_make_every_older_prefix_worthless(router, worker):
     assert send(r, body, "/v1/completions") == ("w1", 32, 32), "generation 0 equals unsalted"
 
 
-BAD_PREFIXES = ["", ";", "128", "128b", "128x;1", "b;1", "0b;1", "-1b;1", "128b;1,,2", "128b;1,", "128b;,1", "128b;g", "128b;0x1", "128b;12345678901234567", "128b 1", "128b;1;2",
-                "99999999999b;1", "128b;1 2", "128B;1", "128b;-1", "t;", "128b;1,\x7f".replace("\x7f", "~")]
+BAD_PREFIXES = ["", ";", "128", "128b", "128x;1", "b;1", "0b;1", "-1b;1", "128b;1,,2", "128b;1,", "128b;,1", "128b;g", "128b;0x1", "128b 1",
+                "128b;12345678901234567", "128b;1;2", "99999999999b;1", "128b;1 2", "128B;1", "128b;-1", "t;", "128b;1,~"]
 
 
 def test_d6_a_malformed_submission_is_refused_and_forgotten(router, worker):
@@ -352,6 +363,21 @@ def test_pin_goes_to_a_busy_worker_but_not_to_one_that_is_out(router, worker):
     assert served_by(r, GOOD) == "w1"
 
 
+@pytest.mark.xfail(strict=True, reason="the body is read whole before the worker is chosen, also where neither policy nor route needs it")
+@pytest.mark.parametrize("how", ["pinned", "round_robin"])
+def test_d1_a_body_that_nobody_needs_is_not_awaited(router, worker, how):
+    """The worker is chosen, and has its load, while half of the body is still to come."""
+    r, ws = start(router, worker, pool="policy = round_robin\n" if how == "round_robin" else "")
+    data = make_request("POST", "/v1/chat/completions", chat(user(text(64, 1))), {"X-Kvsteer-Worker": "w1"} if how == "pinned" else {})
+    with r.connect() as c:
+        c.send(data[:len(data) // 2])
+        try:
+            wait_until(lambda: any(r.loads().values()), "a worker is chosen", 2)
+        finally:
+            c.send(data[len(data) // 2:])
+            assert c.read_response("POST").status == 200
+
+
 # ---- pools by model, models of workers, limits of workers ----
 
 def test_pools_are_chosen_by_model_in_file_order(router, worker):
@@ -361,7 +387,8 @@ def test_pools_are_chosen_by_model_in_file_order(router, worker):
             + "".join(f"[worker {n}]\nurl = {ws[n].url}\npool = {p}\n" for n, p in zip(names, ("one", "two", "three"))))
     r = router(conf=conf, keys=OPEN, wait=False)
     r.wait_workers(*names)
-    for model, name in [("big-1", "big"), ("exact", "big"), ("big-7b", "big"), ("x-7b", "any7b"), ("rest1", "rest"), ("big-late", "big"), ("org/x-7b", "any7b")]:
+    for model, name in [("big-1", "big"), ("exact", "big"), ("big-7b", "big"), ("x-7b", "any7b"), ("rest1", "rest"), ("big-late", "big"),
+                        ("org/x-7b", "any7b")]:
         body = completion(text(1, 1), model=model)
         assert served_by(r, body, "/v1/completions") == name, model
         assert r.explain(body, "/v1/completions")["chosen"] == name
@@ -447,8 +474,8 @@ def test_max_requests_holds_under_a_rush(router, worker):
 def test_readiness_wants_a_usable_worker_in_every_pool(router, worker):
     a, b = worker("wa", models=("alpha",)), worker("wb", models=("beta", "alpha"))
     b.healthy = False
-    r = router(conf="[pool a]\nmodels = alpha\nhealth_interval = 50ms\nhealth_failures = 1\nhealth_successes = 1\n"
-               "[pool b]\nhealth_interval = 50ms\nhealth_failures = 1\nhealth_successes = 1\nno_worker_wait = 0\n"
+    fast = "health_interval = 50ms\nhealth_timeout = 20s\nhealth_failures = 1\nhealth_successes = 1\n"
+    r = router(conf=f"[pool a]\nmodels = alpha\n{fast}[pool b]\nno_worker_wait = 0\n{fast}"
                f"[worker wa]\nurl = {a.url}\npool = a\n[worker wb]\nurl = {b.url}\npool = b\n", keys=OPEN, wait=False)
     r.wait_workers("wa")
     assert r.request("GET", "/readiness").status == 503

@@ -143,7 +143,7 @@ def test_b33_a_worker_that_joins_is_not_flooded(router, worker):
 
 def test_a3_health_cycles_never_change_a_load_counter(router, worker):
     """More than a dozen of them, healthy and not and healthy again, while requests are in flight."""
-    fast = "health_interval = 20ms\nhealth_failures = 2\nhealth_successes = 2\n"
+    fast = "health_interval = 20ms\nhealth_timeout = 20s\nhealth_failures = 2\nhealth_successes = 2\n"
     ws = [worker(f"w{i}", HoldMarked()) for i in range(2)]
     conf = "[pool default]\n" + fast + "".join(f"[worker {w.name}]\nurl = {w.url}\n" for w in ws)
     r = router(conf=conf, keys=OPEN, wait=False, allow_errors=[r"w0"])
@@ -278,7 +278,8 @@ def test_b31_memory_is_bounded_whatever_was_ever_seen(router, worker):
         rush(60)
     heads = [f"head{h:02d}" + text(8, 3100 + h) for h in range(50)]
     for _ in range(3):
-        bodies = [completion(rng.choice(heads)[:rng.randrange(1, 8192)] + f"{rng.getrandbits(60):x}" + base[:rng.randrange(6000)]) for _ in range(200)]
+        bodies = [completion(rng.choice(heads)[:rng.randrange(1, 8192)] + f"{rng.getrandbits(60):x}" + base[:rng.randrange(6000)])
+                  for _ in range(200)]
         in_parallel([lambda k=k: pipeline(r, bodies[k::4]) for k in range(4)])
         for w in ws:
             w.clear()
@@ -297,7 +298,8 @@ def test_b31_memory_is_bounded_whatever_was_ever_seen(router, worker):
 
 def test_b31_capacity_of_a_worker_bounds_what_it_is_believed_to_hold(router, worker):
     w0, w1 = worker("w0"), worker("w1")
-    r = router(conf=f"[pool default]\n[worker w0]\nurl = {w0.url}\ncapacity = 4096\n[worker w1]\nurl = {w1.url}\ncapacity = 0\n", keys=OPEN, wait=False)
+    conf = f"[pool default]\n[worker w0]\nurl = {w0.url}\ncapacity = 4096\n[worker w1]\nurl = {w1.url}\ncapacity = 0\n"
+    r = router(conf=conf, keys=OPEN, wait=False)
     r.wait_workers("w0", "w1")
     first, last = completion(text(4, 1)), completion(text(4, 50))
     place(r, first, "w0", "/v1/completions")
@@ -322,7 +324,8 @@ def shared_history(k, kib, messages=120):
     """A long chat; all of them share all but the last message."""
     t = text(kib, 56)
     step = len(t) // messages
-    return dumps(chat(*[{"role": ("user", "assistant")[i % 2], "content": t[i * step:(i + 1) * step]} for i in range(messages)], user(f"and {k}? " + text(4, k))))
+    history = [{"role": ("user", "assistant")[i % 2], "content": t[i * step:(i + 1) * step]} for i in range(messages)]
+    return dumps(chat(*history, user(f"and {k}? " + text(4, k))))
 
 
 def ids_prompt(n):
@@ -340,7 +343,7 @@ LONG = {
 
 @pytest.mark.parametrize("kind", LONG)
 def test_b56_cost_is_linear_in_length(router, worker, kind):
-    """CPU, not time: eight times the bytes may cost no more than eight times as much, twice over for a shared machine (a square would be 64 times)."""
+    """CPU, not time: eight times the bytes may cost eight times as much, twice over for a shared machine (a square would be 64 times)."""
     r, ws = start(router, worker, 2, keys="threads = 1\n")
 
     def cost(kib, times):

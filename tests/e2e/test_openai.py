@@ -12,8 +12,9 @@ from routing import OPEN
 WORDS = ["one", " two", " three", " \u00e9\U0001f600", " end"]
 
 
-def chunk(delta, finish=None, **more):
-    return json.dumps({"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more})
+def chunk(delta, finish=None):
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return json.dumps({"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]})
 
 
 def scripted(x):

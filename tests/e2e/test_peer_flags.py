@@ -66,7 +66,8 @@ def test_the_black_box_cases_of_the_vllm_router(router, worker, tmp_path):
         assert sum(by_worker(ws)) == 30 and check(by_worker(ws)), f"{policy}: {by_worker(ws)}"
     # "at least 10 of 12 with one prefix on one worker", with its thresholds
     ws = [worker(f"w{i}") for i in range(2)]
-    r = start(router, ws, "--policy cache_aware --cache-threshold 0.99 --balance-abs-threshold 0 --balance-rel-threshold 1.0 --port 0 --prometheus-port 0".split(), tmp_path)
+    strict = "--policy cache_aware --cache-threshold 0.99 --balance-abs-threshold 0 --balance-rel-threshold 1.0"
+    r = start(router, ws, [*strict.split(), "--port", "0", "--prometheus-port", "0"], tmp_path)
     for _ in range(12):
         assert r.chat([user(text(4, 5))]).status == 200
     assert max(by_worker(ws)) >= 10
@@ -107,8 +108,9 @@ def test_what_cannot_be_done_is_refused_with_a_hint(tmp_path):
     url = ["--worker-urls", "http://127.0.0.1:1"]
     good = run(*url, *SCRIPT)
     assert good.returncode == 0, good.stderr
-    for bad, hint in [(["--service-discovery"], "--worker-urls"), (["--enable-igw"], "[pool NAME]"), (["--wasm-middleware", "f"], "no code"), (["--dp-aware"], "--intra-node"),
-                      (["--api-key-validation-urls", "http://a"], "open"), (["--polcy", "random"], "--policy"), (["--policy", "fastest"], "cache_aware"),
-                      (["--cache-threshold", "1.5"], "1"), (["--port", "70000"], "65535"), (["--queue-timeout-secs", "x"], "queue-timeout-secs")]:
+    for bad, hint in [(["--service-discovery"], "--worker-urls"), (["--enable-igw"], "[pool NAME]"), (["--wasm-middleware", "f"], "no code"),
+                      (["--dp-aware"], "--intra-node"), (["--api-key-validation-urls", "http://a"], "open"), (["--polcy", "random"], "--policy"),
+                      (["--policy", "fastest"], "cache_aware"), (["--cache-threshold", "1.5"], "1"), (["--port", "70000"], "65535"),
+                      (["--queue-timeout-secs", "x"], "queue-timeout-secs")]:
         told = run(*url, *bad)
         assert told.returncode in (1, 2) and bad[0] in told.stderr and hint in told.stderr, f"{bad}: {told.returncode} {told.stderr}"
