@@ -20,7 +20,9 @@
 
 #define CONN_MAGIC 0x434f4e4eu
 #define LINGER_MS 1000
-#define LINGER_BYTES 65536
+#define LINGER_BYTES 65536 /* after a broken request */
+#define LINGER_BODY_BYTES (64u << 20) /* of a sound but refused one: its client may read only when it has sent all */
+#define LINGER_ROUNDS 10 /* of LINGER_MS, for such a client that goes on sending */
 
 enum conn_state { CONN_OPEN, CONN_CLOSING, CONN_CLOSED };
 
@@ -35,7 +37,8 @@ struct conn {
 	struct wheel_timer stall; /* armed while the client's queue is not empty */
 	uint64_t stall_bytes;	  /* bytes_out when it was armed */
 	unsigned requests;
-	size_t lingered;
+	size_t lingered, linger_bytes, linger_seen;
+	unsigned linger_rounds; /* left */
 };
 
 static void conn_run(void *client);
@@ -128,7 +131,7 @@ static void linger(struct conn *c)
 			c->lingered += (size_t)n;
 		if (n == ERR_AGAIN)
 			return;
-		if (n > 0 && c->lingered <= LINGER_BYTES)
+		if (n > 0 && c->lingered <= c->linger_bytes)
 			continue;
 		if (n > 0 || c->client.is_broken || stream_queued(&c->client.stream) == 0) {
 			conn_close(c, false);
@@ -140,44 +143,58 @@ static void linger(struct conn *c)
 	}
 }
 
+/* The answer is flushed as long as the client takes it; then what a sound request still has is read as long as it comes, for a while. */
 static void closing_timer(struct conn *c)
 {
 	bool is_flushing = stream_queued(&c->client.stream) > 0;
 	bool has_moved = c->client.stream.bytes_out > c->stall_bytes;
+	bool is_sending = c->lingered > c->linger_seen && c->linger_rounds > 0;
 
-	if (!has_moved) {
+	if (!has_moved && !is_sending) {
 		conn_close(c, is_flushing);
 		return;
 	}
+	if (is_sending)
+		c->linger_rounds--;
 	c->stall_bytes = c->client.stream.bytes_out;
+	c->linger_seen = c->lingered;
 	wheel_set(c->client.t->wheel, &c->timer, clock_now_ms() + (is_flushing ? opts(c)->write_timeout_ms : LINGER_MS));
 }
 
 /* ---- requests one after another ---- */
 
+static void watch_stall(struct conn *c)
+{
+	if (stream_queued(&c->client.stream) == 0 || wheel_is_set(&c->stall) || opts(c)->write_timeout_ms == 0)
+		return;
+	c->stall_bytes = c->client.stream.bytes_out;
+	wheel_set(c->client.t->wheel, &c->stall, clock_now_ms() + opts(c)->write_timeout_ms);
+}
+
 /* What the request at hand needs watched: the deadline of its reading, the client's slowness. */
 static void watch_request(struct conn *c)
 {
-	struct io_thread *t = c->client.t;
 	uint64_t due = request_deadline_ms(c->r);
 
 	if (due > 0)
-		wheel_set(t->wheel, &c->timer, due);
-	if (stream_queued(&c->client.stream) > 0 && !wheel_is_set(&c->stall) && opts(c)->write_timeout_ms > 0) {
-		c->stall_bytes = c->client.stream.bytes_out;
-		wheel_set(t->wheel, &c->stall, clock_now_ms() + opts(c)->write_timeout_ms);
-	}
+		wheel_set(c->client.t->wheel, &c->timer, due);
+	watch_stall(c);
+}
+
+static void watch_idle(struct conn *c)
+{
+	if (c->requests > 0 && opts(c)->keepalive_timeout_ms > 0)
+		wheel_set(c->client.t->wheel, &c->timer, clock_now_ms() + opts(c)->keepalive_timeout_ms);
+	watch_stall(c);
 }
 
 static void idle(struct conn *c)
 {
 	client_return_buffer(&c->client);
-	if (c->client.t->is_draining) {
+	if (c->client.t->is_draining)
 		start_closing(c);
-		return;
-	}
-	if (c->requests > 0 && opts(c)->keepalive_timeout_ms > 0)
-		wheel_set(c->client.t->wheel, &c->timer, clock_now_ms() + opts(c)->keepalive_timeout_ms);
+	else
+		watch_idle(c);
 }
 
 /* False: nothing to run now. */
@@ -205,6 +222,10 @@ static bool after_request(struct conn *c)
 	bool keep = request_keeps_alive(c->r), cut = request_was_cut(c->r);
 	size_t used = request_used(c->r);
 
+	if (request_is_unread(c->r)) {
+		c->linger_bytes = LINGER_BODY_BYTES;
+		c->linger_rounds = LINGER_ROUNDS;
+	}
 	end_request(c);
 	if (!keep) {
 		if (cut)
@@ -314,7 +335,11 @@ static void on_timer(void *arg)
 		return;
 	}
 	if (c->r == NULL) {
-		conn_close(c, false);
+		/* Idle it is once the client has its last answer; until then its slowness is watched. */
+		if (stream_queued(&c->client.stream) > 0)
+			watch_idle(c);
+		else
+			conn_close(c, false);
 		return;
 	}
 	due = request_deadline_ms(c->r);
@@ -354,6 +379,7 @@ void conn_open(struct io_thread *t, int fd, const union sock_addr *peer)
 		return;
 	}
 	c->magic = CONN_MAGIC;
+	c->linger_bytes = LINGER_BYTES;
 	c->client.t = t;
 	c->client.run = conn_run;
 	c->client.id = atomic_fetch_add_explicit(&t->process->next_conn_id, 1, memory_order_relaxed);

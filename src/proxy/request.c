@@ -245,6 +245,7 @@ static enum step_result head_is_complete(struct request *r)
 	/* The client has not sent the body yet, or too much of it: say so now. */
 	if (r->head.expect_100 || r->body.expected > BODY_DISCARD_MAX)
 		return request_fail(r, why);
+	r->refused = why;
 	body_discard(&r->body);
 	return STEP_NEXT;
 }
@@ -922,6 +923,11 @@ bool request_keeps_alive(const struct request *r)
 bool request_was_cut(const struct request *r)
 {
 	return r->was_cut && r->relay.framing == HTTP_BODY_UNTIL_CLOSE;
+}
+
+bool request_is_unread(const struct request *r)
+{
+	return r->has_head && !r->body.is_complete && r->why != FAIL_BAD_CHUNK && r->why != FAIL_CLIENT_TIMEOUT;
 }
 
 size_t request_used(const struct request *r)

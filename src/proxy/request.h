@@ -25,6 +25,8 @@ void request_abort(struct request *r, enum fail why);
 bool request_keeps_alive(const struct request *r);
 /* Its answer was cut: the connection must end with a reset, so that the client sees a broken message. */
 bool request_was_cut(const struct request *r);
+/* It is sound, but was refused before all of its body was read: its client may still be sending. */
+bool request_is_unread(const struct request *r);
 /* Client bytes at the buffer's front that belong to it. */
 size_t request_used(const struct request *r);
 void request_free(struct request *r);

@@ -88,6 +88,7 @@ struct exchange {
 };
 
 static void try_next_address(struct exchange *ex);
+static void await_first_byte(struct exchange *ex);
 static void send_more(struct exchange *ex);
 static void on_timer(void *arg);
 
@@ -172,10 +173,7 @@ static void on_connected(void *arg, int err)
 	}
 	ex->was_connected = true;
 	ex->phase = PHASE_HEAD;
-	if (ex->o.first_byte_timeout_ms > 0)
-		wheel_set(ex->t->wheel, &uc->timer, clock_now_ms() + ex->o.first_byte_timeout_ms);
-	else
-		wheel_stop(ex->t->wheel, &uc->timer);
+	await_first_byte(ex);
 	send_more(ex);
 }
 
@@ -288,6 +286,15 @@ static void on_timer(void *arg)
 	ex->wake(ex->arg);
 }
 
+/* From the last byte of the request that the worker took, or from its last interim answer. */
+static void await_first_byte(struct exchange *ex)
+{
+	if (ex->o.first_byte_timeout_ms > 0)
+		wheel_set(ex->t->wheel, &ex->uc->timer, clock_now_ms() + ex->o.first_byte_timeout_ms);
+	else
+		wheel_stop(ex->t->wheel, &ex->uc->timer);
+}
+
 /* Each read moves the deadline: a store. */
 static void touch(struct exchange *ex)
 {
@@ -389,6 +396,8 @@ static void send_more(struct exchange *ex)
 			return;
 		}
 		count_sent(ex, (size_t)n);
+		if (n > 0 && !ex->got_byte)
+			await_first_byte(ex);
 		if ((size_t)n < want)
 			return;
 	}
@@ -439,10 +448,7 @@ struct exchange *exchange_start(struct io_thread *t, struct worker *w, const str
 		ex->uc->ex = ex;
 		ex->is_reused = ex->was_connected = true;
 		ex->phase = PHASE_HEAD;
-		if (o->first_byte_timeout_ms > 0)
-			wheel_set(t->wheel, &ex->uc->timer, ex->started_ms + o->first_byte_timeout_ms);
-		else
-			wheel_stop(t->wheel, &ex->uc->timer);
+		await_first_byte(ex);
 		send_more(ex);
 	}
 	keep_head(ex);
@@ -605,6 +611,7 @@ static enum exchange_result take_head(struct exchange *ex, const char **base)
 		return EXCHANGE_OK;
 	}
 	http_scan_start(&ex->scan, HTTP_SCAN_RESPONSE);
+	await_first_byte(ex);
 	return EXCHANGE_END;
 }
 
