@@ -27,7 +27,7 @@ enum fail body_start(struct body *b, const struct http_head *h, uint64_t limit)
 		return FAIL_NONE;
 	}
 	b->expected = h->content_length;
-	b->is_inline = h->head_len + b->expected <= IO_IN_BYTES;
+	b->is_inline = b->expected <= IO_IN_BYTES && h->head_len + b->expected <= IO_IN_BYTES;
 	return b->expected > limit ? FAIL_BODY_TOO_LARGE : FAIL_NONE;
 }
 
