@@ -145,7 +145,7 @@ def test_b17_a_worker_that_never_reads_freezes_nobody(router, worker, deaf):
     silent = worker("w3")
     silent.healthy = lambda x: x.wait_gone() and None
     extra = f"[worker w3]\nurl = {silent.url}\n[worker w4]\nurl = http://no-such-host.invalid:8000\n"
-    r = router(conf=worker_conf(ws + [deaf], "health_timeout = 1h\nfirst_byte_timeout = 1h\n", extra), wait=False, keys="allow_pin = on\nthreads = 2\n")
+    r = router(conf=worker_conf(ws + [deaf], "health_timeout = 1h\nfirst_byte_timeout = 1h\nconnect_timeout = 1m\n", extra), wait=False, keys="allow_pin = on\nthreads = 2\n")
     r.wait_workers("w0", "w2", "deaf")
     body = {"model": "m", "messages": [{"role": "user", "content": "x" * 100_000}]}
     stuck = [r.connect() for _ in range(200)]
@@ -165,7 +165,7 @@ def test_b17_a_worker_that_never_reads_freezes_nobody(router, worker, deaf):
     for c in stuck:
         c.close()
     r.wait_idle()
-    r.reload(worker_conf(ws + [deaf], "first_byte_timeout = 300ms\n"))
+    r.reload(worker_conf(ws + [deaf], "first_byte_timeout = 300ms\nconnect_timeout = 1m\n"))
     for _ in range(3):
         m = r.request(body=body, headers={"X-Kvsteer-Worker": "deaf"})
         assert m.status == 504 and m.json()["error"]["code"] == "worker_timeout"
