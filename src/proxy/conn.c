@@ -22,6 +22,7 @@
 #define LINGER_MS 1000
 #define LINGER_BYTES 65536 /* after a broken request */
 #define LINGER_BODY_BYTES (64u << 20) /* of a sound but refused one: its client may read only when it has sent all */
+#define LINGER_READS 4	/* of IO_SCRATCH_BYTES in a turn */
 #define LINGER_ROUNDS 10 /* of LINGER_MS, for such a client that goes on sending */
 
 enum conn_state { CONN_OPEN, CONN_CLOSING, CONN_CLOSED };
@@ -36,6 +37,7 @@ struct conn {
 	struct wheel_timer timer; /* head, body, idleness, linger */
 	struct wheel_timer stall; /* armed while the client's queue is not empty */
 	uint64_t stall_bytes;	  /* bytes_out when it was armed */
+	uint64_t moved_ms;	  /* closing: when bytes_out grew last */
 	unsigned requests;
 	size_t lingered, linger_bytes, linger_seen;
 	unsigned linger_rounds; /* left */
@@ -101,6 +103,13 @@ static void conn_cut(struct conn *c, enum fail why)
 	conn_close(c, true);
 }
 
+static void watch_closing(struct conn *c)
+{
+	c->stall_bytes = c->client.stream.bytes_out;
+	c->linger_seen = c->lingered;
+	wheel_set(c->client.t->wheel, &c->timer, clock_now_ms() + MIN(opts(c)->write_timeout_ms, (uint64_t)LINGER_MS));
+}
+
 static void start_closing(struct conn *c)
 {
 	struct io_thread *t = c->client.t;
@@ -116,15 +125,17 @@ static void start_closing(struct conn *c)
 	if (!c->client.saw_eof)
 		stream_resume(&c->client.stream);
 	c->client.can_read = true;
-	c->stall_bytes = c->client.stream.bytes_out;
+	c->moved_ms = clock_now_ms();
 	wheel_stop(t->wheel, &c->stall);
-	wheel_set(t->wheel, &c->timer, clock_now_ms() + (stream_queued(&c->client.stream) > 0 ? opts(c)->write_timeout_ms : LINGER_MS));
+	watch_closing(c);
 }
 
-/* Reads and drops what the client still sends. */
+/* Reads and drops what the client still sends; others get their turn in between. */
 static void linger(struct conn *c)
 {
-	for (;;) {
+	int reads = LINGER_READS;
+
+	while (reads-- > 0) {
 		ssize_t n = client_read(&c->client, c->client.t->scratch, IO_SCRATCH_BYTES);
 
 		if (n > 0)
@@ -150,15 +161,15 @@ static void closing_timer(struct conn *c)
 	bool has_moved = c->client.stream.bytes_out > c->stall_bytes;
 	bool is_sending = c->lingered > c->linger_seen && c->linger_rounds > 0;
 
-	if (!has_moved && !is_sending) {
+	if (has_moved)
+		c->moved_ms = clock_now_ms();
+	if (is_flushing ? clock_now_ms() - c->moved_ms >= opts(c)->write_timeout_ms : c->client.saw_eof || (!has_moved && !is_sending)) {
 		conn_close(c, is_flushing);
 		return;
 	}
 	if (is_sending)
 		c->linger_rounds--;
-	c->stall_bytes = c->client.stream.bytes_out;
-	c->linger_seen = c->lingered;
-	wheel_set(c->client.t->wheel, &c->timer, clock_now_ms() + (is_flushing ? opts(c)->write_timeout_ms : LINGER_MS));
+	watch_closing(c);
 }
 
 /* ---- requests one after another ---- */

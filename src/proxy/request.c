@@ -350,7 +350,7 @@ static bool keeps_alive(const struct request *r)
 	return r->relay.framing != HTTP_BODY_UNTIL_CLOSE;
 }
 
-/* A whole answer of our own. */
+/* A whole answer of our own. It says nothing of keeping alive, which 1.1 clients take for a yes and 1.0 clients for a no. */
 static void send_own(struct request *r, int status, struct span type, struct span body, struct span extra)
 {
 	bool with_body = !r->has_head || r->head.method != HTTP_HEAD;
@@ -391,7 +391,7 @@ static enum step_result answer_here(struct request *r)
 		status = local_fn(local_arg, r->t, what, &body, &n);
 	}
 	r->is_answered_here = true;
-	r->keep = keeps_alive(r) && (r->head.minor == 1 || r->head.keep_alive_10);
+	r->keep = keeps_alive(r) && r->head.minor == 1;
 	send_own(r, status, SPAN_LIT("application/json"), body != NULL ? span_make(body, n) : SPAN_LIT(up), span_make(extra, answer_id_line(request_id(r), extra)));
 	free(body);
 	r->at = STEP_FINISH;
@@ -722,7 +722,7 @@ static void send_failure(struct request *r)
 	if (r->why == FAIL_METHOD_NOT_ALLOWED && r->verdict.allowed != 0)
 		x += answer_allow_line(r->verdict.allowed, extra + x);
 	r->relay.framing = HTTP_BODY_LENGTH;
-	r->keep = r->has_head && is_harmless(r->why) && keeps_alive(r) && (r->head.minor == 1 || r->head.keep_alive_10);
+	r->keep = r->has_head && is_harmless(r->why) && keeps_alive(r) && r->head.minor == 1;
 	send_own(r, status, SPAN_LIT("application/json"), span_make(body, n), span_make(extra, x));
 }
 

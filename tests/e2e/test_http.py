@@ -720,6 +720,10 @@ def test_http10_clients(pair):
             m = c.read_response()
             assert m.status == 200 and m.get("connection") == "keep-alive" and m.get("transfer-encoding") is None
     assert all(q.start.endswith(" HTTP/1.1") for q in w.requests)
+    for request in (make_request("PUT", "/health", headers={"Connection": "keep-alive"}), make_request("GET", "/health", headers={"Connection": "keep-alive"})):
+        with r.connect() as c:  # the router's own answers close
+            c.send(request.replace(b"HTTP/1.1", b"HTTP/1.0"))
+            assert c.read_response().get("connection") == "close" and c.at_eof()
 
 
 def test_http10_workers(pair):

@@ -322,6 +322,22 @@ def test_an_answer_still_on_its_way_outlives_the_keep_alive_time(worker, router)
         assert c.recv_some() == b""  # then it was idle for long enough
 
 
+def test_the_last_answer_of_a_slow_client_arrives_and_leaves_nothing(worker, router):
+    """Connection: close, FIN sent already, and the client reads late: it gets all, then the connection is gone at once, not after write_timeout."""
+    w = worker("w0", lambda x: x.answer(200, b"y" * (12 << 20)))
+    r = router([w], pool=LASTING)
+    with r.connect() as c:
+        c.send(make_request(body=Q0, close=True))
+        c.sock.shutdown(socket.SHUT_WR)
+        m = c.read_head()
+        while r.metric("kvsteer_worker_load") == 1:  # until the rest lies in the router
+            m.body += c.read_exact(262144)
+        threading.Event().wait(0.2)
+        m.body += c.read_to_eof()
+        assert len(m.body) == 12 << 20 and m.get("connection") == "close"
+    wait_until(lambda: r.metric("kvsteer_connections", side="client") == 0, "the connection is gone")
+
+
 # ---- answers that break ----
 
 def cut_answers():
