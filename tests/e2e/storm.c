@@ -448,8 +448,13 @@ static void client_start(void)
 		die("socket");
 	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) != 0 && errno != EINPROGRESS)
-		die("connect");
+	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) != 0 && errno != EINPROGRESS) {
+		close(fd); /* the router has ended */
+		n_eof++;
+		n_cycles++;
+		cycles_left--;
+		return;
+	}
 	p = peer_new(CLIENT, fd);
 	p->is_connecting = true;
 	n_clients++;
