@@ -41,10 +41,17 @@ def place(r, body, name, path="/v1/chat/completions", headers=None):
     assert served_by(r, body, path, pin=name, headers=headers) == name
 
 
+def settle(r):
+    """Waits until only held() requests count: a client may have its answer a moment before another thread sees the load fall."""
+    harness.wait_until(lambda: sum(r.loads().values()) == getattr(r, "held", 0), "loads of what is held, no more")
+
+
 @contextlib.contextmanager
 def held(r, w, n):
     """n requests without a prompt in flight on one worker (its handler must be a Hold for them): its load is n within."""
     wires = []
+    settle(r)
+    r.held = getattr(r, "held", 0) + n
     seen = len(w.exchanges)
     try:
         for _ in range(n):
@@ -58,6 +65,8 @@ def held(r, w, n):
         for c in wires:
             assert c.read_response("POST").status == 200
             c.close()
+        r.held -= n
+        settle(r)
 
 
 class HoldMarked(harness.Hold):

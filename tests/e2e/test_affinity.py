@@ -2,11 +2,12 @@
 import base64
 import json
 import random
+import threading
 
 import pytest
 
-from harness import text
-from routing import OPEN, HoldMarked, chat, completion, held, place, send, served_by, user
+from harness import DEADLINE, make_request, text, wait_until
+from routing import OPEN, HoldMarked, chat, completion, held, place, send, served_by, settle, user
 
 
 def pair(router, worker, n=2, **kw):
@@ -61,18 +62,26 @@ def turns_messages(who, n):
     return "/v1/messages", {"system": SYSTEM, "messages": items, "model": "m", "max_tokens": 5}
 
 
-def turns_tool_calls(who, n):
-    """Two agents with the same question that differ in what their tools said."""
+def agent(n, query, result):
     messages = [{"role": "system", "content": SYSTEM}, user("look it up")]
     for i in range(n):
-        arguments = json.dumps({"q": text(1, 50 + who)})
-        call = {"id": f"call_{who}_{i}", "type": "function", "function": {"name": "grep", "arguments": arguments}}
+        call = {"id": f"call_{i}", "type": "function", "function": {"name": "grep", "arguments": json.dumps({"q": text(1, query)})}}
         messages += [{"role": "assistant", "content": None, "tool_calls": [call]},
-                     {"role": "tool", "tool_call_id": call["id"], "content": text(4, 10 * who + i)}]
+                     {"role": "tool", "tool_call_id": call["id"], "content": text(4, result + i)}]
     return "/v1/chat/completions", chat(*messages)
 
 
-SHAPES = [turns_plain, turns_tools, turns_developer, turns_responses, turns_messages, turns_tool_calls]
+def turns_tool_calls(who, n):
+    """Two agents that differ in what they asked their tools."""
+    return agent(n, 50 + who, 10)
+
+
+def turns_tool_results(who, n):
+    """And in what their tools said."""
+    return agent(n, 50, 10 * who)
+
+
+SHAPES = [turns_plain, turns_tools, turns_developer, turns_responses, turns_messages, turns_tool_calls, turns_tool_results]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda f: f.__name__[6:])
@@ -138,6 +147,7 @@ def test_a2_affinity_yields_when_the_cached_worker_is_the_hot_one(router, worker
         told = r.explain(conversation(1, 4))
         assert told["reason"] == "overload_shed" and told["chosen"] != "w0"
         assert served_by(r, conversation(1, 4)) == told["chosen"]
+        settle(r)
         told = r.explain(conversation(5, 4))
         assert told["reason"] == "prefix_next" and told["chosen"] == "w3"
         assert served_by(r, conversation(5, 4)) == "w3"
@@ -380,6 +390,53 @@ def test_b66_an_empty_salt_equals_none(router, worker):
         assert name == "w1" and matched == blocks
 
 
+# ---- what a worker is believed to hold ----
+
+def depth(r, name, body):
+    return next(c["depth"] for c in r.explain(body, "/v1/completions")["candidates"] if c["worker"] == name)
+
+
+def test_a_prompt_that_was_not_taken_is_not_held(router, worker):
+    """Refused, broken off before its head, left by the client: what went before stays, what was new goes."""
+    held_open = threading.Event()
+
+    def handler(x):
+        how = x.request.get("x-how")
+        if how == "gone":
+            held_open.set()
+            return x.wait_gone() and "close"
+        if how == "silent":
+            return "close"
+        return x.answer(int(how or 200), "{}")
+    ws = [worker(f"w{i}", handler) for i in range(2)]
+    r = router(ws, pool="retry_max_retries = 0\n", keys=OPEN, allow_errors=["w0"])
+    short, long = completion(text(4, 1)), completion(text(12, 1))
+    place(r, short, "w0", "/v1/completions")
+    for how in ("500", "503", "400", "429", "302", "silent", "gone"):
+        with r.connect() as c:
+            c.send(make_request("POST", "/v1/completions", long, {"X-Kvsteer-Worker": "w0", "X-How": how}))
+            if how == "gone":
+                assert held_open.wait(DEADLINE)
+                assert depth(r, "w0", long) == 96, "it is on its way, so the next of its kind follows it"
+                c.reset()
+            else:
+                assert c.read_response("POST").status == (502 if how == "silent" else int(how))
+        r.wait_idle()
+        assert depth(r, "w0", long) == 32, how
+    place(r, long, "w0", "/v1/completions")
+    assert depth(r, "w0", long) == 96 and depth(r, "w1", long) == 0
+
+
+def test_d5_prefixes_that_are_not_used_expire(router, worker):
+    r, ws = pair(router, worker, pool="prefix_ttl = 300ms\n")
+    body = completion(text(4, 1))
+    place(r, body, "w1", "/v1/completions")
+    wait_until(lambda: depth(r, "w1", body) == 0, "it counts no more")
+    assert r.explain(body, "/v1/completions")["reason"] == "no_match"
+    wait_until(lambda: r.metric("kvsteer_prefix_evictions_total", reason="ttl") == 32, "and is swept, as many blocks as there were")
+    assert r.admin("GET", "workers/w1")[1]["blocks"] == 0
+
+
 # ---- what explain says is what happens ----
 
 def test_explain_equals_what_then_happens(router, worker):
@@ -393,6 +450,7 @@ def test_explain_equals_what_then_happens(router, worker):
             if i % 6 == 0:
                 body = conversation(100 + i)
                 place(r, body, "w1")
+            settle(r)
             told = r.explain(body)
             depth = next(c["depth"] for c in told["candidates"] if c["worker"] == told["chosen"])
             before = r.metric("kvsteer_route_decisions_total", reason=told["reason"])

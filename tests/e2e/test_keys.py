@@ -57,6 +57,42 @@ def test_b26_ids_and_the_text_that_spells_them_are_different_prompts(router, wor
     assert ask([70, 8, 9] * 21)[1] == 0, "ids count, not how many there are"
 
 
+def chunked(path, body, sizes):
+    """The request in chunks of these sizes, in turn."""
+    out, at, n = [f"POST {path} HTTP/1.1\r\nHost: r\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n".encode()], 0, 0
+    while at < len(body):
+        part = body[at:at + sizes[n % len(sizes)]]
+        out.append(b"%x\r\n%s\r\n" % (len(part), part))
+        at, n = at + len(part), n + 1
+    return out + [b"0\r\n\r\n"]
+
+
+def test_one_prompt_however_it_is_spelt_and_sent(router, worker):
+    """Blanks, escapes, the order of members, chunks and pieces of any size: the same key."""
+    r, _ = start(router, worker)
+    messages = [{"role": "system", "content": "\u00e9\u4e2d\U0001f600 \"q\" \\ / \n" + text(2, 1)}, user(text(2, 2))]
+    tools = [{"type": "function", "function": {"name": "f", "description": text(1, 3)}}]
+    body = {"model": "m", "tools": tools, "messages": messages}
+    place(r, body, "w1")
+    other_order = {"stream": False, "messages": [dict(reversed(m.items())) for m in messages], "tools": tools, "model": "m"}
+    spellings = [json.dumps(body, ensure_ascii=False).encode(), json.dumps(body, indent=3).encode(), json.dumps(body, separators=(",", ":")).encode(),
+                 dumps(other_order), dumps(body).replace(b"/", b"\\/"), dumps(body).replace(b'"content"', b'"\\u0063ontent"'),
+                 b"\r\n\t " + dumps(body) + b" \n"]
+    for spelt in spellings:
+        name, matched, blocks = send(r, spelt)
+        assert (name, matched) == ("w1", blocks) and blocks >= 40, spelt[:80]
+    for sizes in ([1], [7, 1, 300], [4096], [100000]):
+        with r.connect() as c:
+            pieces = chunked("/v1/chat/completions", spellings[0], sizes)
+            if sizes == [1]:
+                c.send(b"".join(pieces))
+            else:
+                for p in pieces:
+                    c.send(p)
+            m = c.read_response("POST")
+            assert m.status == 200 and (m.get("x-kvsteer-worker"), m.get("x-kvsteer-cached")) == ("w1", f"{blocks}/{blocks}")
+
+
 # ---- B69: deep nesting ----
 
 N = 100_000
@@ -327,6 +363,10 @@ def test_d6_hashes_that_the_grammar_allows(router, worker):
         m = r.request("POST", "/v1/completions", b'{"model":"m"}', {"X-Kvsteer-Prefix": value})
         assert m.status == 200 and m.get("x-kvsteer-cached") in ("0/2", "2/2"), value
     assert m.get("x-kvsteer-cached") == "2/2", "all of them are the same two"
+    many = [random.Random(6).getrandbits(64) for _ in range(1800)]
+    hashed(r, many, pin="w1")
+    assert hashed(r, many) == ("w1", 1800, 1800), "as many as a head holds"
+    assert r.request("POST", "/v1/completions", b"{}", prefix_header(many * 2)).status == 431
 
 
 # ---- pinned, and told ----
@@ -347,6 +387,8 @@ def test_pin_only_where_it_is_allowed(router, worker):
         assert served_by(opened, GOOD, pin=f"w{i}") == f"w{i}"
     assert opened.metric("kvsteer_route_decisions_total", reason="pinned") == before + 6
     assert [len(w.requests) for w in ws] == [2, 4]
+    for spelling in ("X_Kvsteer_Worker", "x-kvsteer_worker", "X-Kvsteer-Anything"):
+        assert opened.request(body=GOOD, headers={spelling: "nobody"}).status == 200, "not the header, and not passed on"
     m = opened.request(body=GOOD, headers={"X-Kvsteer-Worker": "nobody"})
     assert m.status == 400 and m.json()["error"]["type"] == "invalid_request_error"
     for m in arrived(ws):

@@ -43,8 +43,8 @@ def finish(wires, ws):
 
 @pytest.mark.parametrize("policy", ["cache_aware", "least_requests", "round_robin", "random"])
 def test_b10a_an_idle_fleet_is_used_all_of_it(router, worker, policy):
-    """Strictly one after another: every load is 0 at every pick."""
-    r, ws = start(router, worker, 3, pool=f"policy = {policy}\n")
+    """Strictly one after another: every load is 0 at every pick (of one thread; two may overlap by a moment)."""
+    r, ws = start(router, worker, 3, pool=f"policy = {policy}\n", keys="threads = 1\n")
     for body in prompts(60):
         served_by(r, body)
     shares = [len(w.requests) for w in ws]
@@ -121,7 +121,7 @@ def test_b33b_a_big_cache_is_no_load(router, worker):
 
 
 def test_b33c_history_is_no_load(router, worker):
-    r, ws = start(router, worker, 2)
+    r, ws = start(router, worker, 2, keys="threads = 1\n")
     for body in prompts(100, 1, 3000):
         served_by(r, body, pin="w0")
     shares = fresh(r, ws, 40, 100)
@@ -130,7 +130,7 @@ def test_b33c_history_is_no_load(router, worker):
 
 def test_b33_a_worker_that_joins_is_not_flooded(router, worker):
     """Nor is it left out: what counts is now."""
-    r, ws = start(router, worker, 2)
+    r, ws = start(router, worker, 2, keys="threads = 1\n")
     fresh(r, ws, 30, 100)
     w2 = worker("w2", HoldMarked())
     assert r.admin("POST", "workers", {"name": "w2", "url": w2.url})[0] == 201
