@@ -54,7 +54,7 @@ static int count_memory(struct body *b, struct process *p, uint64_t memory_limit
 	return ERR_PARSE;
 }
 
-static int grow(struct body *b, size_t want, enum fail *why)
+static int grow(struct body *b, struct io_thread *t, size_t want, enum fail *why)
 {
 	size_t cap = b->cap > 0 ? b->cap : CHUNKED_BYTES;
 	char *p;
@@ -67,7 +67,7 @@ static int grow(struct body *b, size_t want, enum fail *why)
 		cap = MAX(cap, (size_t)EXACT_BYTES);
 		cap = (size_t)MIN((uint64_t)cap, b->expected);
 	}
-	p = realloc(b->own, cap);
+	p = b->own == NULL ? io_body_get(t, cap, &cap) : realloc(b->own, cap);
 	if (p == NULL) {
 		*why = FAIL_OVERLOADED;
 		return ERR_PARSE;
@@ -77,11 +77,11 @@ static int grow(struct body *b, size_t want, enum fail *why)
 	return 0;
 }
 
-static int append(struct body *b, const char *p, size_t n, enum fail *why)
+static int append(struct body *b, struct io_thread *t, const char *p, size_t n, enum fail *why)
 {
 	if (n == 0)
 		return 0;
-	if (grow(b, b->len + n, why) != 0)
+	if (grow(b, t, b->len + n, why) != 0)
 		return ERR_PARSE;
 	memcpy(b->own + b->len, p, n);
 	b->len += n;
@@ -120,7 +120,7 @@ static int read_length(struct body *b, struct client *c, enum fail *why)
 	ssize_t got;
 
 	if (there > 0) {
-		if (append(b, c->buf + b->head_len, there, why) != 0)
+		if (append(b, c->t, c->buf + b->head_len, there, why) != 0)
 			return ERR_PARSE;
 		client_cut(c, b->head_len, there);
 	}
@@ -128,7 +128,7 @@ static int read_length(struct body *b, struct client *c, enum fail *why)
 	if (b->is_complete)
 		return 0;
 	want = (size_t)MIN(b->expected - b->len, (uint64_t)READ_BYTES);
-	if (grow(b, b->len + want, why) != 0)
+	if (grow(b, c->t, b->len + want, why) != 0)
 		return ERR_PARSE;
 	got = client_read(c, b->own + b->len, want);
 	if (got <= 0)
@@ -152,7 +152,7 @@ static int decode(struct body *b, struct client *c, enum fail *why)
 		return err;
 	if (b->is_discarded)
 		b->len += data_len;
-	else if (append(b, at, data_len, why) != 0)
+	else if (append(b, c->t, at, data_len, why) != 0)
 		return ERR_PARSE;
 	client_cut(c, b->head_len, used);
 	b->is_complete = err == 0;
@@ -234,12 +234,13 @@ size_t body_used(const struct body *b)
 	return b->head_len + (b->is_inline ? b->len : 0);
 }
 
-void body_free(struct body *b, struct process *p)
+void body_free(struct body *b, struct io_thread *t)
 {
-	free(b->own);
+	io_body_put(t, b->own, b->cap);
 	b->own = NULL;
+	b->cap = 0;
 	if (b->counted > 0) {
-		atomic_fetch_sub_explicit(&p->body_memory, b->counted, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&t->process->body_memory, b->counted, memory_order_relaxed);
 		metric_add(METRIC_BODY_MEMORY, -(int64_t)b->counted);
 	}
 	b->counted = 0;

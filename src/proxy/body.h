@@ -12,6 +12,7 @@
 #include "http/http_head.h"
 
 struct client;
+struct io_thread;
 struct process;
 
 #define BODY_DISCARD_MAX 65536 /* of a refused request, to keep its connection */
@@ -39,6 +40,6 @@ int body_read(struct body *b, struct client *c, struct process *p, uint64_t memo
 struct span body_bytes(const struct body *b, const struct client *c);
 /* Bytes at the front of the client's buffer that head and body take. */
 size_t body_used(const struct body *b);
-void body_free(struct body *b, struct process *p);
+void body_free(struct body *b, struct io_thread *t);
 
 #endif

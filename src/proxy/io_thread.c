@@ -16,18 +16,27 @@ struct io_block {
 	struct io_block *next;
 };
 
+static void free_blocks(struct io_block *b)
+{
+	while (b != NULL) {
+		struct io_block *next = b->next;
+
+		free(b);
+		b = next;
+	}
+}
+
 static void io_thread_destroy(struct io_thread *t)
 {
-	struct io_block *b, *next;
+	unsigned i;
 
 	upstream_idle_free(t->idle);
 	request_free_all(t);
 	exchange_free_all(t);
 	access_log_free(t->log);
-	for (b = t->free_blocks; b != NULL; b = next) {
-		next = b->next;
-		free(b);
-	}
+	free_blocks(t->free_blocks);
+	for (i = 0; i < IO_BODY_SIZES; i++)
+		free_blocks(t->free_bodies[i]);
 	site_unref(t->site);
 	free(t->scratch);
 	free(t->out);
@@ -98,4 +107,52 @@ void io_block_put(struct io_thread *t, char *block)
 	b->next = t->free_blocks;
 	t->free_blocks = b;
 	t->n_free_blocks++;
+}
+
+static_assert(IO_BODY_MIN << (IO_BODY_SIZES - 1) == IO_BODY_MAX, "the sizes of bodies");
+
+/* The size that holds n bytes; IO_BODY_SIZES: none does. */
+static unsigned size_for(size_t n)
+{
+	unsigned i = 0;
+
+	while (i < IO_BODY_SIZES && (size_t)IO_BODY_MIN << i < n)
+		i++;
+	return i;
+}
+
+/* Fresh memory costs a page fault every 4 KiB, which is more than reading the bytes into it. */
+char *io_body_get(struct io_thread *t, size_t want, size_t *cap)
+{
+	unsigned i = size_for(want);
+	struct io_block *b;
+	char *fresh;
+
+	if (i < IO_BODY_SIZES)
+		want = (size_t)IO_BODY_MIN << i;
+	if (i < IO_BODY_SIZES && t->free_bodies[i] != NULL) {
+		b = t->free_bodies[i];
+		t->free_bodies[i] = b->next;
+		t->free_body_bytes -= want;
+		*cap = want;
+		return (char *)b;
+	}
+	fresh = malloc(want);
+	if (fresh != NULL)
+		*cap = want;
+	return fresh;
+}
+
+void io_body_put(struct io_thread *t, char *body, size_t cap)
+{
+	struct io_block *b = (struct io_block *)(void *)body;
+	unsigned i = size_for(cap);
+
+	if (body == NULL || i == IO_BODY_SIZES || (size_t)IO_BODY_MIN << i != cap || cap > IO_BODY_KEPT_BYTES - t->free_body_bytes) {
+		free(body);
+		return;
+	}
+	b->next = t->free_bodies[i];
+	t->free_bodies[i] = b;
+	t->free_body_bytes += cap;
 }

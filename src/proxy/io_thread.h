@@ -17,6 +17,10 @@
 #define IO_SCRATCH_BYTES 65536 /* what one read of an answer takes at most */
 #define IO_OUT_BYTES (HTTP_RESPONSE_HEAD_MAX + 8192)
 #define IO_IN_BYTES 20480 /* lent to a client connection while bytes are there */
+#define IO_BODY_MIN (32u << 10) /* memory of bodies comes in powers of two, and is kept for the next up to */
+#define IO_BODY_MAX (4u << 20)
+#define IO_BODY_SIZES 8
+#define IO_BODY_KEPT_BYTES (16u << 20)
 
 struct access_log;
 struct upstream_idle;
@@ -46,6 +50,8 @@ struct io_thread {
 
 	struct io_block *free_blocks; /* of IO_IN_BYTES */
 	unsigned n_free_blocks;
+	struct io_block *free_bodies[IO_BODY_SIZES]; /* of IO_BODY_MIN << i bytes */
+	size_t free_body_bytes;
 	struct request *free_requests;
 	unsigned n_free_requests;
 	struct exchange *free_exchanges;
@@ -69,5 +75,11 @@ void io_thread_set_site(struct io_thread *t, struct site *site); /* takes its ow
 /* A block of IO_IN_BYTES; NULL: out of memory. */
 char *io_block_get(struct io_thread *t);
 void io_block_put(struct io_thread *t, char *block);
+/*
+ * Memory for a body of at least want bytes, from malloc: it may be grown with realloc. *cap is what it holds: want rounded up to a power of two, or want where it
+ * is above IO_BODY_MAX. NULL: out of memory. What is given back should be as large as cap says.
+ */
+char *io_body_get(struct io_thread *t, size_t want, size_t *cap);
+void io_body_put(struct io_thread *t, char *body, size_t cap); /* NULL is fine */
 
 #endif

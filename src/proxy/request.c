@@ -891,7 +891,7 @@ void request_free(struct request *r)
 
 	assert(r->magic == REQUEST_MAGIC && r->guard.worker == NULL && r->ex == NULL);
 	r->magic = 0;
-	body_free(&r->body, t->process);
+	body_free(&r->body, t);
 	route_key_reset(&r->key);
 	site_unref(r->site);
 	atomic_fetch_sub_explicit(&t->process->requests, 1, memory_order_relaxed);

@@ -66,14 +66,27 @@ static void set_up(void)
 	ck_assert_int_eq(stream_open(&client.stream, fds[0]), 0);
 }
 
+static void drop_kept_bodies(void)
+{
+	unsigned i;
+	size_t cap;
+
+	for (i = 0; i < IO_BODY_SIZES; i++) {
+		while (thread.free_bodies[i] != NULL)
+			free(io_body_get(&thread, (size_t)IO_BODY_MIN << i, &cap));
+	}
+	ck_assert_uint_eq(thread.free_body_bytes, 0);
+}
+
 static void tear_down(void)
 {
-	body_free(&body, &process);
+	body_free(&body, &thread);
 	ck_assert_uint_eq(atomic_load(&process.body_memory), 0);
 	ck_assert_int_eq(metric_total(METRIC_BODY_MEMORY), 0);
 	client_drop_buffer(&client);
 	while (thread.n_free_blocks > 0)
 		free(io_block_get(&thread));
+	drop_kept_bodies();
 	stream_close(&client.stream);
 	if (peer >= 0)
 		close(peer);
@@ -473,7 +486,7 @@ START_TEST(over_the_processes_memory)
 	ck_assert_int_eq(finish(1000000 + 65536, &why), ERR_PARSE);
 	ck_assert_int_eq(why, FAIL_OVERLOADED);
 	ck_assert_uint_eq(atomic_load(&process.body_memory), 1000000 + 131072);
-	body_free(&body, &process);
+	body_free(&body, &thread);
 	ck_assert_uint_eq(atomic_load(&process.body_memory), 1000000);
 	atomic_store(&process.body_memory, 0);
 	free(bytes);
@@ -571,6 +584,86 @@ START_TEST(discarding_has_an_end)
 }
 END_TEST
 
+/* A body's memory serves the next one of about its size. */
+START_TEST(body_memory_is_kept)
+{
+	size_t cap = 0;
+	char *first = io_body_get(&thread, 100000, &cap), *second;
+
+	ck_assert_uint_eq(cap, 131072);
+	memset(first, 'x', cap);
+	io_body_put(&thread, first, cap);
+	ck_assert_uint_eq(thread.free_body_bytes, 131072);
+	second = io_body_get(&thread, 65536, &cap); /* half as large: not that one */
+	ck_assert_ptr_ne(second, first);
+	ck_assert_uint_eq(cap, 65536);
+	io_body_put(&thread, second, cap);
+	second = io_body_get(&thread, 65537, &cap);
+	ck_assert_ptr_eq(second, first);
+	ck_assert_uint_eq(cap, 131072);
+	io_body_put(&thread, second, cap);
+	io_body_put(&thread, NULL, 0);
+	ck_assert_uint_eq(thread.free_body_bytes, 131072 + 65536);
+}
+END_TEST
+
+/* What is too large, or has grown to a size of its own, goes back to the system. */
+START_TEST(odd_body_memory_is_not_kept)
+{
+	size_t cap = 0;
+	char *p = io_body_get(&thread, IO_BODY_MAX + 1, &cap);
+
+	ck_assert_uint_eq(cap, IO_BODY_MAX + 1);
+	io_body_put(&thread, p, cap);
+	io_body_put(&thread, malloc(100000), 100000);
+	io_body_put(&thread, malloc(16), 16);
+	ck_assert_uint_eq(thread.free_body_bytes, 0);
+}
+END_TEST
+
+START_TEST(kept_body_memory_is_bounded)
+{
+	char *held[2 * IO_BODY_KEPT_BYTES / IO_BODY_MAX];
+	size_t cap = 0;
+	unsigned i;
+
+	for (i = 0; i < ARRAY_LEN(held); i++)
+		held[i] = io_body_get(&thread, IO_BODY_MAX, &cap);
+	for (i = 0; i < ARRAY_LEN(held); i++)
+		io_body_put(&thread, held[i], cap);
+	ck_assert_uint_eq(thread.free_body_bytes, IO_BODY_KEPT_BYTES);
+	held[0] = io_body_get(&thread, IO_BODY_MAX, &cap);
+	ck_assert_uint_eq(thread.free_body_bytes, IO_BODY_KEPT_BYTES - IO_BODY_MAX);
+	io_body_put(&thread, held[0], cap);
+}
+END_TEST
+
+/* One after another in the same memory, each in its own bytes. */
+START_TEST(bodies_follow_one_another_in_kept_memory)
+{
+	char *bytes = pattern(100000);
+	enum fail why = FAIL_NONE;
+	const char *was = NULL;
+
+	for (unsigned i = 0; i < 2; i++) {
+		bytes[0] = (char)('a' + i);
+		ck_assert_int_eq(
+			begin("POST /x HTTP/1.1\r\nHost: a\r\n"
+			      "Content-Length: 100000\r\n\r\n",
+				1000000),
+			FAIL_NONE);
+		will_send(bytes, 100000, 30000);
+		ck_assert_int_eq(finish(NO_LIMIT, &why), 0);
+		want_body(bytes, 100000);
+		ck_assert(i == 0 || body.own == was);
+		was = body.own;
+		body_free(&body, &thread);
+		client_consume(&client, client.len);
+	}
+	free(bytes);
+}
+END_TEST
+
 static Suite *client_body_suite(void)
 {
 	Suite *s = suite_create("client_body");
@@ -594,6 +687,10 @@ static Suite *client_body_suite(void)
 	tcase_add_loop_test(tc, a_client_that_leaves_midway, 0, 3);
 	tcase_add_loop_test(tc, discarded_bodies, 0, 8);
 	tcase_add_loop_test(tc, discarding_has_an_end, 0, 2);
+	tcase_add_test(tc, body_memory_is_kept);
+	tcase_add_test(tc, odd_body_memory_is_not_kept);
+	tcase_add_test(tc, kept_body_memory_is_bounded);
+	tcase_add_test(tc, bodies_follow_one_another_in_kept_memory);
 	suite_add_tcase(s, tc);
 	return s;
 }
