@@ -23,6 +23,53 @@ static const struct {
 	{"api_keys", "client keys are not built in yet"},
 };
 
+/*
+ * Keys of features to come: they parse, so that a file may be shared with later versions, and whoever
+ * sets one to something is told that nothing happens.
+ */
+static const char *const without_effect[] = {
+	"admin_key", "queue_size", "queue_timeout", "trusted_proxies",
+	"routing_key_headers", "tls_handshake_timeout", "beta", "alpha", "decode_weight",
+	"max_load_skew", "affinity_fallback", "affinity_hash_tokens", "load_source",
+	"kv_connector", "pd_min_prefill", "stall_timeout", "degraded_ratio",
+	"degraded_window", "slow_start", "retry_budget", "no_worker_wait",
+	"cb_failure_threshold", "cb_success_threshold", "cb_timeout", "cb_window",
+	"tls_ca", "tls_verify", "dp_size", "bootstrap_port", "kv_group",
+};
+
+static bool has_effect(const struct conf_key *key, const char *value)
+{
+	if (key->def != NULL && strcmp(value, key->def) == 0)
+		return true;
+	for (size_t i = 0; i < ARRAY_LEN(without_effect); i++)
+		if (strcmp(without_effect[i], key->name) == 0)
+			return false;
+	return true;
+}
+
+static void warn_of_no_effect(const struct conf_key *key, const char *value,
+	const char *file, unsigned line, struct conf_errors *errors)
+{
+	if (has_effect(key, value))
+		return;
+	conf_warnings_add(errors, file, line, key->name, key->is_secret ? NULL : value,
+		"leave it out until it has", "has no effect in this version");
+}
+
+static void check_effects(const struct conf_source *source, const struct conf_flags *flags,
+	struct conf_errors *errors)
+{
+	for (size_t i = 0; i < source->n_sections; i++)
+		for (size_t j = 0; j < source->sections[i].n_lines; j++) {
+			const struct conf_line *l = &source->sections[i].lines[j];
+
+			warn_of_no_effect(l->key, l->value, l->file, l->line, errors);
+		}
+	for (size_t i = 0; flags != NULL && i < flags->n_settings; i++)
+		warn_of_no_effect(flags->settings[i].key, flags->settings[i].value, NULL,
+			0, errors);
+}
+
 static const struct conf_line *router_line(
 	const struct conf_source *source, const char *key)
 {
@@ -214,6 +261,7 @@ void conf_check_whole(const struct conf *c, const struct conf_source *source,
 	const struct pool_conf *takes_all = NULL;
 
 	check_router(c, source, flags, errors);
+	check_effects(source, flags, errors);
 	for (size_t i = 0; i < c->n_pools; i++) {
 		const struct pool_conf *pool = &c->pools[i];
 

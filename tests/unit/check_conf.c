@@ -643,8 +643,21 @@ START_TEST(warns_but_starts)
 	ck_assert_str_eq(errors.items[0].key, "kv_connector");
 	ck_assert_uint_eq(errors.items[0].line, 1);
 	load_good("[pool default]\nkv_connector = nixl\n" W "role = decode\n");
-	ck_assert_uint_eq(errors.n, 1);
-	ck_assert_ptr_nonnull(strstr(errors.items[0].message, "none for prefill"));
+	ck_assert_uint_eq(errors.n, 2);
+	ck_assert_str_eq(errors.items[0].key, "kv_connector");
+	ck_assert_ptr_nonnull(strstr(errors.items[0].message, "no effect"));
+	ck_assert_ptr_nonnull(strstr(errors.items[1].message, "none for prefill"));
+	/* Set to something, a key without effect is told at its line; at its default it is
+	 * not. */
+	load_good("[router]\nqueue_size = 7\nqueue_timeout = 60s\nadmin_key = secret-key\n"
+		  "[pool default]\n" W "cb_timeout = 1s\n");
+	ck_assert_uint_eq(errors.n, 3);
+	ck_assert_uint_eq(errors.n_errors, 0);
+	ck_assert_str_eq(errors.items[0].key, "queue_size");
+	ck_assert_uint_eq(errors.items[0].line, 2);
+	ck_assert_str_eq(errors.items[1].key, "admin_key");
+	ck_assert_ptr_null(errors.items[1].value);
+	ck_assert_str_eq(errors.items[2].key, "cb_timeout");
 	load_good("[pool a]\nmodels = x\n[pool b]\n[worker a]\nurl = http://h:1\npool = "
 		  "b\n");
 	ck_assert_uint_eq(errors.n, 0);
