@@ -863,6 +863,20 @@ START_TEST(capacity_bounds_what_is_believed)
 }
 END_TEST
 
+/* A reload that says nothing of capacity forgets nothing of it. */
+START_TEST(learned_capacity_survives_a_reload)
+{
+	struct conf *same = unit_conf("[worker w0]\nurl = http://10.0.0.1:8000\n");
+
+	pool = unit_pool_of(1, "");
+	pool_worker_capacity(pool, unit_worker(pool, "w0"), 160);
+	ck_assert_int_eq(pool_update(pool, &same->pools[0], same, NOW), 0);
+	warm("w0", 1, 16);
+	ck_assert_uint_eq(blocks_of("w0"), 5);
+	conf_unref(same);
+}
+END_TEST
+
 START_TEST(age_bounds_what_is_believed)
 {
 	struct route_key key;
@@ -1034,6 +1048,30 @@ START_TEST(updates_keep_identity_load_and_residency)
 }
 END_TEST
 
+/* Every worker goes and as many others come: there is room to tell of all. */
+START_TEST(a_whole_fleet_is_replaced)
+{
+	enum { FLEET = 100 };
+	char text[FLEET * 64] = "";
+	struct pool_ask ask = ask_for(NULL);
+	struct pool_pick out;
+	struct conf *next;
+
+	pool = unit_pool_of(FLEET, "");
+	for (unsigned i = 0; i < FLEET; i++)
+		sprintf(text + strlen(text), "[worker w%u]\nurl = http://next%u:1\n", i,
+			i);
+	next = unit_conf(text);
+	ck_assert_int_eq(pool_update(pool, &next->pools[0], next, NOW), 0);
+	conf_unref(next);
+	ck_assert_uint_eq(pool_workers(pool, ROLE_UNIFIED), FLEET);
+	ck_assert_uint_eq(pool_usable(pool, ROLE_UNIFIED), 0);
+	unit_make_healthy(pool);
+	for (unsigned i = 0; i < FLEET; i++)
+		ck_assert_uint_eq(pick_number(&ask, &out), i);
+}
+END_TEST
+
 START_TEST(another_block_size_is_another_index)
 {
 	struct conf *bigger = unit_conf("[pool default]\nprefix_block = 256\n"
@@ -1197,6 +1235,7 @@ static TCase *index_case(void)
 	tcase_add_test(tc, a_bump_stops_matches_at_once);
 	tcase_add_test(tc, withdraw_across_a_bump);
 	tcase_add_test(tc, capacity_bounds_what_is_believed);
+	tcase_add_test(tc, learned_capacity_survives_a_reload);
 	tcase_add_test(tc, age_bounds_what_is_believed);
 	tcase_add_test(tc, a_pick_carries_the_options_in_force);
 	return tc;
@@ -1209,6 +1248,7 @@ static TCase *update_case(void)
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, changes_are_told_outside_the_lock);
 	tcase_add_loop_test(tc, updates_keep_identity_load_and_residency, 0, 2);
+	tcase_add_test(tc, a_whole_fleet_is_replaced);
 	tcase_add_test(tc, another_block_size_is_another_index);
 	tcase_add_test(tc, four_threads_at_once);
 	return tc;
