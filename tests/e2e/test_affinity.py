@@ -125,6 +125,7 @@ def conversation(seed, n=1):
     return chat(*messages)
 
 
+@pytest.mark.tsan
 def test_a2_affinity_survives_an_unrelated_hot_worker(router, worker):
     """B18 (a)."""
     r, ws = pair(router, worker, 4)
@@ -208,6 +209,7 @@ def test_b36_ids_neither_bind_nor_scatter(router, worker):
     assert len(seen) > 2, "one id does not pin unrelated prompts"
 
 
+@pytest.mark.tsan
 def test_b36c_when_a_worker_goes_only_its_own_conversations_move(router, worker):
     """And what it holds is not forgotten: a conversation that slept through the trip finds it again."""
     ws = [worker(f"w{i}", HoldMarked()) for i in range(4)]
@@ -316,6 +318,7 @@ def test_b47e_parts_of_other_types_pass_untouched(router, worker):
 
 # ---- B64: a prefix match, block by block from the start ----
 
+@pytest.mark.tsan
 def test_b64a_groups_that_share_a_prefix_stay_together(router, worker):
     r, _ = pair(router, worker, 4)
     heads = [text(8, 400 + g) for g in range(5)]
@@ -396,6 +399,7 @@ def depth(r, name, body):
     return next(c["depth"] for c in r.explain(body, "/v1/completions")["candidates"] if c["worker"] == name)
 
 
+@pytest.mark.tsan
 def test_a_prompt_that_was_not_taken_is_not_held(router, worker):
     """Refused, broken off before its head, left by the client: what went before stays, what was new goes."""
     held_open = threading.Event()

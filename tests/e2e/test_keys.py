@@ -323,6 +323,7 @@ def test_d2_explain_takes_hashes_as_a_request_does(router, worker):
     assert next(c["depth"] for c in told["candidates"] if c["worker"] == "w1") == 32
 
 
+@pytest.mark.tsan
 def test_d3_new_weights_make_every_older_prefix_worthless(router, worker):
     """Also hashes that the client sent; both ways of hashing find the new ones; nothing else changes."""
     r, _ = start(router, worker)
@@ -496,6 +497,7 @@ def test_max_requests_is_a_cap_that_affinity_cannot_break(router, worker):
     assert len(w0.requests) == 1 + 3 + 3
 
 
+@pytest.mark.tsan
 def test_max_requests_holds_under_a_rush(router, worker):
     """All at once from many connections: the cap is taken with the pick, so it is exact."""
     ws = [worker(f"w{i}", Hold()) for i in range(3)]

@@ -55,6 +55,7 @@ def test_b10a_an_idle_fleet_is_used_all_of_it(router, worker, policy):
         assert shares == [20, 20, 20]
 
 
+@pytest.mark.tsan
 def test_b10b_a_cold_fleet_takes_a_rush_evenly(router, worker):
     """Also over threads that know nothing of each other."""
     r, ws = start(router, worker, 3, Hold, keys="threads = 4\n")
@@ -67,6 +68,7 @@ def test_b10b_a_cold_fleet_takes_a_rush_evenly(router, worker):
 
 # ---- B28: load counts from the choice of the worker ----
 
+@pytest.mark.tsan
 def test_b28_slow_prefill_counts(router, worker):
     r, ws = start(router, worker, 4, Hold)
     wires = hold_all(r, prompts(40, 100, 500))
@@ -77,6 +79,7 @@ def test_b28_slow_prefill_counts(router, worker):
     wait_until(lambda: in_flight(r) == [0] * 4, "and gone when answered")
 
 
+@pytest.mark.tsan
 def test_b28b_slow_uploads_count(router, worker):
     r, ws = start(router, worker, 4, Hold)
     whole = [make_request(body=b) for b in prompts(40, 20, 600)]
@@ -167,6 +170,7 @@ def test_a3_health_cycles_never_change_a_load_counter(router, worker):
     assert r.metric("kvsteer_guards_taken_total") == r.metric("kvsteer_guards_dropped_total") == 9
 
 
+@pytest.mark.tsan
 def test_a3_load_falls_with_each_end_however_it_ends(router, worker):
     """Answered, broken off, refused by the worker, left by the client: one each, at once, and never below zero."""
     w = worker("w0", lambda x: x.request.get("x-end") and ENDS[x.request.get("x-end")](x))
@@ -223,6 +227,7 @@ def listening_sockets(port):
     return sum(1 for row in rows if row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port)
 
 
+@pytest.mark.tsan
 def test_c4_threads_accept_from_queues_of_their_own(router, worker):
     """Each thread keeps its own connections to the workers: as many of those as threads, and each of them well used."""
     r, ws = start(router, worker, 1, keys="threads = 4\n", pool="upstream_idle = 10m\n")
@@ -253,6 +258,7 @@ def index_of(r):
     return r.admin("GET", "status")[1]["pools"][0]["index"]
 
 
+@pytest.mark.tsan
 def test_b31_memory_is_bounded_whatever_was_ever_seen(router, worker):
     """Unique prompts, then shared heads with random tails cut anywhere: dozens of times what the index holds."""
     bound = 512 * 1024
@@ -362,6 +368,7 @@ def test_b56_cost_is_linear_in_length(router, worker, kind):
     assert big <= 16 * max(small, 0.08), f"{small} s for 256 KiB, {big} s for 2 MiB"
 
 
+@pytest.mark.tsan
 def test_b56_short_requests_pass_beside_long_ones(router, worker):
     """Everything is answered right while many megabytes of chats arrive, and all of them return to the head they share."""
     r, ws = start(router, worker, 3, keys="threads = 2\n")
