@@ -39,7 +39,7 @@ static const char *const without_effect[] = {
 
 static bool has_effect(const struct conf_key *key, const char *value)
 {
-	if (key->def != NULL && strcmp(value, key->def) == 0)
+	if (strcmp(value, key->def != NULL ? key->def : "none") == 0)
 		return true;
 	for (size_t i = 0; i < ARRAY_LEN(without_effect); i++)
 		if (strcmp(without_effect[i], key->name) == 0)
