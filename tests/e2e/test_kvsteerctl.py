@@ -125,6 +125,7 @@ def test_explain_from_a_file_and_from_a_pipe(router, worker, tmp_path):
     path = tmp_path / "body.json"
     path.write_text(json.dumps(CHAT))
     chosen = r.request(body=CHAT).json()["worker"]
+    r.wait_idle()  # the guard is dropped after the last byte
     before = r.metrics()
     for told in (as_json(r, "explain", str(path)), as_json(r, "explain", "-", input=json.dumps(CHAT))):
         assert told["chosen"] == chosen and told["reason"] == "prefix_hit" and len(told["candidates"]) == 2
