@@ -139,3 +139,26 @@ kvsteerd_LDADD = $(KVSTEER_LIBS)
 bin_PROGRAMS += kvsteerctl
 kvsteerctl_SOURCES = src/kvsteerctl.c
 kvsteerctl_LDADD = $(KVSTEER_LIBS)
+
+# The bench: beside the router, over base, io and http; in a library of its own
+noinst_LIBRARIES += libbench.a
+libbench_a_SOURCES =
+libbench_a_SOURCES += src/bench/arrival.c src/bench/arrival.h
+libbench_a_SOURCES += src/bench/bench.c src/bench/bench.h
+libbench_a_SOURCES += src/bench/corpus.c src/bench/corpus.h
+libbench_a_SOURCES += src/bench/flags.c src/bench/flags.h
+libbench_a_SOURCES += src/bench/histogram.c src/bench/histogram.h
+libbench_a_SOURCES += src/bench/reply.c src/bench/reply.h
+libbench_a_SOURCES += src/bench/report.c src/bench/report.h
+libbench_a_SOURCES += src/bench/run.c src/bench/run.h
+libbench_a_SOURCES += src/bench/sse.c src/bench/sse.h
+libbench_a_SOURCES += src/bench/tally.c src/bench/tally.h
+libbench_a_SOURCES += src/bench/text.c src/bench/text.h
+libbench_a_SOURCES += src/bench/trace.c src/bench/trace.h
+libbench_a_SOURCES += src/bench/url.c src/bench/url.h
+libbench_a_SOURCES += src/bench/wire.c src/bench/wire.h
+libbench_a_SOURCES += src/bench/words.c src/bench/words.h
+BENCH_LIBS = libbench.a $(KVSTEER_LIBS)
+bin_PROGRAMS += kvsteer-bench
+kvsteer_bench_SOURCES = src/kvsteer_bench.c
+kvsteer_bench_LDADD = $(BENCH_LIBS)
