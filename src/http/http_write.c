@@ -35,14 +35,12 @@ static void put(struct cursor *c, struct span s)
 
 size_t http_write_u64(uint64_t n, char *out)
 {
-	char digits[20];
-	size_t len = 0;
+	size_t len = 1, i;
 
-	do {
-		digits[sizeof(digits) - ++len] = (char)('0' + n % 10);
-		n /= 10;
-	} while (n > 0);
-	memcpy(out, digits + sizeof(digits) - len, len);
+	for (uint64_t rest = n; rest >= 10; rest /= 10)
+		len++;
+	for (i = len; i > 0; n /= 10)
+		out[--i] = (char)('0' + n % 10);
 	return len;
 }
 

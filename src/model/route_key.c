@@ -258,12 +258,17 @@ int route_key_from_header(struct span value, size_t max_blocks, struct route_key
 	return 0;
 }
 
+static void spell_u64(uint64_t value, unsigned char bytes[8])
+{
+	for (unsigned i = 0; i < 8; i++)
+		bytes[i] = (unsigned char)(value >> (8 * i));
+}
+
 static void add_u64(struct hash_stream *h, uint64_t value)
 {
 	unsigned char bytes[8];
 
-	for (unsigned i = 0; i < sizeof(bytes); i++)
-		bytes[i] = (unsigned char)(value >> (8 * i));
+	spell_u64(value, bytes);
 	hash_stream_add(h, bytes, sizeof(bytes));
 }
 
@@ -276,7 +281,7 @@ static void add_field(struct hash_stream *h, struct span field)
 uint64_t route_key_secret(const struct route_salt *salt)
 {
 	struct hash_stream h;
-	uint64_t inner;
+	unsigned char outer[16];
 
 	hash_stream_init(&h, salt->boot_secret[0]);
 	add_field(&h, salt->model);
@@ -286,9 +291,7 @@ uint64_t route_key_secret(const struct route_salt *salt)
 	add_u64(&h, salt->generation);
 	add_u64(&h, (unsigned char)salt->unit);
 	add_u64(&h, salt->block);
-	inner = hash_stream_end(&h);
-	hash_stream_init(&h, salt->boot_secret[1]);
-	add_u64(&h, inner);
-	add_u64(&h, salt->boot_secret[0]);
-	return hash_stream_end(&h);
+	spell_u64(hash_stream_end(&h), outer);
+	spell_u64(salt->boot_secret[0], outer + 8);
+	return hash64(outer, sizeof(outer), salt->boot_secret[1]);
 }

@@ -443,6 +443,14 @@ static enum step_result no_worker(struct request *r, int err)
 	return request_fail(r, r->last_failure != FAIL_NONE ? r->last_failure : FAIL_NO_WORKER);
 }
 
+static void keep_worker_name(struct request *r)
+{
+	size_t n = strnlen(r->guard.worker->name, sizeof(r->worker_name) - 1);
+
+	memcpy(r->worker_name, r->guard.worker->name, n);
+	r->worker_name[n] = '\0';
+}
+
 static enum step_result pick(struct request *r)
 {
 	struct pool_ask ask = {
@@ -461,7 +469,7 @@ static enum step_result pick(struct request *r)
 	if (err != 0)
 		return no_worker(r, err);
 	r->is_confirmed = false;
-	snprintf(r->worker_name, sizeof(r->worker_name), "%s", r->guard.worker->name);
+	keep_worker_name(r);
 	if (r->n_tried == 0) {
 		r->picked_us = clock_us();
 		if (r->pick.blocks > 0)
