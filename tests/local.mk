@@ -16,6 +16,7 @@ tests_fuzz_fuzz_http_LDFLAGS = $(FUZZ_LINK)
 
 LDADD = $(KVSTEER_LIBS) $(CHECK_LIBS)
 ENGINE_TEST_LIBS = $(ENGINE_LIBS) $(CHECK_LIBS)
+BENCH_TEST_LIBS = $(BENCH_LIBS) $(CHECK_LIBS)
 
 # A fuzz target brings its own main only with libFuzzer; otherwise replay.c's.
 check_LIBRARIES += tests/fuzz/libreplay.a
@@ -85,6 +86,24 @@ check_PROGRAMS += tests/unit/check_engine_token
 tests_unit_check_engine_token_LDADD = $(ENGINE_TEST_LIBS)
 check_PROGRAMS += tests/unit/check_kv_cache
 tests_unit_check_kv_cache_LDADD = $(ENGINE_TEST_LIBS)
+
+# Unit tests of the bench
+check_PROGRAMS += tests/unit/check_bench_arrival
+tests_unit_check_bench_arrival_LDADD = $(BENCH_TEST_LIBS)
+check_PROGRAMS += tests/unit/check_bench_histogram
+tests_unit_check_bench_histogram_LDADD = $(BENCH_TEST_LIBS)
+check_PROGRAMS += tests/unit/check_bench_reply
+tests_unit_check_bench_reply_LDADD = $(BENCH_TEST_LIBS)
+check_PROGRAMS += tests/unit/check_bench_sse
+tests_unit_check_bench_sse_LDADD = $(BENCH_TEST_LIBS)
+check_PROGRAMS += tests/unit/check_bench_tally
+tests_unit_check_bench_tally_LDADD = $(BENCH_TEST_LIBS)
+check_PROGRAMS += tests/unit/check_bench_trace
+tests_unit_check_bench_trace_LDADD = $(BENCH_TEST_LIBS)
+check_PROGRAMS += tests/unit/check_bench_url
+tests_unit_check_bench_url_LDADD = $(BENCH_TEST_LIBS)
+check_PROGRAMS += tests/unit/check_bench_corpus
+tests_unit_check_bench_corpus_LDADD = libbench.a $(ENGINE_TEST_LIBS)
 
 # Fuzz targets
 check_PROGRAMS += tests/fuzz/fuzz_conf

@@ -127,7 +127,8 @@ static int read_trace(struct bench *b)
 	} else {
 		err = trace_read(text_span(&text), &b->trace, &fault);
 		if (err == ERR_PARSE)
-			status = complain(USAGE, "%s:%zu: %s", name, fault.line, fault.message);
+			status = complain(
+				USAGE, "%s:%zu: %s", name, fault.line, fault.message);
 		else if (err != 0)
 			status = complain(FAILED, "%s: %s", name, err_text(err));
 	}
@@ -221,7 +222,8 @@ static int find_model(struct bench *b)
 	if (b->model != NULL)
 		return DONE;
 	if (a.result != FETCH_OK)
-		return complain(FAILED, "%s: %s", b->flags.url, fetch_result_text(a.result));
+		return complain(
+			FAILED, "%s: %s", b->flags.url, fetch_result_text(a.result));
 	if (a.status == 401 || a.status == 403)
 		return complain(FAILED, "%s/v1/models: status %d; --api-key gives a key",
 			b->flags.url, a.status);
@@ -272,9 +274,7 @@ static void choose_seed(struct bench *b)
 	uint32_t random;
 
 	rng_secret(&random, sizeof(random));
-	b->seed = b->flags.has_seed	? b->flags.seed
-		  : b->flags.trace != NULL ? 1
-					   : random;
+	b->seed = b->flags.has_seed ? b->flags.seed : b->flags.trace != NULL ? 1 : random;
 }
 
 static void start_run(struct bench *b, struct tally *t, struct run_result *result)
@@ -322,7 +322,8 @@ static int write_json(struct bench *b, const struct report *r)
 		ok = fclose(b->json) == 0 && ok;
 		b->json = NULL;
 	}
-	return ok ? DONE : complain(FAILED, "--json %s: %s", b->flags.json, strerror(errno));
+	return ok ? DONE
+		  : complain(FAILED, "--json %s: %s", b->flags.json, strerror(errno));
 }
 
 static int tell(struct bench *b, const struct report *r)
@@ -359,8 +360,8 @@ static int measure(struct bench *b)
 	tally_sort(r.tally);
 	status = tell(b, &r);
 	if (r.result.gave_up != NULL)
-		status = complain(FAILED, "%s: cannot connect: %s", b->flags.url,
-			r.result.gave_up);
+		status = complain(
+			FAILED, "%s: cannot connect: %s", b->flags.url, r.result.gave_up);
 	else if (status == DONE && r.tally->ok == 0)
 		status = complain(FAILED, "no request was answered well");
 	tally_free(r.tally);

@@ -25,8 +25,8 @@ struct conversation {
 struct corpus {
 	struct corpus_opts o;
 	struct rng rng;
-	uint64_t n;      /* jobs given */
-	uint64_t n_open; /* conversations */
+	uint64_t n;                      /* jobs given */
+	uint64_t n_open;                 /* conversations */
 	TAILQ_HEAD(, conversation) idle; /* the longest idle first */
 };
 
@@ -92,8 +92,8 @@ static void add_shared(struct corpus *c, struct text *out, size_t n)
 }
 
 /*
- * Each block its own words, the last one cut. An odd number of tokens for each word leaves
- * a rest, which is the last block's.
+ * Each block its own words, the last one cut. An odd number of tokens for each word
+ * leaves a rest, which is the last block's.
  */
 static void add_blocks(
 	struct corpus *c, struct text *out, const struct trace_request *r, size_t n)
@@ -190,15 +190,17 @@ static void open_body(const struct corpus *c, struct text *out)
 {
 	text_add(out, SPAN_LIT("{\"model\":\""));
 	text_add_json(out, span_str(c->o.model));
-	text_add(out, c->o.is_chat ? SPAN_LIT("\",\"messages\":[") : SPAN_LIT("\",\"prompt\":\""));
+	text_add(out, c->o.is_chat ? SPAN_LIT("\",\"messages\":[")
+				   : SPAN_LIT("\",\"prompt\":\""));
 }
 
 static void close_body(const struct corpus *c, struct text *out, uint64_t output_tokens)
 {
 	text_printf(out, "%s,\"max_tokens\":%" PRIu64 "%s%s}", c->o.is_chat ? "]" : "\"",
 		output_tokens,
-		c->o.is_stream ? ",\"stream\":true,\"stream_options\":{\"include_usage\":true}"
-			       : "",
+		c->o.is_stream
+			? ",\"stream\":true,\"stream_options\":{\"include_usage\":true}"
+			: "",
 		c->o.ignore_eos ? ",\"ignore_eos\":true" : "");
 }
 
@@ -208,7 +210,8 @@ static void choose_sizes(struct corpus *c, struct job *j)
 	const struct trace_request *r;
 
 	if (c->o.kind != CORPUS_TRACE) {
-		j->prompt_tokens = c->o.kind == CORPUS_CONVERSATIONS ? 0 : pick(c, c->o.prompt);
+		j->prompt_tokens =
+			c->o.kind == CORPUS_CONVERSATIONS ? 0 : pick(c, c->o.prompt);
 		j->output_tokens = pick(c, c->o.output);
 		return;
 	}

@@ -49,13 +49,14 @@ struct job {
 };
 
 struct corpus *corpus_new(const struct corpus_opts *o); /* dies without memory */
-void corpus_free(struct corpus *c);                     /* jobs must be done; NULL is fine */
+void corpus_free(struct corpus *c); /* jobs must be done; NULL is fine */
 /*
  * The next request, into *j, whose memory is used again. ERR_NOENT: the trace has ended.
  * ERR_NOMEM. Each job that it gave is handed back by corpus_done().
  */
 int corpus_next(struct corpus *c, struct job *j) MUST_CHECK;
-/* It ended: answer is its text, which a conversation goes on with; when not ok it ends. */
+/* It ended: answer is its text, which a conversation goes on with; when not ok it ends.
+ */
 void corpus_done(struct corpus *c, struct job *j, bool ok, struct span answer);
 
 #endif

@@ -108,8 +108,8 @@ static const struct {
 
 const char *bench_corpus_name(enum corpus_kind kind)
 {
-	static const char *const names[] = {"hot", "cold", "shared-prefix",
-		"conversations", "trace"};
+	static const char *const names[] = {
+		"hot", "cold", "shared-prefix", "conversations", "trace"};
 
 	return names[kind];
 }
@@ -308,7 +308,8 @@ static bool check_sizes(const struct bench_flags *b)
 		return true;
 	if (b->corpus.prompt.min <= overhead) {
 		(void)fprintf(stderr,
-			"kvsteer-bench: --prompt-tokens must be above %llu, which the chat "
+			"kvsteer-bench: --prompt-tokens must be above %llu, which the "
+			"chat "
 			"template takes; see --chat-overhead\n",
 			(unsigned long long)overhead);
 		return false;
@@ -316,7 +317,8 @@ static bool check_sizes(const struct bench_flags *b)
 	if (b->corpus.kind == CORPUS_SHARED_PREFIX &&
 		b->corpus.shared_tokens > b->corpus.prompt.min - overhead) {
 		(void)fprintf(stderr,
-			"kvsteer-bench: --shared-tokens must be at most %llu, the smallest "
+			"kvsteer-bench: --shared-tokens must be at most %llu, the "
+			"smallest "
 			"prompt's own\n",
 			(unsigned long long)(b->corpus.prompt.min - overhead));
 		return false;
@@ -360,7 +362,8 @@ enum bench_flags_result bench_flags_parse(int argc, char **argv, struct bench_fl
 
 	for (size_t k = 0; k < F_MAX; k++)
 		options[k] = (struct option){flags[k].name,
-			flags[k].arg != NULL ? required_argument : no_argument, NULL, 256};
+			flags[k].arg != NULL ? required_argument : no_argument, NULL,
+			256};
 	options[F_MAX] = (struct option){"version", no_argument, NULL, 'V'};
 	options[F_MAX + 1] = (struct option){"help", no_argument, NULL, 'h'};
 	set_defaults(out);
@@ -378,7 +381,8 @@ enum bench_flags_result bench_flags_parse(int argc, char **argv, struct bench_fl
 		given[i] = true;
 	}
 	if (c == -1 && optind < argc)
-		(void)fprintf(stderr, "kvsteer-bench: %s: no such argument\n", argv[optind]);
+		(void)fprintf(
+			stderr, "kvsteer-bench: %s: no such argument\n", argv[optind]);
 	else if (c == -1 && check(out, given))
 		return BENCH_FLAGS_RUN;
 	(void)fprintf(stderr, "kvsteer-bench --help lists the flags\n");

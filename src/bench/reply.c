@@ -63,7 +63,8 @@ static void read_worker(struct reply *r, const struct js *root)
 		reply_copy(name, r->worker, sizeof(r->worker));
 }
 
-/* {"error":{"message"}}, {"error":"..."}, {"object":"error","message"}, {"detail":"..."} */
+/* {"error":{"message"}}, {"error":"..."}, {"object":"error","message"}, {"detail":"..."}
+ */
 static void read_error(struct reply *r, const struct js *root)
 {
 	const struct js *error = js_get(root, "error");
@@ -98,7 +99,8 @@ static bool read_part(struct reply *r, const struct js *part)
 			text_add(&r->text, text);
 	}
 	for (size_t i = 0; i < ARRAY_LEN(others); i++)
-		found = found || (js_as_str(js_get(part, others[i]), &text) && text.n > 0);
+		found = found ||
+			(js_as_str(js_get(part, others[i]), &text) && text.n > 0);
 	return found;
 }
 

@@ -295,7 +295,8 @@ static struct js *times_json(const struct histogram *h)
 	js_set_real(out, "mean", histogram_mean(h) / 1e3);
 	js_set_real(out, "min", (double)h->min / 1e3);
 	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
-		js_set_real(out, parts[i].key, (double)histogram_at(h, parts[i].part) / 1e3);
+		js_set_real(
+			out, parts[i].key, (double)histogram_at(h, parts[i].part) / 1e3);
 	js_set_real(out, "max", (double)h->max / 1e3);
 	return out;
 }

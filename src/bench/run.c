@@ -120,7 +120,8 @@ static void count_times(struct slot *s, uint64_t now_us)
 			(s->last_us - s->first_us) / (s->reply.new_tokens - 1));
 }
 
-/* Nothing ever connected: the address is wrong, and asking on would only flood the log. */
+/* Nothing ever connected: the address is wrong, and asking on would only flood the log.
+ */
 static void give_up(struct run *r, enum wire_end end)
 {
 	if (wire_counts(r->wire).connects > 0 ||
@@ -139,7 +140,7 @@ static void on_end(void *arg, enum wire_end end)
 	assert(s->magic == SLOT_MAGIC);
 	s->trip = NULL;
 	kind = end == WIRE_STOPPED ? s->fault
-	       : end != WIRE_OK	   ? wire_end_text(end)
+	       : end != WIRE_OK    ? wire_end_text(end)
 				   : judge(s);
 	if (kind == NULL) {
 		tally_ok(r->t, &s->reply, s->job.prompt_tokens);
@@ -161,9 +162,9 @@ static void on_head(void *arg, const char *base, const struct http_head *h)
 	const struct http_field *worker = http_head_find(h, FIELD_X_KVSTEER_WORKER);
 
 	s->status = h->status;
-	s->is_events = h->status == 200 && type != NULL &&
-		       span_starts(http_field_value(base, type),
-			       SPAN_LIT("text/event-stream"));
+	s->is_events =
+		h->status == 200 && type != NULL &&
+		span_starts(http_field_value(base, type), SPAN_LIT("text/event-stream"));
 	if (worker != NULL)
 		reply_copy(http_field_value(base, worker), s->reply.worker,
 			sizeof(s->reply.worker));
@@ -436,8 +437,7 @@ static void set_up(struct run *r)
 	LIST_INIT(&r->busy);
 	LIST_INIT(&r->free);
 	clock_update();
-	r->wire = wire_new(
-		r->o.loop, r->o.addrs, r->o.timeout_ms, r->o.new_connections);
+	r->wire = wire_new(r->o.loop, r->o.addrs, r->o.timeout_ms, r->o.new_connections);
 	r->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (r->timer_fd >= 0)
 		r->timer = loop_watch_new(r->o.loop, r->timer_fd, LOOP_READ, on_due, r);

@@ -14,14 +14,16 @@ struct sse {
 	bool has_data, after_cr;
 };
 
-/* The data of one event, its lines joined by LF; lives as long as the call. Not 0: stop. */
+/* The data of one event, its lines joined by LF; lives as long as the call. Not 0: stop.
+ */
 typedef int sse_event_fn(void *arg, struct span data);
 
 /*
  * All zero is a fresh reader. 0; ERR_LIMIT (SSE_EVENT_MAX), ERR_NOMEM, or what on_event
  * returned. Data without the empty line that ends an event is no event.
  */
-int sse_feed(struct sse *s, struct span bytes, sse_event_fn *on_event, void *arg) MUST_CHECK;
+int sse_feed(
+	struct sse *s, struct span bytes, sse_event_fn *on_event, void *arg) MUST_CHECK;
 /* Fresh again; the memory stays. */
 void sse_clear(struct sse *s);
 void sse_free(struct sse *s);

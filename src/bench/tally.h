@@ -24,14 +24,16 @@ struct tally_worker {
 };
 
 struct tally {
-	uint64_t sent, ok, failed, unfinished; /* sent = the sum of the others, at the end */
-	uint64_t connects, resent; /* connections made; requests sent again on a new one */
+	uint64_t sent, ok, failed,
+		unfinished; /* sent = the sum of the others, at the end */
+	uint64_t connects,
+		resent; /* connections made; requests sent again on a new one */
 	uint64_t with_usage, with_cached, prompt_tokens, cached_tokens, new_tokens;
 	uint64_t asked_tokens, counted_tokens; /* of prompts whose size was chosen */
 	uint64_t bytes_in, bytes_out;
-	struct histogram latency; /* due, or begun, to the answer's end */
-	struct histogram ttft;    /* ... to the first text of a stream */
-	struct histogram gap;     /* between two events with text */
+	struct histogram latency;   /* due, or begun, to the answer's end */
+	struct histogram ttft;      /* ... to the first text of a stream */
+	struct histogram gap;       /* between two events with text */
 	struct histogram per_token; /* of a stream after its first, mean by request */
 	struct histogram delay;     /* open loop: due to begun */
 	struct tally_error errors[TALLY_KINDS_MAX];

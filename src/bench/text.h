@@ -16,7 +16,8 @@ struct text {
 
 void text_add(struct text *t, struct span s);
 void text_printf(struct text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
-/* The characters of a JSON string, without its quotes; bytes from 0x80 pass as they are. */
+/* The characters of a JSON string, without its quotes; bytes from 0x80 pass as they are.
+ */
 void text_add_json(struct text *t, struct span s);
 /* Room for n more bytes at the end, to be filled by the caller; NULL: failed. */
 char *text_room(struct text *t, size_t n);

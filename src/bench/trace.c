@@ -42,8 +42,9 @@ static int read_length(
 	int64_t n;
 
 	if (!js_as_int(js_get(line, key), &n) || n < 0 || n > TRACE_TOKENS_MAX)
-		return refuse(r, "'input_length' and 'output_length' must be tokens, 0 to "
-				 "16777216");
+		return refuse(r,
+			"'input_length' and 'output_length' must be tokens, 0 to "
+			"16777216");
 	*out = (uint32_t)n;
 	return 0;
 }

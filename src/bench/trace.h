@@ -27,7 +27,7 @@ struct trace {
 };
 
 struct trace_fault {
-	size_t line;        /* from 1 */
+	size_t line;         /* from 1 */
 	const char *message; /* static or thread-local text */
 };
 

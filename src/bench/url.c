@@ -42,8 +42,8 @@ static int read_authority(struct span authority, struct url *out)
 		authority.n >= sizeof(out->authority))
 		return ERR_PARSE;
 	(void)snprintf(out->host, sizeof(out->host), SPAN_FMT, SPAN_ARG(host));
-	(void)snprintf(out->authority, sizeof(out->authority), SPAN_FMT,
-		SPAN_ARG(authority));
+	(void)snprintf(
+		out->authority, sizeof(out->authority), SPAN_FMT, SPAN_ARG(authority));
 	out->port = (uint16_t)n;
 	return 0;
 }
@@ -69,7 +69,8 @@ int url_parse(const char *text, struct url *out, const char **why)
 
 	*why = SHAPE;
 	if (span_starts(rest, SPAN_LIT("https://"))) {
-		*why = "TLS is not spoken here: give the http:// address of the server, or "
+		*why = "TLS is not spoken here: give the http:// address of the server, "
+		       "or "
 		       "of a proxy that adds TLS";
 		return ERR_PARSE;
 	}

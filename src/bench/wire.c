@@ -41,7 +41,7 @@ struct wire_trip {
 	const struct wire_ops *ops;
 	void *arg;
 	struct wheel_timer timer;
-	uint64_t due_ms;        /* 0: no deadline */
+	uint64_t due_ms;         /* 0: no deadline */
 	enum wire_end early_end; /* of a connection that could not even begin */
 
 	/* connecting */
@@ -276,7 +276,7 @@ static void connect_next(struct wire_trip *t)
 		t->was_refused = err == ERR_REFUSED;
 	}
 	finish_soon(t, err == ERR_LIMIT || err == ERR_NOMEM ? WIRE_LOCAL
-		       : t->was_refused			    ? WIRE_REFUSED
+		       : t->was_refused                     ? WIRE_REFUSED
 							    : WIRE_UNREACHABLE);
 }
 
@@ -365,7 +365,8 @@ static void begin_body(struct wire_trip *t, const struct http_head *h)
 		http_chunk_start(&t->chunk, true, UINT64_MAX);
 }
 
-/* The head at the beginning of p[0..n): 0 and its length (0: an interim one), or ERR_*. */
+/* The head at the beginning of p[0..n): 0 and its length (0: an interim one), or ERR_*.
+ */
 static int take_head(struct wire_trip *t, const char *p, size_t n, uint32_t *head_len)
 {
 	struct http_head *h = &t->wire->parsed;
@@ -537,7 +538,7 @@ struct wire_counts wire_counts(const struct wire *w)
 	struct wire_counts counts = w->counts;
 	const struct wire_conn *c;
 
-	TAILQ_FOREACH(c, &w->idle, link) {
+	TAILQ_FOREACH (c, &w->idle, link) {
 		counts.bytes_in += c->stream.bytes_in;
 		counts.bytes_out += c->stream.bytes_out;
 	}

@@ -16,7 +16,7 @@ struct wire_trip; /* one exchange */
 
 enum wire_end {
 	WIRE_OK,
-	WIRE_REFUSED,    /* no address took the connection */
+	WIRE_REFUSED,     /* no address took the connection */
 	WIRE_UNREACHABLE, /* the same, for another reason than a refusal */
 	WIRE_TIMEOUT,
 	WIRE_RESET,    /* closed before the first byte of an answer */
