@@ -126,16 +126,15 @@ def test_storm_while_the_control_thread_changes_everything(router, storm):
         keep = [w for j, w in enumerate(lines[1:]) if j == 0 or i >> j & 1]
         policy = ("cache_aware", "round_robin", "least_requests", "random")[i % 4]
         assert r.reload("[worker ".join([lines[0] + f"policy = {policy}\nbalance_abs_threshold = {i}\n", *keep]))[0]
-        assert r.admin("POST", "workers/s0/" + ("drain" if i % 2 and len(keep) > 1 else "undrain"))[0] in (200, 202)
+        assert r.admin("POST", "workers/s1/drain")[0] in (202, 404)
         r.admin("POST", "pools/default/generation")
         r.explain(CHAT)
         r.admin("GET", "status")
         r.metrics()
-        r.admin("POST", "workers/s0/undrain")
+        r.admin("POST", "workers/s1/undrain")
     t.join()
     assert i > 3 and told[0]["cycles"] == 4000
-    # while s0 drains another may still be starting: then a request is told 503, but none hangs and none is answered wrongly
-    assert told[0]["violations"] == 0 or told[0]["violation"].startswith("not 200"), told
+    assert told[0]["violations"] == 0, told[0]["violation"]  # s0 was there all the time
     r.wait_idle()
 
 
