@@ -229,7 +229,7 @@ def test_b36c_when_a_worker_goes_only_its_own_conversations_move(router, worker)
             moved[k] = name
         else:
             assert name == home[k]
-    assert len(moved) >= 8 and set(moved.values()) == {"w0", "w2", "w3"}, moved
+    assert len(moved) >= 4 and set(moved.values()) == {"w0", "w2", "w3"}, moved
     ws[1].healthy = True
     r.wait_workers("w1")
     assert served_by(r, conversation(300 + 10 * asleep, 2)) == "w1"
@@ -361,8 +361,11 @@ def test_b64d_a_strict_prefix_of_what_is_cached(router, worker):
     place(r, completion(p), "w1", "/v1/completions")
     for _ in range(3):
         assert send(r, completion(p[:4096]), "/v1/completions") == ("w1", 32, 32)
-    # What both hold whole is a tie, and ties go round.
-    assert {served_by(r, completion(p[:1024]), "/v1/completions") for _ in range(2)} == {"w0", "w1"}
+    seen = set()
+    for _ in range(2):  # what both hold whole is a tie, and ties go round
+        settle(r)
+        seen.add(served_by(r, completion(p[:1024]), "/v1/completions"))
+    assert seen == {"w0", "w1"}
 
 
 # ---- B66: one text in several partitions of the cache ----

@@ -109,7 +109,7 @@ def test_a_client_that_stops_reading_leaves_nothing(router, worker):
         stream = client.chat.completions.create(model="m", messages=ASK, stream=True)
         assert next(iter(stream)).choices[0].delta.content == "on"
         stream.close()
-    assert w.wait_requests(1).wait_gone()
+    assert w.wait_requests(1).gone.wait(harness.DEADLINE)
     r.wait_idle()
 
 
