@@ -5,13 +5,14 @@
  * Called by serve.c; called back by the engine (tokens) and the server (client left, or takes bytes again).
  */
 #include "completion.h"
+#include "backend_sim.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "http/http_server.h"
 #include "io/js.h"
-#include "sim.h"
+#include "sched.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,10 +27,12 @@ enum {
 
 struct choice {
 	struct completion *completion;
-	struct sim_seq *seq; /* NULL: finished */
+	struct sched_seq *seq; /* NULL: finished */
 	unsigned index;
 	char *text;
 	size_t text_len, text_cap, sent;
+	size_t n_tokens;
+	size_t stop_from; /* a stop string counts if it ends behind this */
 	const char *finish; /* NULL: still open */
 	bool ends_by_itself, has_spoken;
 };
@@ -46,15 +49,16 @@ struct completion {
 	size_t n_choices, n_open;
 	size_t prompt_tokens, cached_tokens, new_tokens;
 	bool has_failed; /* out of memory: the answer cannot be right any more */
+	bool is_broken;	 /* the backend failed */
 };
 
 /* The end */
 
 static void completion_free(struct completion *c)
 {
-	for (size_t i = 0; i < c->n_choices; i++) {
+	for (size_t i = c->n_choices; i-- > 0;) {
 		if (c->choices[i].seq != NULL)
-			sim_drop(c->choices[i].seq);
+			sched_drop(c->choices[i].seq);
 		free(c->choices[i].text);
 	}
 	free(c->choices);
@@ -134,7 +138,7 @@ static void send_event(struct completion *c, char *event)
 	free(event);
 	for (size_t i = 0; err == ERR_LIMIT && i < c->n_choices; i++) {
 		if (c->choices[i].seq != NULL)
-			sim_park(c->choices[i].seq, true);
+			sched_park(c->choices[i].seq, true);
 	}
 }
 
@@ -145,16 +149,33 @@ static void on_writable(void *arg)
 	assert(c->magic == COMPLETION_MAGIC);
 	for (size_t i = 0; i < c->n_choices; i++) {
 		if (c->choices[i].seq != NULL)
-			sim_park(c->choices[i].seq, false);
+			sched_park(c->choices[i].seq, false);
 	}
 }
 
-/* One event of a choice. Every token makes one, so only its text goes through the JSON printer. */
+/* The usage that belongs into an event of a choice, with its comma; NULL: out of memory. */
+static char *event_usage(const struct completion *c)
+{
+	struct js *usage;
+	char *text, *out = NULL;
+
+	if (!c->params.usage_in_events)
+		return strdup(c->params.include_usage ? ",\"usage\":null" : "");
+	usage = usage_json(c);
+	text = js_print(usage, false);
+	js_free(usage);
+	if (text != NULL && asprintf(&out, ",\"usage\":%s", text) < 0)
+		out = NULL;
+	free(text);
+	return out;
+}
+
+/* Every token makes an event, so only its text goes through the JSON printer. */
 static char *choice_event(const struct choice *ch, struct span text)
 {
 	const struct params *p = &ch->completion->params;
 	struct js *value = js_string(text);
-	char *quoted = js_print(value, false), *event = NULL;
+	char *quoted = js_print(value, false), *usage = event_usage(ch->completion), *event = NULL;
 	const char *open = !p->is_chat	     ? "\"text\":" :
 			   !ch->has_spoken ? "\"delta\":{\"role\":\"assistant\",\"content\":" :
 					     "\"delta\":{\"content\":";
@@ -163,14 +184,15 @@ static char *choice_event(const struct choice *ch, struct span text)
 							       "\"length\"";
 
 	js_free(value);
-	if (quoted != NULL &&
+	if (quoted != NULL && usage != NULL &&
 		asprintf(&event,
 			"data: %s,\"choices\":[{\"index\":%u,%s%s%s,\"logprobs\":null,"
 			"\"finish_reason\":%s}]%s}\n\n",
 			ch->completion->head, ch->index, open, quoted, p->is_chat ? "}" : "",
-			finish, p->include_usage ? ",\"usage\":null" : "") < 0)
+			finish, usage) < 0)
 		event = NULL;
 	free(quoted);
+	free(usage);
 	return event;
 }
 
@@ -193,7 +215,7 @@ static void end_stream(struct completion *c)
 		free(text);
 		send_event(c, event);
 	}
-	if (c->has_failed) {
+	if (c->has_failed || c->is_broken) {
 		http_call_abort(c->call);
 		return;
 	}
@@ -212,7 +234,9 @@ static void end_whole(struct completion *c)
 	js_set(root, "usage", usage_json(c));
 	text = js_print(root, false);
 	js_free(root);
-	if (text == NULL || c->has_failed)
+	if (c->is_broken)
+		http_call_fail_text(c->call, FAIL_INTERNAL, "The engine failed.");
+	else if (text == NULL || c->has_failed)
 		http_call_fail_text(c->call, FAIL_OVERLOADED, "The engine is out of memory.");
 	else
 		http_call_reply(
@@ -226,14 +250,18 @@ static void end_whole(struct completion *c)
 static char *find_stop(const struct choice *ch)
 {
 	const struct params *p = &ch->completion->params;
-	size_t back = p->stop_bytes_max + TOKEN_BYTES_MAX;
-	const char *from = ch->text + (ch->text_len > back ? ch->text_len - back : 0);
 	char *first = NULL;
 
 	for (size_t i = 0; i < p->n_stops; i++) {
-		char *at = memmem(from, (size_t)(ch->text + ch->text_len - from), p->stops[i],
-			strlen(p->stops[i]));
+		size_t n = strlen(p->stops[i]), back = n + TOKEN_BYTES_MAX, from;
+		char *at;
 
+		from = ch->text_len > back ? ch->text_len - back : 0;
+		if (ch->stop_from + 1 > n)
+			from = MAX(from, ch->stop_from + 1 - n);
+		if (from >= ch->text_len)
+			continue;
+		at = memmem(ch->text + from, ch->text_len - from, p->stops[i], n);
 		if (at != NULL && (first == NULL || at < first))
 			first = at;
 	}
@@ -253,7 +281,7 @@ static void send_text(struct choice *ch)
 	ch->sent = MAX(ch->sent, end);
 }
 
-static void on_token(void *arg, struct sim_seq *seq, uint32_t id)
+static void on_token(void *arg, struct sched_seq *seq, uint32_t id)
 {
 	struct choice *ch = arg;
 	struct completion *c = ch->completion;
@@ -262,29 +290,32 @@ static void on_token(void *arg, struct sim_seq *seq, uint32_t id)
 	c->new_tokens++;
 	if (mem_grow(&ch->text, &ch->text_cap, ch->text_len + TOKEN_BYTES_MAX, 1) != 0) {
 		c->has_failed = true;
-		sim_stop(seq);
+		sched_stop(seq);
 		return;
 	}
 	ch->text_len += token_text(id, ch->text + ch->text_len);
+	if (++ch->n_tokens <= c->params.min_new)
+		ch->stop_from = ch->text_len;
 	stop = find_stop(ch);
 	if (stop != NULL) {
 		ch->text_len = (size_t)(stop - ch->text);
-		sim_stop(seq);
+		sched_stop(seq);
 		return;
 	}
 	send_text(ch);
 }
 
-static void on_end(void *arg, struct sim_seq *seq, enum sim_end end)
+static void on_end(void *arg, struct sched_seq *seq, enum sched_end end)
 {
 	struct choice *ch = arg;
 	struct completion *c = ch->completion;
 
 	assert(c->magic == COMPLETION_MAGIC && ch->seq == seq);
 	if (ch->index % c->params.n == 0)
-		c->cached_tokens += sim_cached(seq);
+		c->cached_tokens += sched_cached(seq);
 	ch->seq = NULL;
-	ch->finish = end == SIM_END_STOP || ch->ends_by_itself ? "stop" : "length";
+	c->is_broken |= end == SCHED_END_ERROR;
+	ch->finish = end == SCHED_END_STOP || ch->ends_by_itself ? "stop" : "length";
 	send_text(ch);
 	if (--c->n_open > 0)
 		return;
@@ -295,7 +326,7 @@ static void on_end(void *arg, struct sim_seq *seq, enum sim_end end)
 	completion_free(c);
 }
 
-static const struct sim_ops seq_ops = { on_token, on_end };
+static const struct sched_ops seq_ops = { on_token, on_end };
 
 /* The beginning */
 
@@ -305,9 +336,12 @@ static uint32_t default_length(
 {
 	uint64_t n = PARAMS_N_DEFAULT_TOKENS, room = c->opts.limits.max_model_len - prompt->n;
 
-	if (c->params.is_chat)
+	if (c->params.is_chat && c->params.ignores_eos)
+		n = room;
+	else if (c->params.is_chat)
 		n = NATURAL_MIN + sim_state(prompt->ids, prompt->n) % NATURAL_SPREAD;
-	*by_itself = c->params.is_chat && n <= room;
+	n = MAX(n, (uint64_t)c->params.min_new);
+	*by_itself = c->params.is_chat && !c->params.ignores_eos && n <= room;
 	return (uint32_t)MIN(n, room);
 }
 
@@ -315,12 +349,15 @@ static int submit(struct completion *c, size_t i)
 {
 	const struct token_list *prompt = &c->params.prompts[i / c->params.n];
 	struct choice *ch = &c->choices[i];
-	struct sim_request r = {
+	size_t nth = i % c->params.n;
+	struct sched_request r = {
 		.prompt = prompt->ids,
 		.n_prompt = prompt->n,
 		.max_new = c->params.max_new,
-		.salt = c->params.salt,
-		.choice = i % c->params.n,
+		.seed = c->params.seed,
+		.priority = c->params.priority,
+		.sampling = { .choice = nth },
+		.fork_of = nth > 0 ? c->choices[i - nth].seq : NULL,
 		.ops = &seq_ops,
 		.arg = ch,
 	};
@@ -329,7 +366,7 @@ static int submit(struct completion *c, size_t i)
 	ch->index = (unsigned)i;
 	if (r.max_new == 0)
 		r.max_new = default_length(c, prompt, &ch->ends_by_itself);
-	ch->seq = sim_submit(c->opts.sim, &r);
+	ch->seq = sched_submit(c->opts.sched, &r);
 	return ch->seq != NULL ? 0 : ERR_NOMEM;
 }
 
@@ -373,6 +410,36 @@ static int name_it(struct completion *c)
 	return 0;
 }
 
+/* The rank that a router asks for. Each has a cache of its own, as engines' ranks have; what is no number is ignored, as they do. */
+static uint64_t data_parallel_rank(const struct http_call *call)
+{
+	uint64_t rank = 0;
+
+	if (span_to_u64(http_call_field(call, "X-data-parallel-rank"), &rank) != 0)
+		rank = 0;
+	return rank;
+}
+
+/* FAIL_NONE: the choices are on their way. */
+static enum fail begin(struct completion *c, bool is_chat, char *message, size_t n)
+{
+	enum fail why;
+
+	c->opts.limits.rank = data_parallel_rank(c->call);
+	why = params_read(
+		http_call_body(c->call), is_chat, &c->opts.limits, &c->params, message, n);
+	if (why != FAIL_NONE)
+		return why;
+	if (sched_refuse(c->opts.sched, c->params.n_prompts * c->params.n)) {
+		(void)snprintf(message, n, "Too many requests are waiting.");
+		return FAIL_QUEUE_FULL;
+	}
+	if (name_it(c) == 0 && submit_all(c) == 0)
+		return FAIL_NONE;
+	(void)snprintf(message, n, "The engine is out of memory.");
+	return FAIL_OVERLOADED;
+}
+
 void completion_start(const struct completion_opts *opts, struct http_call *call, bool is_chat)
 {
 	char message[MESSAGE_BYTES];
@@ -387,12 +454,7 @@ void completion_start(const struct completion_opts *opts, struct http_call *call
 	c->opts = *opts;
 	c->call = call;
 	++*opts->n_open;
-	why = params_read(http_call_body(call), is_chat, &opts->limits, &c->params, message,
-		sizeof(message));
-	if (why == FAIL_NONE && (name_it(c) != 0 || submit_all(c) != 0)) {
-		why = FAIL_OVERLOADED;
-		(void)snprintf(message, sizeof(message), "The engine is out of memory.");
-	}
+	why = begin(c, is_chat, message, sizeof(message));
 	if (why != FAIL_NONE) {
 		http_call_fail_text(call, why, message);
 		completion_free(c);

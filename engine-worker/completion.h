@@ -8,10 +8,10 @@
 #include "params.h"
 
 struct http_call;
-struct sim;
+struct sched;
 
 struct completion_opts {
-	struct sim *sim;
+	struct sched *sched;
 	struct params_limits limits;
 	unsigned *n_open; /* counts the completions that are not finished */
 };

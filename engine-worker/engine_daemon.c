@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "engine_flags.h"
+#include "kv_cache.h"
 #include "io/loop.h"
 #include "io/notify.h"
 #include "io/sock.h"
@@ -23,7 +24,7 @@ enum { EXIT_USAGE = 2, DRAIN_POLL_MS = 20 };
 
 struct daemon {
 	struct loop *loop;
-	struct sim *sim;
+	struct engine *engine;
 	struct serve *serve;
 	struct loop_signal *on_term, *on_int;
 	struct wheel_timer drain_timer;
@@ -41,7 +42,8 @@ static void drain_on(void *arg)
 		loop_stop(d->loop);
 	} else if (now_ms >= d->drain_end_ms) {
 		log_warn("drain timeout: %u running and %u waiting sequences are cut",
-			sim_running(d->sim), sim_waiting(d->sim));
+			sched_running(engine_sched(d->engine)),
+			sched_waiting(engine_sched(d->engine)));
 		loop_stop(d->loop);
 	} else {
 		wheel_set(loop_wheel(d->loop), &d->drain_timer, now_ms + DRAIN_POLL_MS);
@@ -95,18 +97,19 @@ static int start(struct daemon *d, const struct engine_flags *flags)
 
 	if (err != 0)
 		return err;
-	d->sim = sim_new(d->loop, &flags->sim);
-	if (d->sim != NULL)
-		d->serve = serve_new(d->loop, fd, d->sim, &serve_opts);
+	err = engine_new(d->loop, &flags->engine, &d->engine);
+	if (err == 0)
+		d->serve = serve_new(d->loop, fd, d->engine, &serve_opts);
 	if (d->serve == NULL) {
 		close(fd);
-		log_error("out of memory or descriptors");
+		log_error("opening %s: %s", flags->model, err_text(err != 0 ? err : ERR_NOMEM));
 		return ERR_NOMEM;
 	}
-	log_notice("model %s on the sim backend: %u blocks of %d tokens, prefill %g and decode %g "
+	log_notice("model %s on the %s backend: %u blocks of %d tokens, prefill %g and decode %g "
 		   "tokens/s, speed %g",
-		flags->served_name, flags->sim.n_blocks, SIM_BLOCK, flags->sim.prefill_rate,
-		flags->sim.decode_rate, flags->sim.speed);
+		flags->served_name, flags->engine.backend->name, flags->engine.sched.n_blocks,
+		KV_BLOCK, flags->engine.prefill_rate, flags->engine.decode_rate,
+		flags->engine.speed);
 	printf("listening on http://%s\n", where);
 	(void)fflush(stdout);
 	(void)notify_send("READY=1");
@@ -116,7 +119,7 @@ static int start(struct daemon *d, const struct engine_flags *flags)
 static void stop(struct daemon *d)
 {
 	serve_free(d->serve);
-	sim_free(d->sim);
+	engine_free(d->engine);
 	if (d->on_term != NULL)
 		loop_signal_free(d->on_term);
 	if (d->on_int != NULL)

@@ -6,6 +6,7 @@
 #include "base/conf_lex.h"
 #include "base/err.h"
 #include "base/span.h"
+#include "kv_cache.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -30,15 +31,18 @@ struct flag {
 static const struct flag flags[] = {
 	{ "host", "ADDRESS", FLAG_TEXT, FIELD(host), 0, 0, "127.0.0.1", "address to listen on (IPv4 or IPv6)" },
 	{ "port", "N", FLAG_U16, FIELD(port), 0, 65535, "8000", "port to listen on; 0: the kernel chooses" },
-	{ "backend", "NAME", FLAG_BACKEND, 0, 0, 0, "sim", "what computes; sim is the only one there is" },
+	{ "backend", "NAME", FLAG_BACKEND, FIELD(engine.backend), 0, 0, "sim", "what computes; sim is the only one there is" },
 	{ "model", "NAME", FLAG_TEXT, FIELD(model), 0, 0, "sim", "the model" },
 	{ "served-model-name", "NAME", FLAG_TEXT, FIELD(served_name), 0, 0, NULL, "what clients call it (default: the model)" },
 	{ "max-model-len", "N", FLAG_U64, FIELD(max_model_len), 0, 1e9, "0", "tokens of prompt and answer; 0: what the KV cache holds" },
-	{ "max-num-seqs", "N", FLAG_UINT, FIELD(sim.max_seqs), 1, 100000, "256", "sequences that run at once" },
-	{ "sim-prefill-rate", "N", FLAG_REAL, FIELD(sim.prefill_rate), 0.001, 1e12, "8000", "prompt tokens a second, one prompt after another" },
-	{ "sim-decode-rate", "N", FLAG_REAL, FIELD(sim.decode_rate), 0.001, 1e12, "50", "new tokens a second, of each sequence" },
-	{ "sim-blocks", "N", FLAG_U32, FIELD(sim.n_blocks), 2, 1e8, "4096", "KV cache in blocks of 16 tokens" },
-	{ "sim-speed", "F", FLAG_REAL, FIELD(sim.speed), 0, 1e6, "1", "factor on all times; 0: nothing takes time" },
+	{ "max-num-seqs", "N", FLAG_UINT, FIELD(engine.sched.max_seqs), 1, 100000, "256", "sequences that run at once" },
+	{ "max-num-batched-tokens", "N", FLAG_U32, FIELD(engine.sched.step_tokens), SCHED_STEP_MIN, 1e6, "512", "tokens computed in one step" },
+	{ "max-waiting", "N", FLAG_UINT, FIELD(engine.sched.max_waiting), 0, 1e6, "4096", "sequences that may wait; requests beyond are refused" },
+	{ "sim-prefill-rate", "N", FLAG_REAL, FIELD(engine.prefill_rate), 0.001, 1e12, "8000", "prompt tokens a second, one prompt after another" },
+	{ "sim-decode-rate", "N", FLAG_REAL, FIELD(engine.decode_rate), 0.001, 1e12, "50", "new tokens a second, of each sequence" },
+	{ "sim-step-latency", "TIME", FLAG_TIME, FIELD(engine.step_ms), 0, 0, "0", "what each chunk of a prompt and each new token take besides" },
+	{ "sim-blocks", "N", FLAG_U32, FIELD(engine.sched.n_blocks), 2, 1e8, "4096", "KV cache in blocks of 16 tokens" },
+	{ "sim-speed", "F", FLAG_REAL, FIELD(engine.speed), 0, 1e6, "1", "factor on all times; 0: nothing takes time" },
 	{ "drain-timeout", "TIME", FLAG_TIME, FIELD(drain_timeout_ms), 0, 0, "30s", "how long SIGTERM waits for what runs" },
 	{ "log-level", "LEVEL", FLAG_LEVEL, FIELD(log_level), 0, 0, "info", "error, warn, notice, info or debug" },
 };
@@ -118,7 +122,8 @@ static bool set_flag(const struct flag *f, struct engine_flags *out, const char 
 		return log_level_parse(span_str(value), field) == 0 ||
 		       complain(f, value, "error, warn, notice, info or debug is expected");
 	case FLAG_BACKEND:
-		return span_is(span_str(value), "sim") ||
+		*(const struct backend_ops **)field = backend_find(value);
+		return backend_find(value) != NULL ||
 		       complain(f, value, "there is no such backend; sim is expected");
 	default:
 		if (!set_integer(f, value, &n))
@@ -157,19 +162,20 @@ static void set_defaults(struct engine_flags *out)
 /* What only several flags together can get wrong. */
 static enum flags_result check(struct engine_flags *out)
 {
-	uint64_t held = (uint64_t)out->sim.n_blocks * SIM_BLOCK;
+	uint64_t held = (uint64_t)out->engine.sched.n_blocks * KV_BLOCK;
 
 	if (out->served_name == NULL)
 		out->served_name = out->model;
 	if (out->max_model_len == 0)
 		out->max_model_len = held;
+	out->engine.model = out->model;
 	if (out->max_model_len >= 2 && out->max_model_len <= held)
 		return FLAGS_RUN;
 	(void)fprintf(stderr,
 		"kvsteer-engine: --max-model-len %llu: from 2 to %llu is expected, what "
 		"--sim-blocks %u hold\n",
 		(unsigned long long)out->max_model_len, (unsigned long long)held,
-		out->sim.n_blocks);
+		out->engine.sched.n_blocks);
 	return FLAGS_USAGE;
 }
 

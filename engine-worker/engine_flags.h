@@ -5,7 +5,7 @@
 #define ENGINE_ENGINE_FLAGS_H
 
 #include "base/log.h"
-#include "sim.h"
+#include "engine.h"
 
 struct engine_flags {
 	const char *host; /* IP literal */
@@ -14,13 +14,14 @@ struct engine_flags {
 	uint64_t max_model_len;		 /* 0: as much as the KV cache holds */
 	uint64_t drain_timeout_ms;
 	enum log_level log_level;
-	struct sim_opts sim;
+	struct engine_opts engine;
 };
 
 enum flags_result { FLAGS_RUN, FLAGS_DONE, FLAGS_USAGE };
 
 /*
- * Fills *out. FLAGS_DONE: -h or -V was answered on stdout. FLAGS_USAGE: stderr says what is wrong. Strings point into argv.
+ * Fills *out. FLAGS_DONE: -h or -V was answered on stdout. FLAGS_USAGE: stderr says what is wrong. Strings point into argv. out->engine's
+ * sched has no times and no callback.
  */
 enum flags_result engine_flags_parse(int argc, char **argv, struct engine_flags *out);
 

@@ -3,79 +3,95 @@
  * Called by serve.c.
  */
 #include "engine_metrics.h"
-#include "sim.h"
+#include "kv_cache.h"
+#include "sched.h"
 
 #include <inttypes.h>
 
 struct family {
 	const char *name, *type, *help;
-	double (*value)(const struct sim *s);
+	double (*value)(const struct sched *s);
 };
 
-static double running(const struct sim *s)
+static double running(const struct sched *s)
 {
-	return sim_running(s);
+	return sched_running(s);
 }
 
-static double waiting(const struct sim *s)
+static double waiting(const struct sched *s)
 {
-	return sim_waiting(s);
+	return sched_waiting(s);
 }
 
-static double queries(const struct sim *s)
+static double prompt_tokens(const struct sched *s)
 {
-	return (double)sim_counts(s)->queries;
+	return (double)sched_counts(s)->prompt_tokens;
 }
 
-static double hits(const struct sim *s)
+static double cached_tokens(const struct sched *s)
 {
-	return (double)sim_counts(s)->hits;
+	return (double)sched_counts(s)->cached_tokens;
 }
 
-static double prompt_tokens(const struct sim *s)
+static double generated_tokens(const struct sched *s)
 {
-	return (double)sim_counts(s)->prompt_tokens;
+	return (double)sched_counts(s)->generated_tokens;
 }
 
-static double cached_tokens(const struct sim *s)
+static double computed_tokens(const struct sched *s)
 {
-	return (double)sim_counts(s)->cached_tokens;
+	return (double)sched_counts(s)->computed_tokens;
 }
 
-static double generated_tokens(const struct sim *s)
+static double refused(const struct sched *s)
 {
-	return (double)sim_counts(s)->generated_tokens;
+	return (double)sched_counts(s)->refused;
 }
 
-static double preemptions(const struct sim *s)
+static double steps(const struct sched *s)
 {
-	return (double)sim_counts(s)->preemptions;
+	return (double)sched_counts(s)->steps;
 }
 
-static double corrupted(const struct sim *s)
+static double copies(const struct sched *s)
 {
-	return (double)sim_counts(s)->corrupted;
+	return (double)sched_counts(s)->copies;
+}
+
+static double preemptions(const struct sched *s)
+{
+	return (double)sched_counts(s)->preemptions;
+}
+
+static double corrupted(const struct sched *s)
+{
+	return (double)sched_counts(s)->broken;
 }
 
 /* clang-format off */
 static const struct family families[] = {
 	{ "vllm:num_requests_running", "gauge", "Sequences in prefill or decode", running },
 	{ "vllm:num_requests_waiting", "gauge", "Sequences that wait to be scheduled", waiting },
-	{ "vllm:kv_cache_usage_perc", "gauge", "Used part of the KV cache, 1 is all", sim_usage },
-	{ "vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache", queries },
-	{ "vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache", hits },
+	{ "vllm:kv_cache_usage_perc", "gauge", "Used part of the KV cache, 1 is all", sched_usage },
+	{ "vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache", prompt_tokens },
+	{ "vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache", cached_tokens },
 	{ "vllm:prompt_tokens_total", "counter", "Prompt tokens processed", prompt_tokens },
 	{ "vllm:prompt_tokens_cached_total", "counter", "Prompt tokens that were cached", cached_tokens },
 	{ "vllm:generation_tokens_total", "counter", "Tokens generated", generated_tokens },
 	{ "vllm:num_preemptions_total", "counter", "Sequences that gave up their blocks", preemptions },
-	{ "vllm:corrupted_requests_total", "counter", "KV blocks that did not hold what they should", corrupted },
+	{ "vllm:corrupted_requests_total", "counter", "Sequences whose KV blocks did not hold what they should", corrupted },
+	{ "kvsteer_engine_steps_total", "counter", "Steps of the backend", steps },
+	{ "kvsteer_engine_computed_tokens_total", "counter", "Tokens computed by the backend, again after preemption too", computed_tokens },
+	{ "kvsteer_engine_block_copies_total", "counter", "KV blocks copied before they were written", copies },
+	{ "kvsteer_engine_refused_total", "counter", "Requests refused because too many waited", refused },
 };
 /* clang-format on */
 
-static const char *const end_names[SIM_END_MAX] = {
-	[SIM_END_LENGTH] = "length",
-	[SIM_END_STOP] = "stop",
-	[SIM_END_ABORT] = "abort",
+static const char *const end_names[SCHED_END_MAX] = {
+	[SCHED_END_LENGTH] = "length",
+	[SCHED_END_STOP] = "stop",
+	[SCHED_END_ABORT] = "abort",
+	[SCHED_END_ERROR] = "error",
 };
 
 static void print_labels(struct metric_text *out, const char *name, const char *model)
@@ -86,25 +102,25 @@ static void print_labels(struct metric_text *out, const char *name, const char *
 }
 
 void engine_metrics_print(
-	struct metric_text *out, const struct sim *sim, const char *model, uint64_t started_ms)
+	struct metric_text *out, const struct sched *s, const char *model, uint64_t started_ms)
 {
 	for (size_t i = 0; i < ARRAY_LEN(families); i++) {
 		const struct family *f = &families[i];
 
 		metric_family(out, f->name, f->type, f->help);
 		print_labels(out, f->name, model);
-		metric_printf(out, "} %.17g\n", f->value(sim));
+		metric_printf(out, "} %.17g\n", f->value(s));
 	}
 	metric_family(out, "vllm:request_success_total", "counter", "Sequences by how they ended");
-	for (size_t i = 0; i < SIM_END_MAX; i++) {
+	for (size_t i = 0; i < SCHED_END_MAX; i++) {
 		print_labels(out, "vllm:request_success_total", model);
 		metric_printf(out, ",finished_reason=\"%s\"} %" PRIu64 "\n", end_names[i],
-			sim_counts(sim)->ended[i]);
+			sched_counts(s)->ended[i]);
 	}
 	metric_family(out, "vllm:cache_config_info", "gauge", "The size of the KV cache");
 	print_labels(out, "vllm:cache_config_info", model);
-	metric_printf(out, ",block_size=\"%d\",num_gpu_blocks=\"%zu\"} 1\n", SIM_BLOCK,
-		sim_max_tokens(sim) / SIM_BLOCK);
+	metric_printf(out, ",block_size=\"%d\",num_gpu_blocks=\"%zu\"} 1\n", KV_BLOCK,
+		sched_max_tokens(s) / KV_BLOCK);
 	metric_family(out, "process_start_time_seconds", "gauge", "When this process began");
 	metric_printf(out, "process_start_time_seconds %.3f\n", (double)started_ms / 1000);
 }

@@ -6,10 +6,10 @@
 
 #include "base/metric.h"
 
-struct sim;
+struct sched;
 
 /* Appends all families; started_ms is the wall clock at start. */
 void engine_metrics_print(
-	struct metric_text *out, const struct sim *sim, const char *model, uint64_t started_ms);
+	struct metric_text *out, const struct sched *s, const char *model, uint64_t started_ms);
 
 #endif

@@ -4,9 +4,9 @@
  */
 #include "params.h"
 #include "base/err.h"
-#include "base/hash.h"
 #include "chat.h"
 #include "io/js.h"
+#include "kv_cache.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -135,33 +135,49 @@ static enum fail read_stop(struct params *p, const struct js *body, struct compl
 	return why;
 }
 
-static enum fail read_salt(struct params *p, const struct js *body, struct complaint *c)
+static enum fail read_salt(struct params *p, const struct js *body,
+	const struct params_limits *limits, struct complaint *c)
 {
 	const struct js *v = js_get(body, "cache_salt");
-	struct span salt;
+	struct span salt = span_make(NULL, 0);
 
-	if (is_absent(v))
-		return FAIL_NONE;
-	if (!js_as_str(v, &salt) || salt.n == 0)
+	if (!is_absent(v) && (!js_as_str(v, &salt) || salt.n == 0))
 		return refuse(c, FAIL_MALFORMED_REQUEST,
 			"'cache_salt' must be a string that is not empty.");
-	p->salt = hash64(salt.p, salt.n, 0);
+	p->seed = kv_seed(span_str(limits->model), span_make(NULL, 0), salt, limits->rank);
 	return FAIL_NONE;
+}
+
+static enum fail check_min(const struct params *p, struct complaint *c)
+{
+	uint32_t max_new = p->max_new;
+
+	if (max_new == 0 && !p->is_chat)
+		max_new = PARAMS_N_DEFAULT_TOKENS;
+	if (max_new == 0 || p->min_new <= max_new)
+		return FAIL_NONE;
+	return refuse(c, FAIL_MALFORMED_REQUEST,
+		"'min_tokens' (%u) must not be above 'max_tokens' (%u).", p->min_new, max_new);
 }
 
 /* max_completion_tokens is the newer name and wins. */
 static enum fail read_lengths(struct params *p, const struct js *body, struct complaint *c)
 {
-	int64_t max_new = 0, n = 1;
+	int64_t max_new = 0, min_new = 0, n = 1;
 	enum fail why = read_int(body, "max_tokens", 1, INT32_MAX, &max_new, c);
 
 	if (why == FAIL_NONE)
 		why = read_int(body, "max_completion_tokens", 1, INT32_MAX, &max_new, c);
 	if (why == FAIL_NONE)
 		why = read_int(body, "n", 1, PARAMS_CHOICES_MAX, &n, c);
+	if (why == FAIL_NONE)
+		why = read_int(body, "min_tokens", 0, INT32_MAX, &min_new, c);
+	if (why == FAIL_NONE)
+		why = read_int(body, "priority", INT32_MIN, INT32_MAX, &p->priority, c);
 	p->max_new = (uint32_t)max_new;
+	p->min_new = (uint32_t)min_new;
 	p->n = (unsigned)n;
-	return why;
+	return why == FAIL_NONE ? check_min(p, c) : why;
 }
 
 static enum fail read_stream(struct params *p, const struct js *body, struct complaint *c)
@@ -176,10 +192,14 @@ static enum fail read_stream(struct params *p, const struct js *body, struct com
 	if (!p->is_stream)
 		return refuse(c, FAIL_MALFORMED_REQUEST,
 			"'stream_options' is only allowed when 'stream' is true.");
-	return read_bool(options, "include_usage", &p->include_usage, c);
+	why = read_bool(options, "include_usage", &p->include_usage, c);
+	if (why == FAIL_NONE)
+		why = read_bool(options, "continuous_usage_stats", &p->usage_in_events, c);
+	return why;
 }
 
-static enum fail read_scalars(struct params *p, const struct js *body, struct complaint *c)
+static enum fail read_scalars(struct params *p, const struct js *body,
+	const struct params_limits *limits, struct complaint *c)
 {
 	enum fail why = read_lengths(p, body, c);
 
@@ -188,7 +208,9 @@ static enum fail read_scalars(struct params *p, const struct js *body, struct co
 	if (why == FAIL_NONE)
 		why = read_stop(p, body, c);
 	if (why == FAIL_NONE)
-		why = read_salt(p, body, c);
+		why = read_bool(body, "ignore_eos", &p->ignores_eos, c);
+	if (why == FAIL_NONE)
+		why = read_salt(p, body, limits, c);
 	if (why == FAIL_NONE)
 		why = check_number(body, "temperature", 0, 1e6, c);
 	if (why == FAIL_NONE)
@@ -274,14 +296,15 @@ static enum fail read_prompts(struct params *p, const struct js *body, struct co
 static enum fail check_length(const struct params *p, size_t tokens,
 	const struct params_limits *limits, struct complaint *c)
 {
+	uint32_t said = MAX(p->max_new, p->min_new), new_tokens = MAX(said, 1u);
+
 	if (tokens == 0)
 		return refuse(c, FAIL_MALFORMED_REQUEST, "The prompt is empty.");
-	if (tokens + MAX(p->max_new, 1u) > limits->max_model_len)
+	if (tokens + new_tokens > limits->max_model_len)
 		return refuse(c, FAIL_MALFORMED_REQUEST,
 			"This model's maximum context length is %zu tokens. However, you requested "
 			"%zu tokens (%zu in the prompt, %u in the completion).",
-			limits->max_model_len, tokens + MAX(p->max_new, 1u), tokens,
-			MAX(p->max_new, 1u));
+			limits->max_model_len, tokens + new_tokens, tokens, new_tokens);
 	return FAIL_NONE;
 }
 
@@ -314,7 +337,7 @@ enum fail params_read(struct span body, bool is_chat, const struct params_limits
 		return FAIL_MALFORMED_REQUEST;
 	why = check_model(root, limits, &c);
 	if (why == FAIL_NONE)
-		why = read_scalars(out, root, &c);
+		why = read_scalars(out, root, limits, &c);
 	if (why == FAIL_NONE)
 		why = read_prompts(out, root, &c);
 	for (size_t i = 0; i < out->n_prompts && why == FAIL_NONE; i++)

@@ -18,19 +18,23 @@ enum {
 };
 
 struct params {
-	bool is_chat, is_stream, include_usage;
+	bool is_chat, is_stream, include_usage, usage_in_events;
+	bool ignores_eos;
 	unsigned n; /* choices of each prompt */
 	struct token_list *prompts;
 	size_t n_prompts;
 	uint32_t max_new;    /* 0: not said */
+	uint32_t min_new;    /* tokens before which nothing ends the text */
+	int64_t priority;    /* lower goes first */
 	char *stops[PARAMS_STOPS_MAX];
 	size_t n_stops, stop_bytes_max;
-	uint64_t salt; /* of the cached blocks: cache_salt's hash */
+	uint64_t seed; /* of the cached blocks' names: kv_seed() */
 };
 
 struct params_limits {
 	const char *model;	/* the one model served here */
 	size_t max_model_len; /* tokens of prompt and answer together */
+	uint64_t rank;	      /* data-parallel, parts caches */
 };
 
 /* FAIL_NONE, or why not, with a message for the client in message[0..n). *out is to be freed in both cases. */

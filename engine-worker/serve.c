@@ -5,23 +5,28 @@
 #include "serve.h"
 #include "base/clock.h"
 #include "base/metric.h"
+#include "base/rng.h"
 #include "completion.h"
+#include "engine.h"
 #include "engine_metrics.h"
 #include "http/http_server.h"
 #include "io/js.h"
-#include "sim.h"
+#include "kv_cache.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { MESSAGE_BYTES = 1024 };
 
 struct serve {
 	struct http_server *server;
-	struct sim *sim;
+	struct engine *engine;
 	struct serve_opts opts;
 	unsigned n_open; /* completions */
 	bool is_draining;
 	uint64_t started_ms;
+	char engine_id[33]; /* of this process: another one after a restart */
 };
 
 /* Answers with a JSON document, and frees it. */
@@ -40,8 +45,8 @@ static void reply_json(struct http_call *call, struct js *root)
 static void start_completion(struct serve *s, struct http_call *call, bool is_chat)
 {
 	struct completion_opts opts = {
-		.sim = s->sim,
-		.limits = { s->opts.model, s->opts.max_model_len },
+		.sched = engine_sched(s->engine),
+		.limits = { s->opts.model, s->opts.max_model_len, 0 },
 		.n_open = &s->n_open,
 	};
 
@@ -127,6 +132,10 @@ static void handle_health(void *arg, struct http_call *call)
 		http_call_fail_text(call, FAIL_DRAINING, "The engine is shutting down.");
 		return;
 	}
+	if (!engine_is_live(s->engine, clock_us())) {
+		http_call_fail_text(call, FAIL_OVERLOADED, "The engine makes no steps.");
+		return;
+	}
 	root = js_object();
 	js_set_str(root, "status", "ok");
 	reply_json(call, root);
@@ -140,12 +149,36 @@ static void handle_version(void *arg UNUSED, struct http_call *call)
 	reply_json(call, root);
 }
 
+static void handle_server_info(void *arg, struct http_call *call)
+{
+	struct serve *s = arg;
+	const struct sched *sched = engine_sched(s->engine);
+	const struct sched_opts *opts = sched_opts(sched);
+	struct js *root = js_object();
+
+	js_set_str(root, "version", KVSTEER_VERSION);
+	js_set_str(root, "engine_id", s->engine_id);
+	js_set_str(root, "backend", engine_backend(s->engine));
+	js_set_str(root, "role", "unified");
+	js_set_str(root, "served_model_name", s->opts.model);
+	js_set_int(root, "max_model_len", (int64_t)s->opts.max_model_len);
+	js_set_int(root, "block_size", KV_BLOCK);
+	js_set_int(root, "num_blocks", opts->n_blocks);
+	js_set_int(root, "max_num_seqs", opts->max_seqs);
+	js_set_int(root, "max_num_batched_tokens", opts->step_tokens);
+	js_set_int(root, "max_waiting", opts->max_waiting);
+	js_set_int(root, "num_running", sched_running(sched));
+	js_set_int(root, "num_waiting", sched_waiting(sched));
+	js_set_int(root, "num_used_blocks", sched_used_blocks(sched));
+	reply_json(call, root);
+}
+
 static void handle_metrics(void *arg, struct http_call *call)
 {
 	struct serve *s = arg;
 	struct metric_text text = { NULL, 0, 0, false };
 
-	engine_metrics_print(&text, s->sim, s->opts.model, s->started_ms);
+	engine_metrics_print(&text, engine_sched(s->engine), s->opts.model, s->started_ms);
 	if (text.failed)
 		http_call_fail_text(call, FAIL_OVERLOADED, "The engine is out of memory.");
 	else
@@ -159,9 +192,18 @@ static void handle_flush(void *arg, struct http_call *call)
 	struct serve *s = arg;
 	struct js *root = js_object();
 
-	sim_flush(s->sim);
+	sched_flush(engine_sched(s->engine));
 	js_set_bool(root, "success", true);
 	reply_json(call, root);
+}
+
+/* A random name, in hex. */
+static void name_process(char out[33])
+{
+	uint64_t id[2];
+
+	rng_secret(id, sizeof(id));
+	(void)snprintf(out, 33, "%016" PRIx64 "%016" PRIx64, id[0], id[1]);
 }
 
 static const struct http_route routes[] = {
@@ -172,13 +214,14 @@ static const struct http_route routes[] = {
 	{ "GET", "/v1/models", handle_models },
 	{ "GET", "/health", handle_health },
 	{ "GET", "/version", handle_version },
+	{ "GET", "/server_info", handle_server_info },
 	{ "GET", "/metrics", handle_metrics },
 	{ "POST", "/flush_cache", handle_flush },
 	{ "POST", "/reset_prefix_cache", handle_flush },
 };
 
 struct serve *serve_new(
-	struct loop *l, int listen_fd, struct sim *sim, const struct serve_opts *opts)
+	struct loop *l, int listen_fd, struct engine *engine, const struct serve_opts *opts)
 {
 	struct serve *s = calloc(1, sizeof(*s));
 	struct http_server_opts server_opts = {
@@ -191,9 +234,10 @@ struct serve *serve_new(
 
 	if (s == NULL)
 		return NULL;
-	s->sim = sim;
+	s->engine = engine;
 	s->opts = *opts;
 	s->started_ms = clock_wall_ms();
+	name_process(s->engine_id);
 	s->server = http_server_new(l, listen_fd, &server_opts);
 	if (s->server == NULL) {
 		free(s);

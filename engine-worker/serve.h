@@ -8,7 +8,7 @@
 #include "base/base.h"
 
 struct loop;
-struct sim;
+struct engine;
 struct serve;
 
 struct serve_opts {
@@ -18,7 +18,7 @@ struct serve_opts {
 
 /* Takes the listening descriptor. NULL: out of memory. */
 struct serve *serve_new(
-	struct loop *l, int listen_fd, struct sim *sim, const struct serve_opts *opts);
+	struct loop *l, int listen_fd, struct engine *engine, const struct serve_opts *opts);
 /* No new connections; what runs goes on. */
 void serve_drain(struct serve *s);
 /* Whether nothing runs and nobody is connected. */

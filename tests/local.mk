@@ -86,6 +86,9 @@ check_PROGRAMS += tests/unit/check_engine_token
 tests_unit_check_engine_token_LDADD = $(ENGINE_TEST_LIBS)
 check_PROGRAMS += tests/unit/check_kv_cache
 tests_unit_check_kv_cache_LDADD = $(ENGINE_TEST_LIBS)
+noinst_HEADERS += tests/unit/sched_rig.h
+check_PROGRAMS += tests/unit/check_sched
+tests_unit_check_sched_LDADD = $(ENGINE_TEST_LIBS)
 
 # Unit tests of the bench
 check_PROGRAMS += tests/unit/check_bench_arrival

@@ -44,7 +44,7 @@ def mix(x):
 
 
 def expected(ids, n, choice=0):
-    """The n tokens of text that the sim backend generates after ids (engine-worker/sim.h)."""
+    """The n tokens of text that the sim backend generates after ids (engine-worker/backend_sim.h)."""
     state, text = 0, ""
     for i in ids:
         state = mix(i ^ state)

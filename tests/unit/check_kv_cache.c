@@ -1,6 +1,7 @@
 /*
- * The KV block pool against a naive model: every sequence of operations over a few blocks and names up to a length, then long random ones.
- * The model keeps a plain list in the order in which free blocks go, and searches it.
+ * The block manager against a naive model: every sequence of operations over a few blocks and chains up to a length, then long random ones.
+ * The model keeps a plain list in the order in which free blocks go, and searches it. After each operation the manager audits itself against the
+ * model's references.
  */
 #include "kv_cache.h"
 #include "base/err.h"
@@ -18,10 +19,17 @@ enum { MODEL_MAX = 16 };
 			ck_abort_msg("not: %s", #what); \
 	} while (0)
 
-/* One holder of blocks, as a sequence is: a chain of names it takes or fills. */
+/* One holder of blocks, as a sequence is: a chain that it takes or fills. */
 struct holder {
 	uint32_t blocks[MODEL_MAX];
 	size_t n, n_named;
+};
+
+/* The ids and names of a chain of blocks: block i of chain w is all ids chain_id(w, i). */
+struct text {
+	uint32_t ids[MODEL_MAX * KV_BLOCK];
+	uint64_t names[MODEL_MAX];
+	struct kv_chain chain;
 };
 
 struct model {
@@ -85,28 +93,43 @@ static void model_drop(uint32_t block)
 	}
 }
 
-/* The name of the i-th block of chain w: chains 0 and 1 share their first block. */
-static uint64_t name_of(unsigned w, size_t i)
+/* Chains 0 and 1 share their first block, as 2 and 3 do. */
+static uint32_t chain_id(unsigned w, size_t i)
 {
-	return i == 0 ? 100 + w / 2 : 1000 + w * 16 + i;
+	return i == 0 ? 100 + w / 2 : 1000 + w * 16 + (uint32_t)i;
+}
+
+static const struct kv_chain *chain_of(unsigned w, struct text *t)
+{
+	t->chain = (struct kv_chain){ t->ids, t->names, 5 };
+	for (size_t i = 0; i < MODEL_MAX; i++) {
+		for (size_t k = 0; k < KV_BLOCK; k++)
+			t->ids[i * KV_BLOCK + k] = chain_id(w, i);
+		t->names[i] = kv_name(i > 0 ? t->names[i - 1] : t->chain.seed,
+			t->ids + i * KV_BLOCK);
+	}
+	return &t->chain;
 }
 
 /* A sequence of n blocks of chain w: finds, then fills the rest. False: no room. */
 static bool begin(struct holder *h, unsigned w, size_t n)
 {
-	uint64_t names[MODEL_MAX] = { 0 };
+	struct text t;
+	const struct kv_chain *chain = chain_of(w, &t);
 	uint32_t expected[MODEL_MAX];
-	size_t want = 0, found;
+	size_t want = 0, want_free = 0, found, found_free;
 	int err;
 
-	for (size_t i = 0; i < n; i++)
-		names[i] = name_of(w, i);
-	while (want < n && model_find(names[want]) != UINT32_MAX) {
-		expected[want] = model_find(names[want]);
-		model_take(expected[want]);
+	while (want < n && model_find(t.names[want]) != UINT32_MAX) {
+		expected[want] = model_find(t.names[want]);
+		want_free += m.blocks[expected[want]].refs == 0;
 		want++;
 	}
-	found = kv_cache_find(cache, names, n, h->blocks);
+	REQUIRE(kv_cache_match(cache, chain, n, &found_free) == want);
+	REQUIRE(found_free == want_free);
+	for (size_t i = 0; i < want; i++)
+		model_take(expected[i]);
+	found = kv_cache_find(cache, chain, n, h->blocks);
 	REQUIRE(found == want);
 	for (size_t i = 0; i < found; i++)
 		REQUIRE(h->blocks[i] == expected[i]);
@@ -132,14 +155,58 @@ static bool begin(struct holder *h, unsigned w, size_t n)
 
 static void fill(struct holder *h, unsigned w)
 {
+	struct text t;
+	const struct kv_chain *chain = chain_of(w, &t);
+
 	for (; h->n_named < h->n; h->n_named++) {
-		uint64_t name = name_of(w, h->n_named);
+		uint64_t name = t.names[h->n_named];
 		uint32_t block = h->blocks[h->n_named];
 
-		kv_cache_name(cache, block, name, name * 3);
+		if (m.blocks[block].name != 0)
+			continue; /* whom it is shared with was first */
+		kv_cache_name(cache, block, chain, h->n_named);
 		if (model_find(name) == UINT32_MAX)
 			m.blocks[block].name = name;
 	}
+}
+
+/* The other holder goes on from the same blocks. */
+static void share(const struct holder *from, struct holder *to)
+{
+	*to = *from;
+	kv_cache_share(cache, from->blocks, from->n);
+	for (size_t i = 0; i < from->n; i++)
+		m.blocks[from->blocks[i]].refs++;
+}
+
+/* Makes the last block the holder's own, and begins to write it anew. */
+static void own(struct holder *h)
+{
+	size_t last = h->n - 1;
+	uint32_t old = h->blocks[last], from = 77;
+	bool is_own = m.blocks[old].refs == 1 && m.blocks[old].name == 0;
+	int err = kv_cache_own(cache, &h->blocks[last], &from);
+
+	if (is_own) {
+		REQUIRE(err == 0 && from == KV_NONE && h->blocks[last] == old);
+	} else if (m.n_free == 0) {
+		REQUIRE(err == ERR_LIMIT && h->blocks[last] == old && from == 77);
+		return;
+	} else {
+		REQUIRE(err == 0 && from == old && h->blocks[last] == m.order[0]);
+		m.blocks[m.order[0]].name = 0;
+		model_take(m.order[0]);
+		model_drop(old);
+	}
+	if (h->n_named > last)
+		h->n_named = last;
+}
+
+static void forget(const struct holder *h)
+{
+	kv_cache_forget(cache, h->blocks, h->n);
+	for (size_t i = 0; i < h->n; i++)
+		m.blocks[h->blocks[i]].name = 0;
 }
 
 static void end(struct holder *h)
@@ -159,22 +226,22 @@ static void flush(void)
 
 static void compare(void)
 {
-	uint32_t named = 0;
+	uint32_t refs[MODEL_MAX], named = 0;
 
 	for (uint32_t i = 0; i < m.n_blocks; i++) {
-		if (m.blocks[i].name == 0)
-			continue;
-		named++;
-		REQUIRE(kv_cache_check(cache, i) == m.blocks[i].name * 3);
+		refs[i] = m.blocks[i].refs;
+		REQUIRE(kv_cache_has_name(cache, i) == (m.blocks[i].name != 0));
+		named += m.blocks[i].name != 0;
 	}
 	REQUIRE(kv_cache_named(cache) == named);
 	REQUIRE(kv_cache_used(cache) == m.n_blocks - m.n_free);
 	REQUIRE(kv_cache_blocks(cache) == m.n_blocks);
+	kv_cache_audit(cache, refs);
 }
 
-enum { OPS = 13 };
+enum { OPS = 19 };
 
-/* One of 13 operations on 2 holders and 3 chains; what is impossible does nothing. */
+/* One of 19 operations on 2 holders and 3 chains; what is impossible does nothing. */
 static void apply(struct holder holders[2], unsigned chains[2], unsigned op)
 {
 	unsigned k = op % 2;
@@ -190,8 +257,15 @@ static void apply(struct holder holders[2], unsigned chains[2], unsigned op)
 			chains[k] = chain[op / 2];
 	} else if (op < 10) {
 		fill(h, chains[k]);
-	} else if (h->n > 0) {
+	} else if (op < 12 && h->n > 0) {
 		end(h);
+	} else if (op < 14 && h->n == 0 && holders[!k].n > 0) {
+		share(&holders[!k], h);
+		chains[k] = chains[!k];
+	} else if (op >= 14 && op < 16 && h->n > 0) {
+		own(h);
+	} else if (op >= 16 && h->n > 0) {
+		forget(h);
 	}
 	compare();
 }
@@ -252,7 +326,7 @@ END_TEST
 START_TEST(order_of_eviction)
 {
 	struct holder a = { { 0 }, 0, 0 }, b = a, c = a;
-	uint64_t names[3];
+	struct text t;
 	uint32_t blocks[3];
 
 	start(6);
@@ -264,13 +338,9 @@ START_TEST(order_of_eviction)
 	end(&b);
 	REQUIRE(kv_cache_named(cache) == 6);
 	ck_assert(begin(&c, 6, 2)); /* two blocks: the tail of chain 2 */
-	for (size_t i = 0; i < 3; i++)
-		names[i] = name_of(2, i);
-	REQUIRE(kv_cache_find(cache, names, 3, blocks) == 1);
+	REQUIRE(kv_cache_find(cache, chain_of(2, &t), 3, blocks) == 1);
 	kv_cache_drop(cache, blocks, 1);
-	for (size_t i = 0; i < 3; i++)
-		names[i] = name_of(4, i);
-	REQUIRE(kv_cache_find(cache, names, 3, blocks) == 3);
+	REQUIRE(kv_cache_find(cache, chain_of(4, &t), 3, blocks) == 3);
 	kv_cache_drop(cache, blocks, 3);
 	kv_cache_drop(cache, c.blocks, c.n);
 	REQUIRE(kv_cache_used(cache) == 0);
@@ -278,21 +348,66 @@ START_TEST(order_of_eviction)
 }
 END_TEST
 
+/* Equal names are not enough: the ids and what came before them must be the same. */
+START_TEST(a_name_proves_nothing)
+{
+	struct holder a = { { 0 }, 0, 0 };
+	struct text t, other;
+	struct kv_chain forged;
+	uint32_t blocks[3];
+	size_t n_free;
+
+	start(6);
+	ck_assert(begin(&a, 2, 3));
+	fill(&a, 2);
+	chain_of(2, &t);
+	chain_of(4, &other);
+	REQUIRE(kv_cache_match(cache, &t.chain, 3, &n_free) == 3);
+	forged = (struct kv_chain){ other.ids, t.names, 5 }; /* other ids under the same names */
+	REQUIRE(kv_cache_match(cache, &forged, 3, &n_free) == 0);
+	REQUIRE(kv_cache_find(cache, &forged, 3, blocks) == 0);
+	forged = (struct kv_chain){ t.ids, t.names, 6 }; /* of another seed */
+	REQUIRE(kv_cache_match(cache, &forged, 3, &n_free) == 0);
+	memcpy(other.ids, t.ids, 2 * KV_BLOCK * sizeof(t.ids[0])); /* other ids in the third block */
+	forged = (struct kv_chain){ other.ids, t.names, 5 };
+	REQUIRE(kv_cache_match(cache, &forged, 3, &n_free) == 2);
+	end(&a);
+	kv_cache_free(cache);
+}
+END_TEST
+
+START_TEST(seeds_differ)
+{
+	struct span none = span_make(NULL, 0), a = SPAN_LIT("a"), b = SPAN_LIT("b");
+	uint64_t seeds[] = { kv_seed(a, none, none, 0), kv_seed(b, none, none, 0),
+		kv_seed(a, b, none, 0), kv_seed(a, none, b, 0), kv_seed(a, a, none, 0),
+		kv_seed(a, none, none, 1), kv_seed(a, none, none, 2) };
+
+	for (size_t i = 0; i < ARRAY_LEN(seeds); i++) {
+		for (size_t k = 0; k < i; k++)
+			REQUIRE(seeds[i] != seeds[k]);
+	}
+	REQUIRE(kv_seed(a, none, none, 0) == seeds[0]);
+}
+END_TEST
+
 START_TEST(many_blocks_by_name)
 {
 	enum { N = 5000 };
-	static uint32_t blocks[N], found[N];
+	static uint32_t blocks[N], found[N], ids[N * KV_BLOCK];
 	static uint64_t names[N];
+	struct kv_chain chain = { ids, names, 0 };
 
 	cache = kv_cache_new(N);
 	REQUIRE(cache != NULL);
 	ck_assert_int_eq(kv_cache_alloc(cache, N, blocks), 0);
 	ck_assert_int_eq(kv_cache_alloc(cache, 1, found), ERR_LIMIT);
 	for (uint32_t i = 0; i < N; i++) {
-		names[i] = (uint64_t)i << 40;
-		kv_cache_name(cache, blocks[i], names[i], i);
+		ids[i * KV_BLOCK] = i;
+		names[i] = kv_name(i > 0 ? names[i - 1] : 0, ids + i * KV_BLOCK);
+		kv_cache_name(cache, blocks[i], &chain, i);
 	}
-	REQUIRE(kv_cache_find(cache, names, N, found) == N);
+	REQUIRE(kv_cache_find(cache, &chain, N, found) == N);
 	ck_assert_int_eq(memcmp(blocks, found, sizeof(blocks)), 0);
 	kv_cache_drop(cache, blocks, N);
 	REQUIRE(kv_cache_used(cache) == N);
@@ -313,6 +428,8 @@ static Suite *kv_cache_suite(void)
 	tcase_add_test(tc, every_short_history);
 	tcase_add_test(tc, long_random_histories);
 	tcase_add_test(tc, order_of_eviction);
+	tcase_add_test(tc, a_name_proves_nothing);
+	tcase_add_test(tc, seeds_differ);
 	tcase_add_test(tc, many_blocks_by_name);
 	suite_add_tcase(suite, tc);
 	return suite;

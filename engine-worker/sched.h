@@ -1,0 +1,108 @@
+/*
+ * The scheduler: which sequence runs, in which blocks, and when. Continuous batching without phases: every step hands out a budget of tokens, one
+ * to each sequence that decodes and chunks of prompts for what is left, and is one call of the backend. Pure: time is an argument, and nothing
+ * happens between calls.
+ *
+ * Order. A sequence's rank is its priority (lower first), then its arrival.
+ *	Decodes come first, those that have waited longest for a step before others; while prompts wait, a quarter of the budget is theirs.
+ *	Prompts are computed in order of rank, one after another; several that fit into a step share it. One is admitted when its turn comes, fewer than
+ *	max_seqs run, and the blocks for all of its tokens are free (and 1 % more while others run); nobody overtakes it because it needs more.
+ *	A sequence that finds no block for its next token takes those of the last by rank, itself included, which waits again and is computed anew;
+ *	its named blocks stay in the cache until they are needed, so that this is mostly a prefix hit. The first by rank is never preempted.
+ *	Nobody starves: who has seen SCHED_PASS_MAX later ones go before it becomes the first of all ranks, in order of arrival.
+ * Several answers to one prompt: the first one computes it; the others wait for it, share its blocks, and copy the last one before they write.
+ *
+ * Pace, for a backend that takes no time of its own: a chunk of a prompt takes step_us + tokens * prefill_us, one chunk after another; each
+ * sequence decodes beside them, a token every step_us + decode_us. All 0: as fast as it is called.
+ */
+#ifndef ENGINE_SCHED_H
+#define ENGINE_SCHED_H
+
+#include "backend.h"
+
+enum { SCHED_PASS_MAX = 64 };
+
+struct sched;
+struct sched_seq; /* one choice being generated */
+
+struct sched_opts {
+	uint32_t n_blocks;
+	unsigned max_seqs;    /* running at once */
+	unsigned max_waiting; /* beyond what could run at once */
+	uint32_t step_tokens; /* budget of a step, at least SCHED_STEP_MIN */
+	double prefill_us, decode_us, step_us;
+	uint32_t audit_every; /* steps, after which all invariants are asserted, in time linear in blocks; 0: never */
+	void (*on_work)(void *arg); /* sched_wake_us() may have become earlier; may be NULL */
+	void *arg;
+};
+
+enum { SCHED_STEP_MIN = 16 };
+
+/* ERROR: the backend failed, or found something else in the sequence's blocks. */
+enum sched_end { SCHED_END_LENGTH, SCHED_END_STOP, SCHED_END_ABORT, SCHED_END_ERROR,
+	SCHED_END_MAX };
+
+struct sched_ops {
+	/* The next token, from inside sched_step(). May call sched_park(), sched_stop(), and sched_drop() for others. */
+	void (*on_token)(void *arg, struct sched_seq *seq, uint32_t id);
+	/* All tokens were given; seq is freed when this returns. May call sched_drop() for others. */
+	void (*on_end)(void *arg, struct sched_seq *seq, enum sched_end end);
+};
+
+struct sched_request {
+	const uint32_t *prompt; /* copied */
+	size_t n_prompt;	/* > 0 */
+	uint32_t max_new;	/* > 0; n_prompt + max_new <= sched_max_tokens() */
+	uint64_t seed;		/* kv_seed() */
+	int64_t priority;	/* lower goes first */
+	struct backend_sampling sampling;
+	struct sched_seq *fork_of; /* the first choice of the same prompt, not stepped since its submission; or NULL */
+	const struct sched_ops *ops;
+	void *arg;
+};
+
+struct sched_counts {
+	uint64_t steps, preemptions, copies, broken;
+	uint64_t generated_tokens;
+	uint64_t prompt_tokens, cached_tokens; /* of prompts as first admitted, once for all their choices */
+	uint64_t computed_tokens;	       /* by the backend, what was computed again included */
+	uint64_t refused;		       /* by sched_refuse() */
+	uint64_t ended[SCHED_END_MAX];
+};
+
+/* backend is open, of n_blocks and max_seqs rows, and stays the caller's. NULL: out of memory. */
+struct sched *sched_new(
+	const struct sched_opts *opts, const struct backend_ops *ops, struct backend *backend);
+void sched_free(struct sched *s); /* drops all without calling anybody; NULL is fine */
+
+/* Whether n more sequences are too many to wait (and counts that). An idle scheduler takes any number. */
+bool sched_refuse(struct sched *s, size_t n);
+/* NULL: out of memory. */
+struct sched_seq *sched_submit(struct sched *s, const struct sched_request *r);
+/* Takes a sequence out at once (counted as aborted) and frees it and its blocks. Not for the one being called back. */
+void sched_drop(struct sched_seq *seq);
+/* While parked a sequence keeps its blocks and generates nothing (its client is slow), but for a token of the step that is being made. */
+void sched_park(struct sched_seq *seq, bool on);
+/* The token just given was the last one: on_end(SCHED_END_STOP) follows. From on_token only. */
+void sched_stop(struct sched_seq *seq);
+/* Prompt tokens that were found in the cache when the prompt was first computed. */
+size_t sched_cached(const struct sched_seq *seq);
+
+/* One step of what is due at now_us, which never goes back. */
+void sched_step(struct sched *s, uint64_t now_us);
+/* When the next step has something to do; 0: at once; UINT64_MAX: only after another call. */
+uint64_t sched_wake_us(const struct sched *s);
+
+void sched_flush(struct sched *s); /* forgets all cached prefixes */
+/* Asserts every invariant: each block's references are those of the sequences, each list's state, order and count. */
+void sched_audit(struct sched *s);
+
+size_t sched_max_tokens(const struct sched *s); /* of one sequence */
+unsigned sched_waiting(const struct sched *s);
+unsigned sched_running(const struct sched *s);
+double sched_usage(const struct sched *s); /* used blocks, 0 to 1 */
+uint32_t sched_used_blocks(const struct sched *s);
+const struct sched_counts *sched_counts(const struct sched *s);
+const struct sched_opts *sched_opts(const struct sched *s);
+
+#endif

@@ -1,0 +1,147 @@
+/*
+ * A scheduler over the sim backend, watched from both sides: between them a spy checks every batch, and the texts that come out are compared with
+ * what an independent computation gives. For the tests of the scheduler.
+ */
+#ifndef UNIT_SCHED_RIG_H
+#define UNIT_SCHED_RIG_H
+
+#include "backend_sim.h"
+#include "base/err.h"
+#include "base/rng.h"
+#include "kv_cache.h"
+#include "sched.h"
+#include "token.h"
+#include "unit.h"
+
+#include <string.h>
+
+/* As ck_assert(), which costs too much to be asked millions of times. */
+#define REQUIRE(what)                                   \
+	do {                                            \
+		if (!(what))                            \
+			ck_abort_msg("not: %s", #what); \
+	} while (0)
+
+enum { RIG_BLOCKS_MAX = 1 << 17 };
+
+struct rig {
+	struct sched *sched;
+	struct backend *backend;
+	struct sched_opts opts;
+	uint64_t now_us;
+	/* What the spy saw */
+	uint64_t rows, tokens, steps, reads;
+};
+
+static struct rig *spied; /* the rig being stepped */
+static uint32_t writers[RIG_BLOCKS_MAX]; /* 1 + row that writes the block in this step */
+static int spy_fails;		       /* how many steps will fail */
+
+/* The text, independently of the backend: backend_sim.h's words written anew. */
+static uint64_t rig_mix(uint64_t x)
+{
+	uint64_t z = x + 0x9e3779b97f4a7c15u;
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+	return z ^ (z >> 31);
+}
+
+static uint64_t rig_state(const uint32_t *ids, size_t n)
+{
+	uint64_t s = 0;
+
+	for (size_t i = 0; i < n; i++)
+		s = rig_mix(ids[i] ^ s);
+	return s;
+}
+
+static uint32_t rig_word(uint64_t s)
+{
+	static const char *const words[64] = { SIM_WORDS };
+	const char *w = words[s % 64];
+
+	return TOKEN_BASE_4 + ((uint32_t)' ' << 21 | (uint32_t)w[0] << 14 | (uint32_t)w[1] << 7 |
+				      (uint32_t)w[2]);
+}
+
+/*
+ * Batches as backend.h promises them: budget and rows within bounds, tables of the right length, no block written by two rows, none written that
+ * another row reads from.
+ */
+static void spy_check(const struct backend_row *rows, size_t n)
+{
+	uint32_t tokens = 0;
+
+	REQUIRE(n > 0 && n <= spied->opts.max_seqs);
+	for (size_t i = 0; i < n; i++) {
+		const struct backend_row *r = &rows[i];
+		uint32_t first = r->n_past / KV_BLOCK, end = r->n_past + r->n_new;
+
+		tokens += r->n_new;
+		REQUIRE(r->n_new > 0 && r->n_blocks == (end + KV_BLOCK - 1) / KV_BLOCK);
+		for (uint32_t k = first; k < r->n_blocks; k++) {
+			REQUIRE(r->blocks[k] < spied->opts.n_blocks);
+			REQUIRE(writers[r->blocks[k]] == 0);
+			writers[r->blocks[k]] = (uint32_t)i + 1;
+		}
+	}
+	REQUIRE(tokens <= spied->opts.step_tokens);
+	for (size_t i = 0; i < n; i++) {
+		for (uint32_t k = 0; k < rows[i].n_past / KV_BLOCK; k++)
+			REQUIRE(writers[rows[i].blocks[k]] == 0);
+	}
+	for (size_t i = 0; i < n; i++) {
+		for (uint32_t k = 0; k < rows[i].n_blocks; k++)
+			writers[rows[i].blocks[k]] = 0;
+	}
+	spied->rows += n;
+	spied->tokens += tokens;
+	spied->steps++;
+}
+
+static int spy_step(struct backend *b, struct backend_row *rows, size_t n)
+{
+	spy_check(rows, n);
+	if (spy_fails > 0 && spy_fails-- > 0)
+		return ERR_IO;
+	return backend_sim.step(b, rows, n);
+}
+
+static void rig_open(struct rig *r, const struct sched_opts *opts)
+{
+	static struct backend_ops spy;
+	struct backend_opts backend_opts = { "sim", opts->n_blocks, KV_BLOCK, opts->max_seqs,
+		opts->step_tokens };
+
+	spy = backend_sim;
+	spy.step = spy_step;
+	memset(r, 0, sizeof(*r));
+	r->opts = *opts;
+	REQUIRE(opts->n_blocks <= RIG_BLOCKS_MAX);
+	ck_assert_int_eq(backend_sim.open(&backend_opts, &r->backend), 0);
+	r->sched = sched_new(opts, &spy, r->backend);
+	REQUIRE(r->sched != NULL);
+	spied = r;
+}
+
+static void rig_close(struct rig *r)
+{
+	sched_free(r->sched);
+	backend_sim.close(r->backend);
+}
+
+/* The next step, at the time when it is due. False: nothing is due any more. */
+static bool rig_step(struct rig *r)
+{
+	uint64_t wake_us = sched_wake_us(r->sched);
+
+	if (wake_us == UINT64_MAX)
+		return false;
+	if (wake_us > r->now_us)
+		r->now_us = wake_us;
+	sched_step(r->sched, r->now_us);
+	return true;
+}
+
+#endif
