@@ -87,6 +87,12 @@ tests_unit_check_engine_token_LDADD = $(ENGINE_TEST_LIBS)
 check_PROGRAMS += tests/unit/check_kv_cache
 tests_unit_check_kv_cache_LDADD = $(ENGINE_TEST_LIBS)
 noinst_HEADERS += tests/unit/sched_rig.h
+check_PROGRAMS += tests/unit/check_backend_sim
+tests_unit_check_backend_sim_LDADD = $(ENGINE_TEST_LIBS)
+check_PROGRAMS += tests/unit/check_engine
+tests_unit_check_engine_LDADD = $(ENGINE_TEST_LIBS)
+check_PROGRAMS += tests/unit/check_hit_rate
+tests_unit_check_hit_rate_LDADD = $(ENGINE_TEST_LIBS)
 check_PROGRAMS += tests/unit/check_sched
 tests_unit_check_sched_LDADD = $(ENGINE_TEST_LIBS)
 

@@ -22,7 +22,7 @@
 			ck_abort_msg("not: %s", #what); \
 	} while (0)
 
-enum { RIG_BLOCKS_MAX = 1 << 17 };
+enum { RIG_BLOCKS_MAX = 1 << 19 };
 
 struct rig {
 	struct sched *sched;
@@ -38,7 +38,7 @@ static uint32_t writers[RIG_BLOCKS_MAX]; /* 1 + row that writes the block in thi
 static int spy_fails;		       /* how many steps will fail */
 
 /* The text, independently of the backend: backend_sim.h's words written anew. */
-static uint64_t rig_mix(uint64_t x)
+static inline uint64_t rig_mix(uint64_t x)
 {
 	uint64_t z = x + 0x9e3779b97f4a7c15u;
 
@@ -47,7 +47,7 @@ static uint64_t rig_mix(uint64_t x)
 	return z ^ (z >> 31);
 }
 
-static uint64_t rig_state(const uint32_t *ids, size_t n)
+static inline uint64_t rig_state(const uint32_t *ids, size_t n)
 {
 	uint64_t s = 0;
 
@@ -56,7 +56,7 @@ static uint64_t rig_state(const uint32_t *ids, size_t n)
 	return s;
 }
 
-static uint32_t rig_word(uint64_t s)
+static inline uint32_t rig_word(uint64_t s)
 {
 	static const char *const words[64] = { SIM_WORDS };
 	const char *w = words[s % 64];
@@ -108,7 +108,7 @@ static int spy_step(struct backend *b, struct backend_row *rows, size_t n)
 	return backend_sim.step(b, rows, n);
 }
 
-static void rig_open(struct rig *r, const struct sched_opts *opts)
+static inline void rig_open(struct rig *r, const struct sched_opts *opts)
 {
 	static struct backend_ops spy;
 	struct backend_opts backend_opts = { "sim", opts->n_blocks, KV_BLOCK, opts->max_seqs,
@@ -125,14 +125,14 @@ static void rig_open(struct rig *r, const struct sched_opts *opts)
 	spied = r;
 }
 
-static void rig_close(struct rig *r)
+static inline void rig_close(struct rig *r)
 {
 	sched_free(r->sched);
 	backend_sim.close(r->backend);
 }
 
 /* The next step, at the time when it is due. False: nothing is due any more. */
-static bool rig_step(struct rig *r)
+static inline bool rig_step(struct rig *r)
 {
 	uint64_t wake_us = sched_wake_us(r->sched);
 

@@ -1,0 +1,135 @@
+/* The step loop: steps are made when they are due, one a turn, and its liveness is that of the loop, not of the process. */
+#include "engine.h"
+#include "base/clock.h"
+#include "io/loop.h"
+#include "unit.h"
+
+static struct loop *loop;
+static struct engine *engine;
+static unsigned tokens, ends;
+
+static void on_token(void *arg UNUSED, struct sched_seq *seq UNUSED, uint32_t id UNUSED)
+{
+	tokens++;
+}
+
+static void on_end(void *arg UNUSED, struct sched_seq *seq UNUSED, enum sched_end end UNUSED)
+{
+	ends++;
+}
+
+static const struct sched_ops ops = { on_token, on_end };
+
+static void set_up_with(double speed)
+{
+	struct engine_opts opts = {
+		.backend = &backend_sim,
+		.model = "sim",
+		.prefill_rate = 1000,
+		.decode_rate = 100,
+		.speed = speed,
+		.sched = { .n_blocks = 16, .max_seqs = 4, .max_waiting = 4, .step_tokens = 64 },
+	};
+
+	loop = loop_new();
+	ck_assert_ptr_nonnull(loop);
+	ck_assert_int_eq(engine_new(loop, &opts, &engine), 0);
+	tokens = ends = 0;
+}
+
+static void tear_down(void)
+{
+	engine_free(engine);
+	engine_free(NULL);
+	loop_free(loop);
+}
+
+static struct sched_seq *submit(uint32_t max_new)
+{
+	static const uint32_t prompt[] = { 5, 6, 7 };
+	struct sched_request r = { .prompt = prompt, .n_prompt = 3, .max_new = max_new,
+		.ops = &ops };
+
+	return sched_submit(engine_sched(engine), &r);
+}
+
+START_TEST(a_step_a_turn)
+{
+	set_up_with(0);
+	ck_assert_ptr_nonnull(submit(5));
+	for (unsigned k = 1; k <= 5; k++) {
+		loop_turn(loop, -1);
+		ck_assert_uint_eq(tokens, k);
+	}
+	ck_assert_uint_eq(ends, 1);
+	loop_turn(loop, 0); /* nothing is due any more */
+	ck_assert_uint_eq(tokens, 5);
+	tear_down();
+}
+END_TEST
+
+START_TEST(steps_wait_for_their_time)
+{
+	uint64_t begun_us = clock_us();
+
+	set_up_with(1);
+	ck_assert_ptr_nonnull(submit(3));
+	while (ends == 0)
+		loop_turn(loop, -1);
+	ck_assert_uint_ge(clock_us() - begun_us, 3000 + 2 * 10000);
+	tear_down();
+}
+END_TEST
+
+START_TEST(alive_is_who_makes_steps)
+{
+	const uint64_t late_us = (uint64_t)ENGINE_STALL_MS * 1000 + 1000000;
+	struct sched_seq *seq;
+
+	set_up_with(0);
+	ck_assert(engine_is_live(engine, clock_us() + late_us)); /* nothing to do */
+	ck_assert_ptr_nonnull(submit(2));
+	ck_assert(engine_is_live(engine, clock_us()));
+	ck_assert(!engine_is_live(engine, clock_us() + late_us)); /* the loop does not turn */
+	seq = submit(2);
+	ck_assert(!engine_is_live(engine, clock_us() + late_us)); /* more work is no sign of life */
+	loop_turn(loop, -1);
+	ck_assert(engine_is_live(engine, clock_us()));
+	ck_assert(!engine_is_live(engine, clock_us() + late_us));
+	loop_turn(loop, -1);
+	ck_assert_uint_eq(ends, 2);
+	ck_assert(engine_is_live(engine, clock_us() + late_us));
+	seq = submit(9);
+	loop_turn(loop, -1);
+	sched_park(seq, true); /* waits for its client: nothing is due */
+	ck_assert(engine_is_live(engine, clock_us() + late_us));
+	tear_down();
+}
+END_TEST
+
+/* A step that takes long is not late before its time. */
+START_TEST(slow_is_not_dead)
+{
+	set_up_with(1000); /* a prompt of 3 tokens takes 3 s */
+	ck_assert_ptr_nonnull(submit(2));
+	loop_turn(loop, -1);
+	ck_assert(engine_is_live(engine, clock_us() + 2000000 + (uint64_t)ENGINE_STALL_MS * 1000));
+	ck_assert(!engine_is_live(engine, clock_us() + 4000000 + (uint64_t)ENGINE_STALL_MS * 1000));
+	tear_down();
+}
+END_TEST
+
+static Suite *engine_suite(void)
+{
+	Suite *suite = suite_create("engine");
+	TCase *tc = tcase_create("engine");
+
+	tcase_add_test(tc, a_step_a_turn);
+	tcase_add_test(tc, steps_wait_for_their_time);
+	tcase_add_test(tc, alive_is_who_makes_steps);
+	tcase_add_test(tc, slow_is_not_dead);
+	suite_add_tcase(suite, tc);
+	return suite;
+}
+
+UNIT_MAIN(engine_suite())
