@@ -104,7 +104,9 @@ def test_storm_of_10000_aborts_leaves_nothing(router, storm, seed):
         assert told["left"] > told["cycles"] / 4 and told["complete"] > told["cycles"] / 10, told
         assert told["statuses"].get("200", 0) > 100 and told["statuses"].get("502", 0) > 10, told
     wait_until(lambda: wait_empty(r) <= fds + 2, f"no descriptor more than {fds} before")
-    assert r.rss_kib() < rss + 24 * 1024, f"{rss} KiB before, {r.rss_kib()} after"
+    with open(f"/proc/{r.proc.pid}/maps") as f:
+        has_shadow = "libtsan" in f.read()  # which grows with every address that was ever touched
+    assert has_shadow or r.rss_kib() < rss + 24 * 1024, f"{rss} KiB before, {r.rss_kib()} after"
     m = r.metrics()
     assert m["kvsteer_guards_taken_total"] > 2000
 
