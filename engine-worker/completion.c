@@ -420,7 +420,17 @@ static uint64_t data_parallel_rank(const struct http_call *call)
 	return rank;
 }
 
-/* FAIL_NONE: the choices are on their way. */
+/* Others may have room: the client is told to come back, or to go there. */
+static void refuse_full(struct http_call *call)
+{
+	char body[MESSAGE_BYTES];
+	size_t n = fail_body(FAIL_QUEUE_FULL, body, sizeof(body));
+
+	http_call_reply(call, fail_status(FAIL_QUEUE_FULL), "application/json", span_make(body, n),
+		SPAN_LIT("Retry-After: 1\r\n"));
+}
+
+/* FAIL_NONE: the choices are on their way; else message says why not, but for FAIL_QUEUE_FULL. */
 static enum fail begin(struct completion *c, bool is_chat, char *message, size_t n)
 {
 	enum fail why;
@@ -430,10 +440,8 @@ static enum fail begin(struct completion *c, bool is_chat, char *message, size_t
 		http_call_body(c->call), is_chat, &c->opts.limits, &c->params, message, n);
 	if (why != FAIL_NONE)
 		return why;
-	if (sched_refuse(c->opts.sched, c->params.n_prompts * c->params.n)) {
-		(void)snprintf(message, n, "Too many requests are waiting.");
+	if (sched_refuse(c->opts.sched, c->params.n_prompts * c->params.n))
 		return FAIL_QUEUE_FULL;
-	}
 	if (name_it(c) == 0 && submit_all(c) == 0)
 		return FAIL_NONE;
 	(void)snprintf(message, n, "The engine is out of memory.");
@@ -456,7 +464,10 @@ void completion_start(const struct completion_opts *opts, struct http_call *call
 	++*opts->n_open;
 	why = begin(c, is_chat, message, sizeof(message));
 	if (why != FAIL_NONE) {
-		http_call_fail_text(call, why, message);
+		if (why == FAIL_QUEUE_FULL)
+			refuse_full(call);
+		else
+			http_call_fail_text(call, why, message);
 		completion_free(c);
 		return;
 	}

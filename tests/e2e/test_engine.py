@@ -1,8 +1,10 @@
 """kvsteer-engine, the real binary, through the real OpenAI client and through raw sockets."""
 
+import asyncio
 import concurrent.futures
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -227,6 +229,54 @@ def test_tools_and_parts_are_part_of_the_prompt(client):
     assert len(set(texts)) == len(texts) - 1
 
 
+def test_choices_share_their_prompt(engine, client):
+    """Five answers cost one prompt; who writes into the shared last block copies it first."""
+    text = "Five ways to begin from here, and no two of them alike. " * 9
+    ids = tokenize(text)
+    assert len(ids) % 16 > 1
+    answer = client.completions.create(model="sim", prompt=text, max_tokens=40, n=5)
+    assert [c.text for c in answer.choices] == [expected(ids, 40, k) for k in range(5)]
+    assert answer.usage.prompt_tokens == len(ids)
+    metrics = engine.metrics()
+    assert metrics["vllm:prompt_tokens_total"] == len(ids)
+    assert metrics["kvsteer_engine_block_copies_total"] == 4
+    assert metrics["kvsteer_engine_computed_tokens_total"] == len(ids) + 4 + 5 * 39
+
+
+def test_min_tokens_and_ignore_eos(engine, client):
+    ids = tokenize("stop here")
+    full = expected(ids, 40)
+    words = full.split(" ")
+    stop = " " + words[3]
+    late = len("".join(" " + w for w in words[1:11]))
+    later = full.find(stop, late - len(stop) + 1)
+    text = client.completions.create(model="sim", prompt="stop here", max_tokens=40, stop=stop).choices[0].text
+    assert text == full[: full.index(stop)]
+    for stream in (False, True):
+        answer = client.completions.create(
+            model="sim", prompt="stop here", max_tokens=40, stop=stop, stream=stream, extra_body={"min_tokens": 10}
+        )
+        text = "".join(c.choices[0].text for c in answer) if stream else answer.choices[0].text
+        assert text == (full if later < 0 else full[:later])
+    least = client.chat.completions.create(model="sim", messages=CHAT, extra_body={"min_tokens": 100})
+    assert least.usage.completion_tokens == 100
+    assert least.choices[0].finish_reason == "stop"
+    with Engine("--sim-speed", "0", "--max-model-len", "300") as e, client_of(e) as c:
+        on = c.chat.completions.create(model="sim", messages=CHAT, extra_body={"ignore_eos": True})
+        assert on.usage.total_tokens == 300
+        assert on.choices[0].finish_reason == "length"
+
+
+def test_usage_in_every_event(client):
+    chunks = list(
+        client.completions.create(
+            model="sim", prompt="count", max_tokens=4, stream=True, stream_options={"continuous_usage_stats": True}
+        )
+    )
+    assert [c.usage.completion_tokens for c in chunks] == [1, 2, 3, 4, 4]
+    assert all(c.usage.prompt_tokens == len(tokenize("count")) for c in chunks)
+
+
 def test_stop_strings(client):
     ids = tokenize("stop here")
     full = expected(ids, 40)
@@ -275,6 +325,38 @@ def test_what_routers_read(engine, client):
         assert re.search(rf"^# TYPE {name} (gauge|counter)$", text, re.M), name
 
 
+def test_server_info(engine):
+    info = json.loads(engine.get("/server_info"))
+    assert re.fullmatch(r"[0-9a-f]{32}", info.pop("engine_id"))
+    assert info == {
+        "version": json.loads(engine.get("/version"))["version"],
+        "backend": "sim",
+        "role": "unified",
+        "served_model_name": "sim",
+        "max_model_len": 65536,
+        "block_size": 16,
+        "num_blocks": 4096,
+        "max_num_seqs": 256,
+        "max_num_batched_tokens": 512,
+        "max_waiting": 4096,
+        "num_running": 0,
+        "num_waiting": 0,
+        "num_used_blocks": 0,
+    }
+
+
+def test_data_parallel_ranks_part_caches(client):
+    def cached(rank):
+        answer = client.completions.create(
+            model="sim", prompt="rank me " * 50, max_tokens=1, extra_headers={"X-data-parallel-rank": rank}
+        )
+        assert answer.choices[0].text == expected(tokenize("rank me " * 50), 1)
+        return answer.usage.prompt_tokens_details.cached_tokens
+
+    assert cached("0") == cached("1") == 0
+    assert cached("0") == cached("1") == cached("none") > 100
+
+
 def test_served_model_name():
     with Engine("--sim-speed", "0", "--model", "/models/some-model", "--served-model-name", 'na"me') as e:
         assert client_of(e).models.list().data[0].id == 'na"me'
@@ -321,6 +403,14 @@ BAD = [
     ({"prompt": "x", "temperature": -1}, 400, "'temperature'"),
     ({"prompt": "x", "top_p": 2}, 400, "'top_p'"),
     ({"prompt": "x", "cache_salt": 1}, 400, "'cache_salt'"),
+    ({"prompt": "x", "min_tokens": -1}, 400, "'min_tokens'"),
+    ({"prompt": "x", "min_tokens": "1"}, 400, "'min_tokens'"),
+    ({"prompt": "x", "min_tokens": 9, "max_tokens": 8}, 400, "'min_tokens' (9)"),
+    ({"prompt": "x", "min_tokens": 17}, 400, "'max_tokens' (16)"),
+    ({"prompt": "x", "ignore_eos": 1}, 400, "'ignore_eos'"),
+    ({"prompt": "x", "priority": 0.5}, 400, "'priority'"),
+    ({"prompt": "x", "priority": 2**40}, 400, "'priority'"),
+    ({"prompt": "x", "stream": True, "stream_options": {"continuous_usage_stats": 1}}, 400, "'continuous_usage_stats'"),
     ({"prompt": "x", "model": 5}, 400, "'model'"),
     ({"prompt": "x", "model": "other"}, 404, "`other` does not exist"),
     ({"prompt": "x", "model": "ä" * 5000}, 404, "does not exist"),
@@ -450,6 +540,153 @@ def test_max_num_seqs():
         assert e.metrics()["vllm:num_requests_running"] == 0
 
 
+def test_small_steps_and_many_choices_stay_right():
+    """Chunks of a block, few sequences at once, few blocks: preemption, forks that have to wait, and the same text."""
+    with Engine("--sim-speed", "0", "--sim-blocks", "30", "--max-num-batched-tokens", "16", "--max-num-seqs", "3") as e:
+        prompts = [f"{i} of these: " + "one two three four " * (5 * i) for i in range(8)]
+
+        def one(prompt):
+            return e.post("/v1/completions", {"prompt": prompt, "max_tokens": 90, "n": 4})
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            for prompt, (status, answer) in zip(prompts, pool.map(one, prompts)):
+                assert status == 200
+                assert [c["text"] for c in answer["choices"]] == [expected(tokenize(prompt), 90, k) for k in range(4)]
+        metrics = e.metrics()
+        assert metrics["vllm:num_preemptions_total"] > 0
+        assert metrics["vllm:kv_cache_usage_perc"] == metrics["vllm:corrupted_requests_total"] == 0
+
+
+def test_priority():
+    """The one that runs goes on for long; of those that wait, the urgent one is next, and the other never gets there."""
+    with Engine("--sim-decode-rate", "0.001", "--max-num-seqs", "1") as e:
+        running = dial(e, post("/v1/completions", {"prompt": "long", "max_tokens": 50}))
+        wait_for(lambda: e.metrics()["vllm:num_requests_running"] == 1)
+        later = dial(e, post("/v1/completions", {"prompt": "later", "max_tokens": 2, "priority": 1}))
+        wait_for(lambda: e.metrics()["vllm:num_requests_waiting"] == 1)
+        with dial(e, post("/v1/completions", {"prompt": "urgent", "max_tokens": 1, "priority": -1}, "Connection: close")) as s:
+            wait_for(lambda: e.metrics()["vllm:num_requests_waiting"] == 2)
+            running.close()
+            answer = json.loads(read_all(s).split(b"\r\n\r\n", 1)[1])
+        assert answer["choices"][0]["text"] == expected(tokenize("urgent"), 1)
+        later.close()
+
+
+def test_a_full_queue_refuses():
+    with Engine("--sim-decode-rate", "0.001", "--max-num-seqs", "1", "--max-waiting", "2") as e:
+        body = post("/v1/completions", {"prompt": "long", "max_tokens": 50})
+        sockets = [dial(e, body)]
+        wait_for(lambda: e.metrics()["vllm:num_requests_running"] == 1)
+        sockets += [dial(e, body), dial(e, body)]
+        wait_for(lambda: e.metrics()["vllm:num_requests_waiting"] == 2)
+        with dial(e, post("/v1/completions", {"prompt": "too many"}, "Connection: close")) as s:
+            head, answer = read_all(s).split(b"\r\n\r\n", 1)
+        assert head.startswith(b"HTTP/1.1 429 ") and b"\r\nRetry-After: 1\r\n" in head + b"\r\n"
+        assert json.loads(answer)["error"]["code"] == "queue_full"
+        assert e.metrics()["kvsteer_engine_refused_total"] == 1
+        sockets.pop().close()
+        wait_for(lambda: e.metrics()["vllm:num_requests_waiting"] == 1)
+        assert e.post("/v1/completions", {"prompt": "two", "n": 2})[0] == 429
+        for s in sockets:
+            s.close()
+        wait_for(lambda: e.metrics()["vllm:kv_cache_usage_perc"] == 0)
+
+
+def test_step_latency():
+    """Each chunk and each token takes that long besides: here too long to see any."""
+    with Engine("--sim-step-latency", "1h") as e:
+        with dial(e, post("/v1/completions", {"prompt": "x"})):
+            wait_for(lambda: e.metrics()["vllm:num_requests_running"] == 1)
+            assert e.metrics()["vllm:generation_tokens_total"] == 0
+            assert json.loads(e.get("/health")) == {"status": "ok"}
+        wait_for(lambda: e.metrics()["vllm:num_requests_running"] == 0)
+
+
+def test_asyncio_clients_and_cancellation(engine):
+    """Forty tasks of one client: half run to their ends, half are cancelled in the middle."""
+
+    async def whole(client, i):
+        chunks = await client.completions.create(model="sim", prompt=f"task {i}", max_tokens=20, stream=True)
+        assert "".join([c.choices[0].text async for c in chunks]) == expected(tokenize(f"task {i}"), 20)
+
+    async def cut(client, i):
+        chunks = await client.completions.create(model="sim", prompt=f"cut {i}", max_tokens=60000, stream=True)
+        async for _ in chunks:
+            break
+        await chunks.close()
+
+    async def main():
+        async with openai.AsyncOpenAI(base_url=engine.url + "/v1", api_key="none", max_retries=0) as client:
+            await asyncio.gather(*[(whole if i % 2 else cut)(client, i) for i in range(40)])
+
+    asyncio.run(main())
+    wait_for(lambda: engine.metrics()["vllm:request_success_total:abort"] == 20)
+    assert engine.metrics()["vllm:request_success_total:length"] == 20
+
+
+def test_ten_thousand_requests_and_random_aborts():
+    """Twenty clients, a pool of 40 blocks: who hears to the end hears right, and nothing is left behind."""
+    total, clients = 10000, 20
+
+    def client(e, seed):
+        rng = random.Random(seed)
+        s, whole, tokens = None, 0, 0
+        for i in range(total // clients):
+            s = s or dial(e)
+            prompt = f"{rng.randrange(9)} tells: " + "a story of old " * rng.randrange(12) + str(rng.randrange(40))
+            n = rng.randrange(1, 12)
+            body = {"prompt": prompt, "max_tokens": n, "stream": rng.random() < 0.3}
+            s.sendall(post("/v1/completions", body))
+            if rng.random() < 0.3:
+                s.close()
+                s = None
+                continue
+            if body["stream"]:
+                data = read_until(s, b"0\r\n\r\n")
+                text = "".join(json.loads(t) for t in re.findall(rb'"text":("[^"]*")', data))
+            else:
+                data = read_until(s, b"\r\n\r\n")
+                head, data = data.split(b"\r\n\r\n", 1)
+                want = int(re.search(rb"Content-Length: (\d+)", head)[1])
+                while len(data) < want:
+                    data += s.recv(65536)
+                answer = json.loads(data)
+                text = answer["choices"][0]["text"]
+            assert text == expected(tokenize(prompt), n), prompt
+            whole += 1
+            tokens += n
+        if s:
+            s.close()
+        return whole, tokens
+
+    with Engine("--sim-speed", "0", "--sim-blocks", "40", "--max-num-seqs", "12") as e:
+        with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+            ends = list(pool.map(lambda seed: client(e, seed), range(clients)))
+        wait_for(lambda: e.metrics()["vllm:num_requests_running"] + e.metrics()["vllm:num_requests_waiting"] == 0)
+        metrics = e.metrics()
+        whole = sum(w for w, _ in ends)
+        assert 6000 < whole < 8000
+        assert metrics["vllm:request_success_total:length"] >= whole
+        assert metrics["vllm:request_success_total:length"] + metrics["vllm:request_success_total:abort"] <= total
+        assert metrics["vllm:request_success_total:error"] == metrics["vllm:corrupted_requests_total"] == 0
+        assert metrics["vllm:generation_tokens_total"] >= sum(t for _, t in ends)
+        assert 0 < metrics["vllm:prefix_cache_hits_total"] < metrics["vllm:prefix_cache_queries_total"]
+        assert metrics["vllm:prompt_tokens_cached_total"] == metrics["vllm:prefix_cache_hits_total"]
+        assert metrics["vllm:kv_cache_usage_perc"] == 0
+
+
+def test_usage_adds_up_to_the_metrics(engine, client):
+    """What the answers say of cached tokens is what the counters say."""
+    prompt_tokens = cached = 0
+    for i in range(60):
+        answer = client.completions.create(model="sim", prompt=f"{i % 3} again " + "and again " * (i % 20), max_tokens=3)
+        prompt_tokens += answer.usage.prompt_tokens
+        cached += answer.usage.prompt_tokens_details.cached_tokens
+    metrics = engine.metrics()
+    assert metrics["vllm:prompt_tokens_total"] == metrics["vllm:prefix_cache_queries_total"] == prompt_tokens
+    assert metrics["vllm:prompt_tokens_cached_total"] == metrics["vllm:prefix_cache_hits_total"] == cached > 0
+
+
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("how", ["close", "reset", "half-close"])
 def test_a_client_that_leaves_frees_its_blocks(stream, how):
@@ -567,6 +804,9 @@ def refuses(port):
         (["--sim-speed", "-1"], 2, "", "--sim-speed -1"),
         (["--sim-speed", "nan"], 2, "", "--sim-speed nan"),
         (["--sim-blocks", "1"], 2, "", "--sim-blocks 1"),
+        (["--max-num-batched-tokens", "15"], 2, "", "--max-num-batched-tokens 15: a whole number from 16"),
+        (["--max-waiting", "-1"], 2, "", "--max-waiting -1"),
+        (["--sim-step-latency", "5"], 2, "", "--sim-step-latency 5"),
         (["--sim-blocks", "4", "--max-model-len", "65"], 2, "", "--max-model-len 65: from 2 to 64"),
         (["--drain-timeout", "5"], 2, "", "--drain-timeout 5"),
         (["--backend", "cuda"], 2, "", "no such backend"),
