@@ -24,6 +24,7 @@ struct loop {
 	struct event_base *base;
 	struct wheel *wheel;
 	struct event *wake_timer; /* for the wheel */
+	uint64_t woken_ms;        /* in this turn: what it was armed for; 0: not */
 	struct event *wait_timer; /* for loop_turn(l, wait_ms) */
 	struct loop_watch *hangup_watch;
 	int hangup_fd; /* the second epoll */
@@ -59,6 +60,7 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
 
 	(void)fd;
 	(void)what;
+	l->woken_ms = l->armed_ms;
 	l->armed_ms = NOT_ARMED; /* the end of the turn advances the wheel */
 }
 
@@ -203,12 +205,18 @@ static void run_hooks(struct loop *l)
 static void run_turn(struct loop *l, bool may_wait)
 {
 	int flags = EVLOOP_ONCE | EVLOOP_NO_EXIT_ON_EMPTY;
+	uint64_t polled_ms = clock_update();
 
+	l->woken_ms = 0;
 	if (arm_wheel(l) || l->reap_first != NULL || !may_wait)
 		flags |= EVLOOP_NONBLOCK;
 	(void)event_base_loop(l->base, flags);
-	if (wheel_wake_ms(l->wheel) <= clock_update())
-		(void)wheel_advance(l->wheel, clock_now_ms());
+	/* Deadlines count up to the poll, not up to now: what became ready during a long
+	 * turn is seen before the deadline that it meets. */
+	polled_ms = MAX(polled_ms, l->woken_ms);
+	if (wheel_wake_ms(l->wheel) <= polled_ms)
+		(void)wheel_advance(l->wheel, polled_ms);
+	(void)clock_update();
 	run_hooks(l);
 	reap_all(l);
 }
