@@ -339,10 +339,13 @@ static int tell(struct bench *b, const struct report *r)
 		status = complain(FAILED, "stdout: %s", strerror(errno));
 	if (report_is_busy(r))
 		(void)complain(0,
-			"warning: this program itself used %.0f %% of a core, so it may "
-			"be what the figures show; run several, each with a part of the "
-			"load",
-			100 * report_cpu_share(r));
+			"warning: this program itself used %.0f %% of a core and waited "
+			"for "
+			"one %.0f %% of the time, so it may be what the figures show; "
+			"leave "
+			"it a core of its own, or run several with a part of the load "
+			"each",
+			100 * report_cpu_share(r), 100 * report_wait_share(r));
 	return status;
 }
 

@@ -51,9 +51,15 @@ double report_cpu_share(const struct report *r)
 	return share(r->result.cpu_us, r->result.took_us);
 }
 
+double report_wait_share(const struct report *r)
+{
+	return share(r->result.waited_us, r->result.took_us);
+}
+
 bool report_is_busy(const struct report *r)
 {
-	return report_cpu_share(r) > BUSY_SHARE && r->result.took_us >= BUSY_US;
+	return report_cpu_share(r) + report_wait_share(r) > BUSY_SHARE &&
+	       r->result.took_us >= BUSY_US;
 }
 
 double report_spread(const struct tally *t)
@@ -205,7 +211,9 @@ void report_print(const struct report *r)
 	print_times(r);
 	print_errors(r->tally);
 	print_workers(r->tally);
-	printf("\nbench        %.0f %% of one core\n", 100 * report_cpu_share(r));
+	printf("\nbench        %.0f %% of one core, and %.0f %% of the time waiting for "
+	       "one\n",
+		100 * report_cpu_share(r), 100 * report_wait_share(r));
 }
 
 /* ---- JSON ---- */
@@ -358,5 +366,6 @@ struct js *report_json(const struct report *r)
 	js_set(out, "spread",
 		r->tally->n_workers > 1 ? js_real(report_spread(r->tally)) : js_null());
 	js_set_real(out, "bench_cpu_share", report_cpu_share(r));
+	js_set_real(out, "bench_wait_share", report_wait_share(r));
 	return out;
 }

@@ -19,11 +19,12 @@ struct report {
 	struct tally *tally; /* sorted */
 };
 
-/* Of one core. */
+/* Of one core; and of the time, for how long it was ready but others had the cores. */
 double report_cpu_share(const struct report *r);
+double report_wait_share(const struct report *r);
 /*
- * Whether the bench may be what was measured: its share was above .8, over a time long
- * enough to tell (half a second).
+ * Whether the bench may be what was measured: those two together were above .8, over a
+ * time long enough to tell (half a second).
  */
 bool report_is_busy(const struct report *r);
 /*

@@ -399,6 +399,21 @@ static uint64_t cpu_us(void)
 	       (uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
+/* How long this thread was ready while others had the cores; 0: the kernel does not say.
+ */
+static uint64_t waited_us(void)
+{
+	unsigned long long ran_ns, waited_ns = 0;
+	FILE *f = fopen("/proc/thread-self/schedstat", "re");
+
+	if (f == NULL)
+		return 0;
+	if (fscanf(f, "%llu %llu", &ran_ns, &waited_ns) != 2)
+		waited_ns = 0;
+	(void)fclose(f);
+	return waited_ns / 1000;
+}
+
 /* Requests that nobody waits for any more. */
 static void cancel_all(struct run *r)
 {
@@ -474,13 +489,14 @@ static void tear_down(struct run *r)
 void run_go(const struct run_opts *o, struct tally *t, struct run_result *result)
 {
 	struct run r = {.o = *o, .t = t};
-	uint64_t cpu_before = cpu_us();
+	uint64_t cpu_before = cpu_us(), waited_before = waited_us();
 
 	set_up(&r);
 	r.start_us = clock_us();
 	turn(&r);
 	result->took_us = MAX(clock_us() - r.start_us, UINT64_C(1));
 	result->cpu_us = cpu_us() - cpu_before;
+	result->waited_us = waited_us() - waited_before;
 	result->was_interrupted = r.was_interrupted;
 	result->gave_up = r.gave_up;
 	tear_down(&r);

@@ -31,6 +31,7 @@ struct run_opts {
 
 struct run_result {
 	uint64_t took_us, cpu_us;
+	uint64_t waited_us; /* ready to run, without a core; 0: not known */
 	bool was_interrupted;
 	const char *gave_up; /* why no connection could be made at all; NULL: one was */
 };

@@ -117,6 +117,11 @@ START_TEST(busy)
 	ck_assert(!report_is_busy(&r));
 	r.result.cpu_us = 810000;
 	ck_assert(report_is_busy(&r));
+	r.result.cpu_us = 400000;
+	r.result.waited_us = 390000;
+	ck_assert(!report_is_busy(&r));
+	r.result.waited_us = 410000;
+	ck_assert(report_is_busy(&r));
 	r.result = (struct run_result){.took_us = 10000, .cpu_us = 10000};
 	ck_assert(!report_is_busy(&r));
 }
