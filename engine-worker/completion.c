@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "engine_metrics.h"
 #include "http/http_server.h"
 #include "io/js.h"
 #include "sched.h"
@@ -32,6 +33,7 @@ struct choice {
 	char *text;
 	size_t text_len, text_cap, sent;
 	size_t n_tokens;
+	uint64_t last_us; /* when its last token came */
 	size_t stop_from; /* a stop string counts if it ends behind this */
 	const char *finish; /* NULL: still open */
 	bool ends_by_itself, has_spoken;
@@ -45,6 +47,7 @@ struct completion {
 	char id[48];
 	char *head; /* of a streamed answer's events: the envelope without its last brace */
 	int64_t created;
+	uint64_t begun_us;
 	struct choice *choices;
 	size_t n_choices, n_open;
 	size_t prompt_tokens, cached_tokens, new_tokens;
@@ -281,6 +284,18 @@ static void send_text(struct choice *ch)
 	ch->sent = MAX(ch->sent, end);
 }
 
+static void observe_token(struct choice *ch)
+{
+	const struct completion *c = ch->completion;
+	uint64_t now_us = clock_us();
+
+	if (ch->n_tokens++ == 0)
+		engine_times_observe(c->opts.times, ENGINE_TTFT, now_us - c->begun_us);
+	else
+		engine_times_observe(c->opts.times, ENGINE_ITL, now_us - ch->last_us);
+	ch->last_us = now_us;
+}
+
 static void on_token(void *arg, struct sched_seq *seq, uint32_t id)
 {
 	struct choice *ch = arg;
@@ -288,13 +303,14 @@ static void on_token(void *arg, struct sched_seq *seq, uint32_t id)
 	char *stop;
 
 	c->new_tokens++;
+	observe_token(ch);
 	if (mem_grow(&ch->text, &ch->text_cap, ch->text_len + TOKEN_BYTES_MAX, 1) != 0) {
 		c->has_failed = true;
 		sched_stop(seq);
 		return;
 	}
 	ch->text_len += token_text(id, ch->text + ch->text_len);
-	if (++ch->n_tokens <= c->params.min_new)
+	if (ch->n_tokens <= c->params.min_new)
 		ch->stop_from = ch->text_len;
 	stop = find_stop(ch);
 	if (stop != NULL) {
@@ -314,6 +330,7 @@ static void on_end(void *arg, struct sched_seq *seq, enum sched_end end)
 	if (ch->index % c->params.n == 0)
 		c->cached_tokens += sched_cached(seq);
 	ch->seq = NULL;
+	engine_times_observe(c->opts.times, ENGINE_E2E, clock_us() - c->begun_us);
 	c->is_broken |= end == SCHED_END_ERROR;
 	ch->finish = end == SCHED_END_STOP || ch->ends_by_itself ? "stop" : "length";
 	send_text(ch);
@@ -461,6 +478,7 @@ void completion_start(const struct completion_opts *opts, struct http_call *call
 	c->magic = COMPLETION_MAGIC;
 	c->opts = *opts;
 	c->call = call;
+	c->begun_us = clock_us();
 	++*opts->n_open;
 	why = begin(c, is_chat, message, sizeof(message));
 	if (why != FAIL_NONE) {

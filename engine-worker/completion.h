@@ -7,6 +7,7 @@
 
 #include "params.h"
 
+struct engine_times;
 struct http_call;
 struct sched;
 
@@ -14,6 +15,7 @@ struct completion_opts {
 	struct sched *sched;
 	struct params_limits limits;
 	unsigned *n_open; /* counts the completions that are not finished */
+	struct engine_times *times;
 };
 
 /* Starts answering the call; refusals are answered at once. */

@@ -7,6 +7,7 @@
 #include "sched.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 struct family {
 	const char *name, *type, *help;
@@ -87,6 +88,33 @@ static const struct family families[] = {
 };
 /* clang-format on */
 
+/* Bounds in milliseconds, those of vLLM. */
+static const struct {
+	const char *name, *help;
+	unsigned n_bounds;
+	uint32_t bounds_ms[ENGINE_BUCKETS_MAX];
+} histograms[ENGINE_TIME_MAX] = {
+	[ENGINE_TTFT] = { "vllm:time_to_first_token_seconds", "From the request to its first token",
+		22, { 1, 5, 10, 20, 40, 60, 80, 100, 250, 500, 750, 1000, 2500, 5000, 7500, 10000,
+			    20000, 40000, 80000, 160000, 640000, 2560000 } },
+	[ENGINE_ITL] = { "vllm:inter_token_latency_seconds", "From one token of a sequence to its next",
+		19, { 10, 25, 50, 75, 100, 150, 200, 300, 400, 500, 750, 1000, 2500, 5000, 7500,
+			    10000, 20000, 40000, 80000 } },
+	[ENGINE_E2E] = { "vllm:e2e_request_latency_seconds", "From the request to the end of its answer",
+		21, { 300, 500, 800, 1000, 1500, 2000, 2500, 5000, 10000, 15000, 20000, 30000,
+			    40000, 50000, 60000, 120000, 240000, 480000, 960000, 1920000, 7680000 } },
+};
+
+void engine_times_observe(struct engine_times *t, enum engine_time which, uint64_t us)
+{
+	unsigned i = 0;
+
+	while (i < histograms[which].n_bounds && us > histograms[which].bounds_ms[i] * 1000ull)
+		i++;
+	t->times[which].buckets[i]++;
+	t->times[which].sum_us += us;
+}
+
 static const char *const end_names[SCHED_END_MAX] = {
 	[SCHED_END_LENGTH] = "length",
 	[SCHED_END_STOP] = "stop",
@@ -101,8 +129,34 @@ static void print_labels(struct metric_text *out, const char *name, const char *
 	metric_printf(out, "\",engine=\"0\"");
 }
 
-void engine_metrics_print(
-	struct metric_text *out, const struct sched *s, const char *model, uint64_t started_ms)
+static void print_histogram(struct metric_text *out, const struct engine_times *times,
+	enum engine_time which, const char *model)
+{
+	const char *name = histograms[which].name;
+	char label[64];
+	uint64_t n = 0;
+
+	metric_family(out, name, "histogram", histograms[which].help);
+	(void)snprintf(label, sizeof(label), "%s_bucket", name);
+	for (unsigned i = 0; i <= histograms[which].n_bounds; i++) {
+		n += times->times[which].buckets[i];
+		print_labels(out, label, model);
+		if (i < histograms[which].n_bounds)
+			metric_printf(out, ",le=\"%g\"} %" PRIu64 "\n",
+				histograms[which].bounds_ms[i] / 1e3, n);
+		else
+			metric_printf(out, ",le=\"+Inf\"} %" PRIu64 "\n", n);
+	}
+	(void)snprintf(label, sizeof(label), "%s_sum", name);
+	print_labels(out, label, model);
+	metric_printf(out, "} %.6f\n", (double)times->times[which].sum_us / 1e6);
+	(void)snprintf(label, sizeof(label), "%s_count", name);
+	print_labels(out, label, model);
+	metric_printf(out, "} %" PRIu64 "\n", n);
+}
+
+void engine_metrics_print(struct metric_text *out, const struct sched *s,
+	const struct engine_times *times, const char *model, uint64_t started_ms)
 {
 	for (size_t i = 0; i < ARRAY_LEN(families); i++) {
 		const struct family *f = &families[i];
@@ -117,6 +171,8 @@ void engine_metrics_print(
 		metric_printf(out, ",finished_reason=\"%s\"} %" PRIu64 "\n", end_names[i],
 			sched_counts(s)->ended[i]);
 	}
+	for (enum engine_time which = 0; which < ENGINE_TIME_MAX; which++)
+		print_histogram(out, times, which, model);
 	metric_family(out, "vllm:cache_config_info", "gauge", "The size of the KV cache");
 	print_labels(out, "vllm:cache_config_info", model);
 	metric_printf(out, ",block_size=\"%d\",num_gpu_blocks=\"%zu\"} 1\n", KV_BLOCK,

@@ -9,7 +9,7 @@
  *	max_seqs run, and the blocks for all of its tokens are free (and 1 % more while others run); nobody overtakes it because it needs more.
  *	A sequence that finds no block for its next token takes those of the last by rank, itself included, which waits again and is computed anew;
  *	its named blocks stay in the cache until they are needed, so that this is mostly a prefix hit. The first by rank is never preempted.
- *	Nobody starves: who has seen SCHED_PASS_MAX later ones go before it becomes the first of all ranks, in order of arrival.
+ *	Nobody starves: who has seen as many admitted as waited before it, and SCHED_PASS_MAX more, becomes the first of all ranks, in order of arrival.
  * Several answers to one prompt: the first one computes it; the others wait for it, share its blocks, and copy the last one before they write.
  *
  * Pace, for a backend that takes no time of its own: a chunk of a prompt takes step_us + tokens * prefill_us, one chunk after another; each

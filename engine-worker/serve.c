@@ -24,6 +24,7 @@ struct serve {
 	struct engine *engine;
 	struct serve_opts opts;
 	unsigned n_open; /* completions */
+	struct engine_times times;
 	bool is_draining;
 	uint64_t started_ms;
 	char engine_id[33]; /* of this process: another one after a restart */
@@ -48,6 +49,7 @@ static void start_completion(struct serve *s, struct http_call *call, bool is_ch
 		.sched = engine_sched(s->engine),
 		.limits = { s->opts.model, s->opts.max_model_len, 0 },
 		.n_open = &s->n_open,
+		.times = &s->times,
 	};
 
 	completion_start(&opts, call, is_chat);
@@ -178,7 +180,7 @@ static void handle_metrics(void *arg, struct http_call *call)
 	struct serve *s = arg;
 	struct metric_text text = { NULL, 0, 0, false };
 
-	engine_metrics_print(&text, engine_sched(s->engine), s->opts.model, s->started_ms);
+	engine_metrics_print(&text, engine_sched(s->engine), &s->times, s->opts.model, s->started_ms);
 	if (text.failed)
 		http_call_fail_text(call, FAIL_OVERLOADED, "The engine is out of memory.");
 	else

@@ -357,6 +357,25 @@ def test_data_parallel_ranks_part_caches(client):
     assert cached("0") == cached("1") == cached("none") > 100
 
 
+def test_times(engine, client):
+    """Every choice has a first token and an end; every other token came after one."""
+    for n in (1, 3):
+        client.completions.create(model="sim", prompt="time", max_tokens=5, n=n)
+    metrics = engine.metrics()
+    assert metrics["vllm:time_to_first_token_seconds_count"] == 4
+    assert metrics["vllm:inter_token_latency_seconds_count"] == 16
+    assert metrics["vllm:e2e_request_latency_seconds_count"] == 4
+    assert metrics["vllm:e2e_request_latency_seconds_sum"] >= metrics["vllm:time_to_first_token_seconds_sum"] > 0
+    text = engine.get("/metrics")
+    for name, bounds in (("time_to_first_token", 22), ("inter_token_latency", 19), ("e2e_request_latency", 21)):
+        assert f"# TYPE vllm:{name}_seconds histogram" in text
+        rows = re.findall(rf'^vllm:{name}_seconds_bucket\{{.*le="(.+)"\}} (\d+)$', text, re.M)
+        assert [float(le) for le, _ in rows] == sorted(float(le) for le, _ in rows)
+        assert len(rows) == bounds + 1 and rows[-1][0] == "+Inf"
+        counts = [int(n) for _, n in rows]
+        assert counts == sorted(counts) and counts[-1] == metrics[f"vllm:{name}_seconds_count"]
+
+
 def test_served_model_name():
     with Engine("--sim-speed", "0", "--model", "/models/some-model", "--served-model-name", 'na"me') as e:
         assert client_of(e).models.list().data[0].id == 'na"me'
