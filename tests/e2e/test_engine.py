@@ -1,6 +1,7 @@
 """kvsteer-engine, the real binary, through the real OpenAI client and through raw sockets."""
 
 import asyncio
+import collections
 import concurrent.futures
 import json
 import os
@@ -704,6 +705,49 @@ def test_usage_adds_up_to_the_metrics(engine, client):
     metrics = engine.metrics()
     assert metrics["vllm:prompt_tokens_total"] == metrics["vllm:prefix_cache_queries_total"] == prompt_tokens
     assert metrics["vllm:prompt_tokens_cached_total"] == metrics["vllm:prefix_cache_hits_total"] == cached > 0
+
+
+def calculated_hits(trace, capacity):
+    """Of each (tokens, hash ids of 512 tokens) how many are cached, by a plain LRU over blocks of 16 (0: unbounded)."""
+    kept, hits = collections.OrderedDict(), []
+    for n, ids in trace:
+        blocks = [(ids[i // 32], i % 32) for i in range(n // 16)]
+        found = next((i for i, b in enumerate(blocks[: (n - 1) // 16]) if b not in kept), (n - 1) // 16)
+        hits.append(found * 16)
+        used = blocks[:found]
+        for b in used:
+            del kept[b]
+        while capacity and len(kept) + (n + 15) // 16 > capacity:
+            kept.popitem(last=False)
+        # Free again, the last block first; one that ends a prompt and was there is not named twice.
+        for i in range(len(blocks) - 1, -1, -1):
+            if i < found or blocks[i] not in kept:
+                kept[blocks[i]] = True
+    return hits
+
+
+@pytest.mark.parametrize("blocks", [200000, 1500])
+def test_hit_rate_of_a_replayed_trace(shared, blocks):
+    """The conversation trace's first requests, as ids: each answer's cached tokens are those that a calculation gives."""
+    with open(os.path.join(shared, "traces", "conversation_trace.jsonl")) as f:
+        rows = [json.loads(next(f)) for _ in range(400)]
+    # Short ones, so that this takes seconds.
+    trace = [(min(r["input_length"], 512 * len(r["hash_ids"])), r["hash_ids"]) for r in rows if r["input_length"] < 8000]
+    trace = trace[:150]
+    with Engine("--sim-speed", "0", "--sim-blocks", str(blocks)) as e:
+        cached = []
+        for n, ids in trace:
+            prompt = [h * 512 + k for h in ids for k in range(512)][:n]
+            status, answer = e.post("/v1/completions", {"prompt": prompt, "max_tokens": 1})
+            assert status == 200
+            assert answer["choices"][0]["text"] == expected(prompt, 1)
+            cached.append(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+        unbounded = calculated_hits(trace, 0)
+        assert cached == (unbounded if blocks == 200000 else calculated_hits(trace, blocks))
+        assert (sum(cached) < sum(unbounded)) == (blocks == 1500)
+        metrics = e.metrics()
+        assert metrics["vllm:prompt_tokens_cached_total"] == sum(cached) > 0
+        assert metrics["vllm:prompt_tokens_total"] == sum(n for n, _ in trace)
 
 
 @pytest.mark.parametrize("stream", [True, False])
