@@ -385,6 +385,26 @@ struct series_list {
 	size_t n, cap;
 };
 
+static int add_series(struct series_list *list, struct series s)
+{
+	if (mem_grow(&list->items, &list->cap, list->n + 1, sizeof(*list->items)) != 0)
+		return -1;
+	list->items[list->n++] = s;
+	return 0;
+}
+
+/* Every route stands there from the start, so that its first request is an increase. */
+static int collect_routes(struct series_list *list)
+{
+	unsigned n = MIN(atomic_load(&route_count), (unsigned)METRIC_ROUTES_MAX);
+	int rc = 0;
+
+	for (unsigned i = 0; i < n && rc == 0; i++)
+		rc = add_series(list, (struct series){route_name(i), fail_code(FAIL_NONE),
+					      fail_status(FAIL_NONE), 0});
+	return rc;
+}
+
 static int collect_set(struct series_list *list, struct metric_set *set)
 {
 	for (size_t i = 0; i < REQUEST_CELLS; i++) {
@@ -393,16 +413,14 @@ static int collect_set(struct series_list *list, struct metric_set *set)
 
 		if (key == 0)
 			continue;
-		if (mem_grow(&list->items, &list->cap, list->n + 1,
-			    sizeof(*list->items)) != 0)
-			return -1;
 		key--;
-		list->items[list->n++] = (struct series){
-			.route = route_name(key >> 20),
-			.reason = fail_code((enum fail)(key & 0xff)),
-			.status = (int)(key >> 8 & 0xfff),
-			.count = peek(&set->requests[i].count),
-		};
+		if (add_series(list, (struct series){
+					     .route = route_name(key >> 20),
+					     .reason = fail_code((enum fail)(key & 0xff)),
+					     .status = (int)(key >> 8 & 0xfff),
+					     .count = peek(&set->requests[i].count),
+				     }) != 0)
+			return -1;
 	}
 	return 0;
 }
@@ -410,7 +428,7 @@ static int collect_set(struct series_list *list, struct metric_set *set)
 /* Fills list, and *unplaced with what found no cell. */
 static int collect_requests(struct series_list *list, uint64_t *unplaced)
 {
-	int rc = 0;
+	int rc = collect_routes(list);
 
 	pthread_mutex_lock(&sets_lock);
 	for (struct metric_set *set = sets; set != NULL && rc == 0; set = set->next) {

@@ -1,6 +1,6 @@
 /*
  * The spine: one request, a table of named steps from top to bottom. Always true: two jumps only, request_fail() to FINISH and request_retry() to PICK; the
- * guard is dropped in those two places; once an answer byte went to the client, failing means closing. Leaves never call the spine: an exchange calls the
+ * guard is dropped in those two places, and as the last byte is relayed; once an answer byte went to the client, failing means closing. Leaves never call the spine: an exchange calls the
  * wake it was given, conn runs the steps again, and every step may be run again. Called by conn.
  */
 #include "proxy/request.h"
@@ -669,6 +669,13 @@ static enum step_result answer_broke(struct request *r)
 	return request_fail(r, exchange_failure(r->ex));
 }
 
+/* The worker is done. Before the last byte is sent: a client may act on it, on another thread, before we go on here. */
+static void worker_is_done(struct request *r)
+{
+	atomic_fetch_add_explicit(&r->guard.worker->completions, 1, memory_order_relaxed);
+	guard_drop(&r->guard);
+}
+
 static enum step_result relay(struct request *r)
 {
 	struct span data;
@@ -679,12 +686,12 @@ static enum step_result relay(struct request *r)
 
 		if (res == EXCHANGE_FAILED)
 			return send_part(r, data, false) == 0 ? answer_broke(r) : request_fail(r, FAIL_CLIENT_GONE);
+		if (last && !r->sent_last)
+			worker_is_done(r);
 		if (!r->sent_last && send_part(r, data, last) != 0)
 			return request_fail(r, FAIL_CLIENT_GONE);
-		if (res == EXCHANGE_END) {
-			atomic_fetch_add_explicit(&r->guard.worker->completions, 1, memory_order_relaxed);
+		if (res == EXCHANGE_END)
 			return STEP_NEXT;
-		}
 		if (res == EXCHANGE_AGAIN)
 			return STEP_WAIT;
 	}
@@ -775,7 +782,7 @@ static void count_request(struct request *r, uint64_t now_us)
 {
 	metric_request(r->has_head ? r->verdict.route : path_route_none(), r->status, r->why);
 	metric_observe(METRIC_REQUEST_SECONDS, now_us - r->began_us);
-	if (r->guard.worker == NULL)
+	if (r->picked_us == 0)
 		return;
 	if (r->first_byte_us > 0)
 		metric_observe(METRIC_TTFT_SECONDS, r->first_byte_us - r->began_us);
@@ -793,6 +800,7 @@ static enum step_result finish(struct request *r)
 	uint64_t now_us;
 
 	end_exchange(r);
+	guard_drop(&r->guard);
 	if (r->why != FAIL_NONE && !r->head_sent && fail_status(r->why) != 0)
 		send_failure(r);
 	if (r->why != FAIL_NONE && (r->was_cut || fail_status(r->why) == 0))
@@ -803,7 +811,6 @@ static enum step_result finish(struct request *r)
 		if (opts(r)->access_log)
 			write_access_line(r, now_us);
 	}
-	guard_drop(&r->guard);
 	return STEP_NEXT;
 }
 

@@ -303,7 +303,7 @@ def fill(r, c, s):
     sent = 0
     s.do(lambda x: x.begin())
     while sent - kernel_bytes(r, c) < 32768:
-        part = 131072 if sent < 1 << 20 else 16384
+        part = 16384  # small: above 64 KiB in the router the worker would be stopped before its end
         s.do(lambda x: x.chunk(b"y" * part))
         sent += part
         assert r.request("GET", "/health").status == 200  # its thread has come by
