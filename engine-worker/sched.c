@@ -205,8 +205,6 @@ static void name_blocks(struct sched_seq *seq)
 static void drop_blocks(struct sched_seq *seq)
 {
 	kv_cache_drop(seq->sched->cache, seq->blocks, seq->n_blocks);
-	if (seq->n_blocks > 0)
-		seq->sched->is_blocked = false;
 	seq->n_blocks = 0;
 	seq->n_named = 0;
 	seq->n_computed = 0;
@@ -239,7 +237,6 @@ static int own_block(struct sched_seq *seq)
 	pair[0][1] = *block;
 	s->ops->copy(s->backend, (const uint32_t(*)[2])pair, 1);
 	s->counts.copies++;
-	s->is_blocked = false;
 	return 0;
 }
 

@@ -452,8 +452,9 @@ START_TEST(a_full_budget_is_shared)
 		make_request(&crowd[i], i, 2, NEW_MAX, 0);
 		submit(&rig, &crowd[i], NULL);
 	}
-	while (sched_running(rig.sched) < N)
+	for (unsigned k = 0; k < 60 && sched_running(rig.sched) < N; k++)
 		(void)rig_step(&rig);
+	ck_assert_uint_eq(sched_running(rig.sched), N);
 	for (unsigned i = 0; i < N; i++)
 		before[i] = crowd[i].n_got;
 	for (unsigned k = 0; k < 100; k++)
@@ -532,6 +533,63 @@ START_TEST(the_older_one_wins)
 	finish(&rig, &b, 1);
 	ck_assert_uint_eq(a.ended_at, 1);
 	ck_assert_uint_eq(b.ended_at, 2);
+	rig_close(&rig);
+}
+END_TEST
+
+/* The same with the older one less urgent: it gives way, whoever asks for blocks and wherever it stands in the turn. */
+START_TEST(the_urgent_one_wins)
+{
+	struct sched_opts opts = { .n_blocks = 9, .max_seqs = 4, .step_tokens = 64, .max_waiting = 4, .audit_every = 1 };
+	static struct request r[3];
+	struct rig rig;
+
+	rig_open(&rig, &opts);
+	ends = 0;
+	for (unsigned i = 0; i < 3; i++) {
+		make_request(&r[i], i, 20, 60, 0);
+		r[i].priority = i == 1 ? -1 : 5;
+		submit(&rig, &r[i], NULL);
+	}
+	for (size_t k = 1; r[1].ended_at == 0; k++) {
+		(void)rig_step(&rig);
+		ck_assert_uint_eq(r[1].n_got, k);
+	}
+	for (size_t k = r[0].n_got + 1; r[0].ended_at == 0; k++) {
+		(void)rig_step(&rig); /* then the older one of the others */
+		ck_assert_uint_eq(r[0].n_got, k);
+	}
+	ck_assert_uint_gt(sched_counts(rig.sched)->preemptions, 0);
+	finish(&rig, r, 3);
+	ck_assert_uint_eq(r[2].ended_at, 3);
+	rig_close(&rig);
+}
+END_TEST
+
+/* Who was parked does not catch up: its next token comes at once, the others at their pace. */
+START_TEST(parked_time_is_gone)
+{
+	struct sched_opts opts = { .n_blocks = 9, .max_seqs = 4, .step_tokens = 64, .max_waiting = 4, .decode_us = 1000 };
+	static struct request a;
+	struct rig rig;
+
+	rig_open(&rig, &opts);
+	make_request(&a, 1, 20, 20, 0);
+	submit(&rig, &a, NULL);
+	(void)rig_step(&rig);
+	ck_assert_uint_eq(a.n_got, 1);
+	park(&a, true);
+	ck_assert_uint_eq(sched_wake_us(rig.sched), UINT64_MAX);
+	ck_assert_uint_eq(sched_used_blocks(rig.sched), 2);
+	sched_step(rig.sched, 50000);
+	ck_assert_uint_eq(a.n_got, 1);
+	park(&a, false);
+	ck_assert_uint_eq(sched_wake_us(rig.sched), 0);
+	sched_step(rig.sched, 50500);
+	sched_step(rig.sched, 50500);
+	ck_assert_uint_eq(a.n_got, 2);
+	ck_assert_uint_eq(sched_wake_us(rig.sched), 51500);
+	finish(&rig, &a, 1);
 	rig_close(&rig);
 }
 END_TEST
@@ -694,6 +752,8 @@ static Suite *sched_suite(void)
 	tcase_add_test(tc, a_full_budget_is_shared);
 	tcase_add_test(tc, priority_goes_first_but_starves_nobody);
 	tcase_add_test(tc, the_older_one_wins);
+	tcase_add_test(tc, the_urgent_one_wins);
+	tcase_add_test(tc, parked_time_is_gone);
 	tcase_add_test(tc, the_queue_is_bounded);
 	tcase_add_test(tc, choices_share_their_prompt);
 	tcase_add_test(tc, a_leader_that_leaves_is_replaced);
