@@ -467,6 +467,32 @@ def test_workers_by_fingerprint(worker):
     assert r["workers"][0]["name"] == "fp_7" and r["spread"] is None
 
 
+def test_workers_behind_kvsteerd(worker, router):
+    """The same prompt stays with one worker; different ones are spread over both, and the report counts them as they did."""
+    ws = [worker(name, stream_ok) for name in ("w0", "w1")]
+    r = router(ws, keys="expose_worker = on")
+    url = ("--url", f"http://127.0.0.1:{r.port}", "--model", "m", "--requests", 12)
+    hot = bench(*url, "--connections", 1, "--corpus", "hot", "--prompts", 1)
+    assert [w["requests"] for w in hot["workers"]] == [12]
+    bench(*url, "--connections", 4)
+    cold = bench(*url, "--connections", 4, "--seed", 3)
+    assert {w["name"] for w in cold["workers"]} == {"w0", "w1"}
+    assert sum(len(w.requests) for w in ws) == 36
+
+
+@pytest.mark.parametrize("listens, host", [("127.0.0.1", "localhost"), ("::1", "[::1]")])
+def test_names_and_addresses(worker, listens, host):
+    """A name may have addresses where nobody listens: the next one is tried, and remembered."""
+    w = worker("w0", stream_ok, host=listens)
+    r = bench("--url", f"http://{host}:{w.port}", "--model", "m", "--requests", 4, "--new-connections")
+    assert r["requests"]["ok"] == w.connections == 4
+
+
+def test_a_name_that_is_none():
+    _, err = finish(start("--url", "http://no-such-host.invalid", "--model", "m"), expect=1)
+    assert "no-such-host.invalid: name cannot be resolved" in err
+
+
 # ---- ends, and the report ----
 
 @pytest.mark.parametrize("signo", [signal.SIGINT, signal.SIGTERM])
