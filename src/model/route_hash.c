@@ -11,6 +11,9 @@
 
 /* From here on it pays to hash bytes in place. */
 #define IN_PLACE_BYTES 1024
+/* A digest is repeated from a pattern of so many bytes: ROUTE_DIGEST_BYTES, doubled a few
+ * times. */
+#define PATTERN_BYTES 512
 
 static void set_block(struct route_hash *h, size_t block_bytes)
 {
@@ -155,14 +158,20 @@ static uint64_t digest_escaped(struct span raw)
 	return hash_stream_end(&stream);
 }
 
-void route_hash_digest(struct route_hash *h, struct span raw, bool escaped)
+void route_hash_digest(struct route_hash *h, struct span raw, bool escaped, size_t n)
 {
 	uint64_t digest = escaped ? digest_escaped(raw) : hash64(raw.p, raw.n, 0);
-	char bytes[8];
+	size_t have = ROUTE_DIGEST_BYTES;
+	char pattern[PATTERN_BYTES];
 
-	for (unsigned i = 0; i < sizeof(bytes); i++)
-		bytes[i] = (char)(digest >> (8 * i));
-	route_hash_bytes(h, bytes, sizeof(bytes));
+	assert(n % ROUTE_DIGEST_BYTES == 0);
+	for (unsigned i = 0; i < ROUTE_DIGEST_BYTES; i++)
+		pattern[i] = (char)(digest >> (8 * i));
+	for (; have < n && have < PATTERN_BYTES; have *= 2)
+		memcpy(pattern + have, pattern, have);
+	for (; n > have; n -= have)
+		route_hash_bytes(h, pattern, have);
+	route_hash_bytes(h, pattern, n);
 }
 
 int route_hash_end(struct route_hash *h)

@@ -13,6 +13,7 @@
 #include "model/route_key.h"
 
 #define ROUTE_STAGE_BYTES 4096
+#define ROUTE_DIGEST_BYTES 8
 
 struct route_hash {
 	struct route_key *key;
@@ -40,8 +41,9 @@ int route_hash_end(struct route_hash *h) MUST_CHECK;
 void route_hash_long(struct route_hash *h, const char *p, size_t n);
 /* The bytes of a JSON string, decoded where escaped. */
 void route_hash_string(struct route_hash *h, struct span raw, bool escaped);
-/* Eight bytes, lowest first: the XXH3-64 of the decoded string. */
-void route_hash_digest(struct route_hash *h, struct span raw, bool escaped);
+/* The XXH3-64 of the decoded string, lowest byte first, again and again to n bytes, a
+ * multiple of ROUTE_DIGEST_BYTES. */
+void route_hash_digest(struct route_hash *h, struct span raw, bool escaped, size_t n);
 /* Makes room in the stage for 4 bytes more (of ids), or for less than a block. */
 void route_hash_flush(struct route_hash *h);
 

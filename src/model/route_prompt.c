@@ -19,7 +19,7 @@ enum tag {
 	TAG_MESSAGE = 'm',  /* role; the message's parts follow */
 	TAG_NAME = 'n',
 	TAG_TEXT = 'x',
-	TAG_MEDIA = 'i', /* 8 bytes of digest */
+	TAG_MEDIA = 'i', /* the digest of media, repeated; inside JSON once */
 	TAG_JSON = 'j',  /* something unknown, as JSON */
 	TAG_CALL = 'c',  /* id of a tool call */
 	TAG_CALL_NAME = 'd',
@@ -36,6 +36,7 @@ struct prompt {
 	const struct json_text *text;
 	const struct json_value *fields;
 	const struct route_key_opts *opts;
+	unsigned n_media; /* media parts so far */
 	struct route_hash hash;
 };
 
@@ -80,10 +81,19 @@ static void put_border(struct prompt *p, enum tag tag, struct json_value v)
 	put_string(p, v);
 }
 
-static void put_media(struct prompt *p, struct json_value string)
+static void put_digest(struct prompt *p, struct json_value string, size_t bytes)
 {
 	route_hash_tag(&p->hash, TAG_MEDIA);
-	route_hash_digest(&p->hash, json_raw(p->text, string), string.escaped);
+	route_hash_digest(&p->hash, json_raw(p->text, string), string.escaped, bytes);
+}
+
+/* A media part: the blocks of its own that ROUTE_MEDIA_BYTES explains. */
+static void put_media(struct prompt *p, struct json_value string)
+{
+	bool is_counted = p->n_media < ROUTE_MEDIA_MOST;
+
+	put_digest(p, string, is_counted ? ROUTE_MEDIA_BYTES : ROUTE_DIGEST_BYTES);
+	p->n_media += is_counted;
 }
 
 static bool is_data_url(const struct prompt *p, struct json_value string)
@@ -107,7 +117,7 @@ static void put_json_string(struct prompt *p, struct json_cursor *c)
 	struct json_value string = json_next_string(p->text, c);
 
 	if (is_data_url(p, string)) {
-		put_media(p, string);
+		put_digest(p, string, ROUTE_DIGEST_BYTES);
 		return;
 	}
 	put_border(p, TAG_STRING, string);
@@ -136,7 +146,7 @@ static bool put_tiny_string(struct prompt *p, struct json_cursor *c)
 }
 
 /* JSON without blanks. The quotes are borders, so that no text can forge them; a data URL
- * is a digest. */
+ * is a digest, once: no engine makes an image of it. */
 static void put_json(struct prompt *p, struct json_value v)
 {
 	struct json_cursor c = json_bytes(v);
@@ -808,6 +818,7 @@ int route_prompt_hash(const struct route_scan *scan, const struct json_text *tex
 	p.text = text;
 	p.fields = scan->fields;
 	p.opts = opts;
+	p.n_media = 0;
 	route_hash_begin(&p.hash, opts, key);
 	if (endpoints[scan->endpoint] != NULL)
 		endpoints[scan->endpoint](&p);

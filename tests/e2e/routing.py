@@ -114,6 +114,11 @@ def byte_hashes(text, block=128):
     return chain(text.encode() if isinstance(text, str) else text, block)
 
 
+def media(data):
+    """What a media part is in the prompt stream: a border, and the digest of its URL or data as often as fills 4,096 bytes."""
+    return b"\xffi" + xxhash.xxh3_64_intdigest(data.encode()).to_bytes(8, "little") * 512
+
+
 def id_hashes(ids, block=32):
     return chain(b"".join(i.to_bytes(4, "little") for i in ids), 4 * block)
 

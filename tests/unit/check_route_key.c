@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-#define MAX_STREAM 4096
+#define MAX_STREAM 16384
 
 static struct route_scan *scan;
 static struct route_key key;
@@ -52,18 +52,19 @@ static size_t recover(char out[MAX_STREAM])
 	return key.n_blocks;
 }
 
-/* What tables write: ~ is the border 0xFF, and @...@ the digest of the text between. */
+/* What tables write: ~ is the border 0xFF, @...@ the digest of the text between, 4,096
+ * bytes of it, and #...# the digest once. */
 static size_t expand(const char *wanted, char out[MAX_STREAM])
 {
 	size_t n = 0;
 
 	for (const char *p = wanted; *p != '\0'; p++) {
-		if (*p == '@') {
-			const char *end = strchr(p + 1, '@');
+		if (*p == '@' || *p == '#') {
+			const char *end = strchr(p + 1, *p);
 			uint64_t digest = hash64(p + 1, (size_t)(end - p - 1), 0);
 
-			for (unsigned i = 0; i < 8; i++)
-				out[n++] = (char)(digest >> (8 * i));
+			for (unsigned i = 0; i < (*p == '@' ? 4096 : 8); i++)
+				out[n++] = (char)(digest >> (8 * (i % 8)));
 			p = end;
 		} else {
 			out[n++] = *p == '~' ? (char)0xFF : *p;
@@ -143,7 +144,7 @@ static const struct stream_case streams[] = {
 	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"video_url\",\"video_url\":{\"url\":\"v\"}}]}]}", "~muser~i@v@" },
 	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":null}]}]}", "~muser~j{~\"type~\":~\"image_url~\",~\"image_url~\":null}" },
 	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"source\":{\"file\":{\"url\":\"u\"}}}]}]}", "~muser~j{~\"type~\":~\"image~\",~\"source~\":{~\"file~\":{~\"url~\":~\"u~\"}}}" },
-	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"odd\",\"x\" : [1.50, true],\"cache_control\":{},\"y\":\"data:abc\"}]}]}", "~muser~j{~\"type~\":~\"odd~\",~\"x~\":[1.50,true],~\"y~\":~i@data:abc@}" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"odd\",\"x\" : [1.50, true],\"cache_control\":{},\"y\":\"data:abc\"}]}]}", "~muser~j{~\"type~\":~\"odd~\",~\"x~\":[1.50,true],~\"y~\":~i#data:abc#}" },
 	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":5}]}]}", "~muser~j{~\"type~\":~\"text~\",~\"text~\":5}" },
 	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":{\"type\":\"text\",\"text\":\"one\"}}]}", "~muser~xone" },
 	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[[1],null,7]}]}", "~muser~j[1]~jnull~j7" },
@@ -153,6 +154,8 @@ static const struct stream_case streams[] = {
 	  "~t{~\"type~\":~\"function~\",~\"function~\":{~\"name~\":~\"f~\"}}~t{~\"n~\":1e0}~muser~xhi" },
 	{ ENDPOINT_CHAT, "{\"tools\":[{\"b\":\"\\u00e9\\\"\",\"cache_control\":{\"type\":\"ephemeral\"},\"a\":{\"cache_control\":1}}],\"messages\":[]}",
 	  "~t{~\"b~\":~\"\xc3\xa9\"~\",~\"a~\":{~\"cache_control~\":1}}" },
+	{ ENDPOINT_CHAT, "{\"tools\":[{\"icon\":\"data:a\"},{\"x\":[\"d\\u0061ta:b\"]}],\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c\",\"function\":{\"arguments\":{\"p\":\"data:c\"}}}]}]}",
+	  "~t{~\"icon~\":~i#data:a#}~t{~\"x~\":[~i#data:b#]}~massistant~cc~a{~\"p~\":~i#data:c#}" },
 	{ ENDPOINT_CHAT, "{\"tools\":[{\"cache_control\":1}],\"functions\":[{\"name\":\"f\"}]}", "~t{}~f{~\"name~\":~\"f~\"}" },
 	{ ENDPOINT_CHAT, "{\"tools\":[],\"functions\":null}", "" },
 	{ ENDPOINT_CHAT, "{\"tools\":{\"x\": 1}}", "~t{~\"x~\":1}" },
@@ -375,6 +378,78 @@ START_TEST(test_borders)
 	/* The same up to "session-1": 6 bytes of role, 2 of border, 9 of text. */
 	ck_assert_mem_eq(key.hashes, first, 17 * sizeof(*first));
 	ck_assert_uint_ne(key.hashes[17], first[17]);
+}
+END_TEST
+
+/* How many leading blocks the keys of two bodies share, in blocks of this size. */
+static size_t shared_blocks(const char *a, const char *b, unsigned block)
+{
+	static uint64_t first[MAX_STREAM];
+	size_t n, same = 0;
+
+	build(ENDPOINT_CHAT, a, strlen(a), block);
+	n = key.n_blocks;
+	ck_assert_uint_le(n, MAX_STREAM);
+	memcpy(first, key.hashes, n * sizeof(*first));
+	build(ENDPOINT_CHAT, b, strlen(b), block);
+	while (same < MIN(n, key.n_blocks) && key.hashes[same] == first[same])
+		same++;
+	return same;
+}
+
+#define IMAGE(url) "{\"type\":\"image_url\",\"image_url\":{\"url\":\"" url "\"}}"
+#define ASKED(before, url, after) CHAT(USER("[" before IMAGE(url) "," after "]"))
+
+/* An image has whole blocks of its own at every size up to 2,048 bytes and wherever it
+ * stands: another question keeps them, another image does not. */
+START_TEST(test_media)
+{
+	static const unsigned sizes[] = {1, 16, 100, 128, 512, 1000, 1024, 2047, 2048};
+	static const char q[] = ASKED("", "u", "\"what is it?\""),
+			  other_q[] = ASKED("", "u", "\"how many?\""),
+			  other_u[] = ASKED("", "v", "\"what is it?\""),
+			  late[] = ASKED("\"0123456789\",", "u", "\"what is it?\""),
+			  late_q[] = ASKED("\"0123456789\",", "u", "\"how many?\"");
+
+	for (unsigned i = 0; i < ARRAY_LEN(sizes); i++) {
+		unsigned size = sizes[i];
+
+		/* 6 bytes of role, 2 of border, the image; 2 of the next border. */
+		ck_assert_uint_eq(shared_blocks(q, other_q, size), (8 + 4096 + 2) / size);
+		ck_assert_uint_eq(shared_blocks(q, other_u, size), 8 / size);
+		/* 12 more before it. */
+		ck_assert_uint_eq(
+			shared_blocks(late, late_q, size), (20 + 4096 + 2) / size);
+	}
+	build(ENDPOINT_CHAT, q, strlen(q), 128);
+	ck_assert_uint_eq(key.prompt_units, 8 + 4096 + 2 + strlen("what is it?"));
+}
+END_TEST
+
+/* Past 1,024 media parts each counts 8 bytes, so that tiny ones make no huge stream; what
+ * stands after the last one still counts, and one image more extends the stream. */
+START_TEST(test_media_most)
+{
+	enum { MOST = 1024, MORE = 5 };
+	static char body[16 * (MOST + MORE)];
+	uint64_t last = 0;
+	size_t n = 0;
+
+	for (unsigned parts = MOST - 1; parts <= MOST + MORE; parts++) {
+		char *b = stpcpy(body, "{\"text\":\"\",\"image_data\":[\"\"");
+
+		for (unsigned i = 1; i < parts; i++)
+			b = stpcpy(b, ",\"\"");
+		b = stpcpy(b, "]}");
+		build(ENDPOINT_GENERATE, body, (size_t)(b - body), 2);
+		ck_assert_uint_eq(key.prompt_units,
+			parts * 2 + MIN(parts, (unsigned)MOST) * 4096 +
+				(parts - MIN(parts, (unsigned)MOST)) * 8);
+		ck_assert_uint_eq(key.n_blocks, key.prompt_units / 2);
+		ck_assert(n == 0 || key.hashes[n - 1] == last);
+		n = key.n_blocks;
+		last = key.hashes[n - 1];
+	}
 }
 END_TEST
 
@@ -678,6 +753,8 @@ static Suite *route_key_suite(void)
 	tcase_add_test(tcase, test_pairs);
 	tcase_add_test(tcase, test_chain);
 	tcase_add_test(tcase, test_borders);
+	tcase_add_test(tcase, test_media);
+	tcase_add_test(tcase, test_media_most);
 	tcase_add_test(tcase, test_fields);
 	tcase_add_test(tcase, test_unreadable);
 	tcase_add_test(tcase, test_truncated);

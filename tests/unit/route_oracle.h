@@ -61,6 +61,7 @@ struct oracle {
 	bool is_ids;
 	uint32_t ids[4096];
 	size_t n_ids;
+	unsigned n_media;
 };
 
 static void o_tag(struct oracle *o, char tag)
@@ -83,22 +84,29 @@ static void o_text(struct oracle *o, char tag, const json_t *v)
 	o_string(o, v);
 }
 
-static void o_digest(struct oracle *o, const char *p, size_t n)
+static void o_digest(struct oracle *o, const char *p, size_t n, unsigned bytes)
 {
 	uint64_t digest = hash64(p, n, 0);
 
 	o_tag(o, 'i');
-	for (unsigned i = 0; i < 8; i++) {
-		char byte = (char)(digest >> (8 * i));
+	for (unsigned i = 0; i < bytes; i++) {
+		char byte = (char)(digest >> (8 * (i % 8)));
 
 		add(&o->stream, &byte, 1);
 	}
 }
 
+/* A media part: its digest 512 times, of the first 1,024 parts. */
+static void o_media(struct oracle *o, const json_t *v)
+{
+	o_digest(o, json_string_value(v), json_string_length(v),
+		o->n_media++ < 1024 ? 4096 : 8);
+}
+
 static void o_json_string(struct oracle *o, const char *p, size_t n)
 {
 	if (n >= 5 && memcmp(p, "data:", 5) == 0) {
-		o_digest(o, p, n);
+		o_digest(o, p, n, 8);
 		return;
 	}
 	o_tag(o, '"');
@@ -258,8 +266,7 @@ static void o_part(struct oracle *o, json_t *v, bool is_inner)
 						       "input_audio audio_url audio "
 						       "video_url input_video video file "
 						       "input_file document"))) {
-		o_digest(o, json_string_value(media_of(v)),
-			json_string_length(media_of(v)));
+		o_media(o, media_of(v));
 	} else {
 		o_unknown(o, v);
 	}
@@ -491,11 +498,11 @@ static void o_generate(struct oracle *o, json_t *body)
 	}
 	images = json_object_get(body, "image_data");
 	if (json_is_string(text) && json_is_string(images))
-		o_digest(o, json_string_value(images), json_string_length(images));
+		o_media(o, images);
 	json_array_foreach(images, i, item)
 	{
 		if (json_is_string(text) && json_is_string(item))
-			o_digest(o, json_string_value(item), json_string_length(item));
+			o_media(o, item);
 	}
 	o_prompt(o, text);
 }
@@ -507,6 +514,7 @@ static void o_body(struct oracle *o, enum route_endpoint endpoint, json_t *body)
 
 	o->stream.n = 0;
 	o->is_ids = false;
+	o->n_media = 0;
 	switch (endpoint) {
 	case ENDPOINT_COMPLETIONS:
 		o_prompt(o, json_object_get(body, "prompt"));
