@@ -546,11 +546,14 @@ START_TEST(the_urgent_one_wins)
 
 	rig_open(&rig, &opts);
 	ends = 0;
-	for (unsigned i = 0; i < 3; i++) {
+	for (unsigned i = 0; i < 3; i++)
 		make_request(&r[i], i, 20, 60, 0);
-		r[i].priority = i == 1 ? -1 : 5;
-		submit(&rig, &r[i], NULL);
-	}
+	r[1].priority = -1;
+	submit(&rig, &r[0], NULL);
+	submit(&rig, &r[2], NULL);
+	for (unsigned k = 0; k < 5; k++)
+		(void)rig_step(&rig);
+	submit(&rig, &r[1], NULL);
 	for (size_t k = 1; r[1].ended_at == 0; k++) {
 		(void)rig_step(&rig);
 		ck_assert_uint_eq(r[1].n_got, k);
@@ -562,6 +565,97 @@ START_TEST(the_urgent_one_wins)
 	ck_assert_uint_gt(sched_counts(rig.sched)->preemptions, 0);
 	finish(&rig, r, 3);
 	ck_assert_uint_eq(r[2].ended_at, 3);
+	rig_close(&rig);
+}
+END_TEST
+
+/* A prompt in chunks is done before the next one begins, even if a step has room for more. */
+START_TEST(one_prompt_at_a_time)
+{
+	struct sched_opts opts = { .n_blocks = 40, .max_seqs = 4, .step_tokens = 16, .max_waiting = 4, .prefill_us = 10 };
+	static struct request d, a, b;
+	struct rig rig;
+
+	rig_open(&rig, &opts);
+	make_request(&d, 1, 2, 60, 0);
+	submit(&rig, &d, NULL);
+	while (d.n_got < 2)
+		(void)rig_step(&rig);
+	make_request(&a, 2, 100, 2, 0);
+	submit(&rig, &a, NULL);
+	make_request(&b, 3, 2, 2, 0);
+	submit(&rig, &b, NULL);
+	(void)rig_step(&rig); /* a chunk of 15 beside the decode */
+	drop(&d);
+	ck_assert_uint_eq(sched_wake_us(rig.sched), rig.now_us + 150);
+	while (a.n_got == 0) {
+		ck_assert_uint_eq(sched_waiting(rig.sched), 1);
+		REQUIRE(rig_step(&rig));
+	}
+	finish(&rig, &a, 1);
+	ck_assert_uint_eq(b.n_got, 2);
+	rig_close(&rig);
+}
+END_TEST
+
+/* The first one waiting does not fit: one of lower rank does not overtake it, one of higher rank that fits goes at once. */
+START_TEST(who_may_overtake)
+{
+	struct sched_opts opts = { .n_blocks = 10, .max_seqs = 4, .step_tokens = 128, .max_waiting = 4, .audit_every = 1 };
+	static struct request running, big, small, urgent;
+	struct rig rig;
+
+	rig_open(&rig, &opts);
+	make_request(&running, 1, 60, 60, 0);
+	make_request(&big, 2, 127, 2, 0);
+	make_request(&small, 3, 5, 2, 0);
+	make_request(&urgent, 4, 5, 2, 0);
+	urgent.priority = -1;
+	submit(&rig, &running, NULL);
+	(void)rig_step(&rig);
+	submit(&rig, &big, NULL);
+	submit(&rig, &small, NULL);
+	for (int k = 0; k < 5; k++)
+		(void)rig_step(&rig);
+	ck_assert_uint_eq(sched_running(rig.sched), 1);
+	submit(&rig, &urgent, NULL);
+	(void)rig_step(&rig);
+	ck_assert_uint_eq(urgent.n_got, 1);
+	(void)rig_step(&rig);
+	ck_assert_uint_eq(urgent.n_got, 2);
+	ck_assert_uint_eq(sched_waiting(rig.sched), 2);
+	drop(&running);
+	(void)rig_step(&rig);
+	ck_assert_uint_eq(big.n_got, 1);
+	finish(&rig, &big, 1);
+	ck_assert_uint_eq(small.n_got, 2);
+	rig_close(&rig);
+}
+END_TEST
+
+/* While others run, a hundredth of the pool stays free for their next tokens; a single one may have all. */
+START_TEST(some_blocks_are_spared)
+{
+	struct sched_opts opts = { .n_blocks = 200, .max_seqs = 40, .step_tokens = 4096, .max_waiting = 40 };
+	enum { N = 29 }; /* of 7 blocks each: 28 leave 4, 2 of them spare */
+	static struct request crowd[N];
+	struct rig rig;
+
+	rig_open(&rig, &opts);
+	for (unsigned i = 0; i < N; i++) {
+		make_request(&crowd[i], i, 100, 10, 0);
+		if (i == 28)
+			make_request(&crowd[i], i, 40, 2, 0); /* 3 blocks */
+		submit(&rig, &crowd[i], NULL);
+	}
+	(void)rig_step(&rig);
+	ck_assert_uint_eq(sched_running(rig.sched), 28);
+	ck_assert_uint_eq(sched_used_blocks(rig.sched), 196);
+	drop(&crowd[0]);
+	(void)rig_step(&rig);
+	ck_assert_uint_eq(sched_running(rig.sched), 28);
+	ck_assert_uint_eq(crowd[28].n_got, 1);
+	finish(&rig, crowd, N);
 	rig_close(&rig);
 }
 END_TEST
@@ -753,6 +847,9 @@ static Suite *sched_suite(void)
 	tcase_add_test(tc, priority_goes_first_but_starves_nobody);
 	tcase_add_test(tc, the_older_one_wins);
 	tcase_add_test(tc, the_urgent_one_wins);
+	tcase_add_test(tc, one_prompt_at_a_time);
+	tcase_add_test(tc, who_may_overtake);
+	tcase_add_test(tc, some_blocks_are_spared);
 	tcase_add_test(tc, parked_time_is_gone);
 	tcase_add_test(tc, the_queue_is_bounded);
 	tcase_add_test(tc, choices_share_their_prompt);
