@@ -130,3 +130,25 @@ const char *fail_reason_phrase(int status)
 			return phrases[i].phrase;
 	return "Unknown";
 }
+
+bool fail_keeps_connection(enum fail why)
+{
+	switch (why) {
+	case FAIL_MALFORMED_REQUEST:
+	case FAIL_BAD_TARGET:
+	case FAIL_BAD_HOST:
+	case FAIL_BAD_FRAMING:
+	case FAIL_BAD_CHUNK:
+	case FAIL_BAD_HEADER:
+	case FAIL_CLIENT_TIMEOUT:
+	case FAIL_BODY_TOO_LARGE:
+	case FAIL_LINE_TOO_LARGE:
+	case FAIL_HEAD_TOO_LARGE:
+	case FAIL_EXPECTATION:
+	case FAIL_NOT_IMPLEMENTED:
+	case FAIL_HTTP_VERSION:
+		return false;
+	default:
+		return true;
+	}
+}

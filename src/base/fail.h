@@ -21,6 +21,10 @@ const char *fail_code(enum fail why);
 const char *fail_type(enum fail why);
 const char *fail_text(enum fail why);
 /*
+ * The failure leaves it clear where the next request begins: its connection may go on.
+ */
+bool fail_keeps_connection(enum fail why);
+/*
  * The standard reason phrase for a status ("Not Found"); "Unknown" where there is none.
  */
 const char *fail_reason_phrase(int status);

@@ -1,7 +1,8 @@
 /*
- * One request of the small server: what a handler may ask about it, and how it answers, whole or streamed.
- * An answer never calls back into handlers; a broken connection is told at the end of the turn (http_server.c).
- * Called by the handlers of the admin side, the metrics listener and the engine.
+ * One request of the small server: what a handler may ask about it, and how it answers,
+ * whole or streamed. An answer never calls back into handlers; a broken connection is
+ * told at the end of the turn (http_server.c). Called by the handlers of the admin side,
+ * the metrics listener and the engine.
  */
 #include "base/err.h"
 #include "http/http_conn.h"
@@ -12,8 +13,8 @@
 #include <string.h>
 
 enum {
-	EXTRA_MAX = 3072,	    /* header lines that an answer may add */
-	MESSAGE_ROOM = 2048,	    /* an escaped message */
+	EXTRA_MAX = 3072,    /* header lines that an answer may add */
+	MESSAGE_ROOM = 2048, /* an escaped message */
 	OWN_HEAD_ROOM = HTTP_WRITE_ROOM + EXTRA_MAX,
 };
 
@@ -34,12 +35,14 @@ struct span http_call_query(const struct http_call *call)
 	struct span target = http_head_target(call->raw, &call->head);
 	size_t skip = (size_t)call->head.path_len + 1;
 
-	return skip <= target.n ? span_make(target.p + skip, target.n - skip) : span_make(NULL, 0);
+	return skip <= target.n ? span_make(target.p + skip, target.n - skip)
+				: span_make(NULL, 0);
 }
 
 struct span http_call_field(const struct http_call *call, const char *name)
 {
-	const struct http_field *f = http_head_named(call->raw, &call->head, span_str(name));
+	const struct http_field *f =
+		http_head_named(call->raw, &call->head, span_str(name));
 
 	return f != NULL ? http_field_value(call->raw, f) : span_make(NULL, 0);
 }
@@ -54,7 +57,8 @@ bool http_call_is_unix(const struct http_call *call)
 	return call->conn->server->is_unix;
 }
 
-/* Decodes %XX and '+' into out, NUL-terminated; false when malformed, too long or holding a NUL. */
+/* Decodes %XX and '+' into out, NUL-terminated; false when malformed, too long or holding
+ * a NUL. */
 static bool decode_query(struct span in, char *out, size_t n)
 {
 	size_t len = 0;
@@ -65,7 +69,8 @@ static bool decode_query(struct span in, char *out, size_t n)
 		if (byte == '+') {
 			byte = ' ';
 		} else if (byte == '%') {
-			if (in.n - i < 3 || span_hex_u64(span_make(in.p + i + 1, 2), &byte) != 0)
+			if (in.n - i < 3 ||
+				span_hex_u64(span_make(in.p + i + 1, 2), &byte) != 0)
 				return false;
 			i += 2;
 		}
@@ -79,7 +84,8 @@ static bool decode_query(struct span in, char *out, size_t n)
 	return true;
 }
 
-bool http_call_query_value(const struct http_call *call, const char *name, char *out, size_t n)
+bool http_call_query_value(
+	const struct http_call *call, const char *name, char *out, size_t n)
 {
 	struct span rest = http_call_query(call), pair;
 
@@ -135,8 +141,8 @@ void http_call_reply(struct http_call *call, int status, const char *content_typ
 		n = add_bytes(lines, n, "Connection: keep-alive\r\n", 24);
 	n = add_bytes(lines, n, extra.p, extra.n);
 	iov[0].iov_base = head;
-	iov[0].iov_len = http_write_own(
-		status, span_str(content_type), body.n, close, span_make(lines, n), head, sizeof(head));
+	iov[0].iov_len = http_write_own(status, span_str(content_type), body.n, close,
+		span_make(lines, n), head, sizeof(head));
 	iov[1].iov_base = (void *)body.p;
 	iov[1].iov_len = body.n;
 	assert(iov[0].iov_len > 0);
@@ -155,12 +161,12 @@ static size_t allow_line(const struct http_call *call, char *out, size_t n)
 		struct span want = span_str(opts->routes[i].path);
 		bool is_prefix = want.n > 0 && want.p[want.n - 1] == '*';
 
-		if (is_prefix ? !span_starts(path, span_make(want.p, want.n - 1)) :
-				!span_eq(path, want))
+		if (is_prefix ? !span_starts(path, span_make(want.p, want.n - 1))
+			      : !span_eq(path, want))
 			continue;
 		if (len + 16 < n)
-			len += (size_t)snprintf(out + len, n - len, "%s%s", len > start ? ", " : "",
-				opts->routes[i].method);
+			len += (size_t)snprintf(out + len, n - len, "%s%s",
+				len > start ? ", " : "", opts->routes[i].method);
 	}
 	return len + (size_t)snprintf(out + len, n - len, "\r\n");
 }
@@ -176,8 +182,8 @@ static void reply_failure(struct http_call *call, enum fail why, struct span bod
 	}
 	if (why == FAIL_METHOD_NOT_ALLOWED)
 		allow_len = allow_line(call, allow, sizeof(allow));
-	http_call_reply(
-		call, fail_status(why), "application/json", body, span_make(allow, allow_len));
+	http_call_reply(call, fail_status(why), "application/json", body,
+		span_make(allow, allow_len));
 }
 
 void http_call_fail(struct http_call *call, enum fail why)
@@ -188,7 +194,8 @@ void http_call_fail(struct http_call *call, enum fail why)
 	reply_failure(call, why, span_make(body, n));
 }
 
-/* A JSON string's inside: quotes and backslashes escaped, control bytes left out; cut between characters. */
+/* A JSON string's inside: quotes and backslashes escaped, control bytes left out; cut
+ * between characters. */
 static size_t escape_json(const char *in, char *out, size_t n)
 {
 	size_t len = 0;
@@ -212,7 +219,8 @@ void http_call_fail_text(struct http_call *call, enum fail why, const char *mess
 	char text[MESSAGE_ROOM], body[MESSAGE_ROOM + 512];
 	size_t n = escape_json(message, text, sizeof(text));
 	int len = snprintf(body, sizeof(body),
-		"{\"error\":{\"message\":\"%.*s\",\"type\":\"%s\",\"param\":null,\"code\":\"%s\"}}",
+		"{\"error\":{\"message\":\"%.*s\",\"type\":\"%s\",\"param\":null,"
+		"\"code\":\"%s\"}}",
 		(int)n, text, fail_type(why), fail_code(why));
 
 	assert(len > 0 && (size_t)len < sizeof(body));
@@ -226,7 +234,7 @@ void http_call_begin(
 {
 	struct http_conn *c = call->conn;
 	char head[OWN_HEAD_ROOM];
-	struct iovec iov = { head, 0 };
+	struct iovec iov = {head, 0};
 	int len;
 
 	assert(!call->has_begun && extra.n <= EXTRA_MAX);
@@ -236,8 +244,9 @@ void http_call_begin(
 		c->must_close = true;
 	if (!conn_is_up(c))
 		return;
-	len = snprintf(head, sizeof(head), "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n%s%s%.*s\r\n",
-		status, fail_reason_phrase(status), content_type,
+	len = snprintf(head, sizeof(head),
+		"HTTP/1.1 %d %s\r\nContent-Type: %s\r\n%s%s%.*s\r\n", status,
+		fail_reason_phrase(status), content_type,
 		call->is_chunked ? "Transfer-Encoding: chunked\r\n" : "",
 		conn_closes(c) ? "Connection: close\r\n" : "", SPAN_ARG(extra));
 	assert(len > 0 && (size_t)len < sizeof(head));
@@ -259,10 +268,10 @@ int http_call_write(struct http_call *call, struct span bytes)
 	if (bytes.n == 0 || call->head.method == HTTP_HEAD)
 		return 0;
 	if (call->is_chunked)
-		iov[n++] = (struct iovec){ line, http_chunk_line(bytes.n, line) };
-	iov[n++] = (struct iovec){ (void *)bytes.p, bytes.n };
+		iov[n++] = (struct iovec){line, http_chunk_line(bytes.n, line)};
+	iov[n++] = (struct iovec){(void *)bytes.p, bytes.n};
 	if (call->is_chunked)
-		iov[n++] = (struct iovec){ (void *)"\r\n", 2 };
+		iov[n++] = (struct iovec){(void *)"\r\n", 2};
 	return conn_write(c, iov, n);
 }
 
@@ -274,7 +283,7 @@ size_t http_call_queued(const struct http_call *call)
 void http_call_end(struct http_call *call)
 {
 	struct http_conn *c = call->conn;
-	struct iovec iov = { (void *)"0\r\n\r\n", 5 };
+	struct iovec iov = {(void *)"0\r\n\r\n", 5};
 	bool close = conn_closes(c);
 
 	assert(call->has_begun);

@@ -1,7 +1,8 @@
 /*
- * Inside the small HTTP server: what http_server.c (listener, connections) and http_call.c (requests and their answers) share.
- * A connection owns at most one call; it is freed by the loop's reap list, never inside its own callback. A call is freed when its
- * answer is complete or its client has gone. Nobody else includes this.
+ * Inside the small HTTP server: what http_server.c (listener, connections) and
+ * http_call.c (requests and their answers) share. A connection owns at most one call; it
+ * is freed by the loop's reap list, never inside its own callback. A call is freed when
+ * its answer is complete or its client has gone. Nobody else includes this.
  */
 #ifndef HTTP_HTTP_CONN_H
 #define HTTP_HTTP_CONN_H
@@ -18,19 +19,21 @@ enum conn_state {
 	CONN_HEAD,   /* idle, or part of a head is there */
 	CONN_BODY,   /* the call exists, its body is still coming */
 	CONN_CALL,   /* a handler has the call and owes the answer */
-	CONN_LINGER, /* answered for the last time: FIN after the queue, input is discarded */
-	CONN_ORPHAN, /* the client has gone, an unwatched call is still with its handler */
+	CONN_LINGER, /* answered for the last time: FIN after the queue, input is
+			discarded */
+	CONN_ORPHAN, /* the client has gone, an unwatched call is still with its handler
+		      */
 	CONN_DEAD,   /* closed, on the reap list */
 };
 
 struct http_call {
 	struct http_conn *conn;
 	const struct http_route *route; /* NULL: none matches */
-	enum fail refusal;		/* why none matches */
+	enum fail refusal;              /* why none matches */
 	char *body;
 	size_t body_len, body_cap;
 	uint64_t body_left; /* HTTP_BODY_LENGTH: still to come */
-	bool has_begun;	    /* a streamed answer's head is out */
+	bool has_begun;     /* a streamed answer's head is out */
 	bool is_chunked;    /* how the streamed answer is framed */
 	void (*on_gone)(void *arg);
 	void (*on_writable)(void *arg);
@@ -45,14 +48,15 @@ struct http_conn {
 	struct http_server *server;
 	struct stream stream;
 	struct http_call *call;
-	char *in; /* in[in_at .. in_at + in_len) was received and not yet consumed; freed when idle */
+	char *in; /* in[in_at .. in_at + in_len) was received and not yet consumed; freed
+		     when idle */
 	size_t in_at, in_len, in_cap;
 	struct http_scan scan;
 	struct http_chunk chunk;
 	struct wheel_timer timer; /* the one deadline of the state */
-	uint64_t out_seen;	  /* stream.bytes_out when the timer looked last */
-	uint64_t out_moved_ms;	  /* when that had grown last */
-	size_t drained;		  /* CONN_LINGER: bytes discarded */
+	uint64_t out_seen;        /* stream.bytes_out when the timer looked last */
+	uint64_t out_moved_ms;    /* when that had grown last */
+	size_t drained;           /* CONN_LINGER: bytes discarded */
 	bool has_head_timer, is_running, is_ready, peer_eof, must_close, is_flushed;
 	LIST_ENTRY(http_conn) link;
 	LIST_ENTRY(http_conn) ready_link;
@@ -79,7 +83,8 @@ static inline bool conn_is_up(const struct http_conn *c)
 	return c->state == CONN_CALL && stream_is_open(&c->stream);
 }
 
-/* 0, ERR_LIMIT (all taken, the queue is full) or ERR_CLOSED; the connection's end is then told at the end of the turn. */
+/* 0, ERR_LIMIT (all taken, the queue is full) or ERR_CLOSED; the connection's end is then
+ * told at the end of the turn. */
 int conn_write(struct http_conn *c, const struct iovec *iov, int n) MUST_CHECK;
 /* Whether the connection ends with this answer. */
 bool conn_closes(const struct http_conn *c);

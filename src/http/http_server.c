@@ -1,9 +1,10 @@
 /*
  * The small HTTP server: its listener, its connections, and which handler gets a request.
- * A connection is always in one state with one deadline; requests are served one at a time, in order; reading stays armed while a
- * handler works, so that a client that leaves is noticed. Handlers are called from conn_run() only, never from inside an answer:
- * what an answer leaves to do (a pipelined request, a client that broke off) waits for the end of the turn.
- * Called by the admin side, the metrics listener and the engine.
+ * A connection is always in one state with one deadline; requests are served one at a
+ * time, in order; reading stays armed while a handler works, so that a client that leaves
+ * is noticed. Handlers are called from conn_run() only, never from inside an answer: what
+ * an answer leaves to do (a pipelined request, a client that broke off) waits for the end
+ * of the turn. Called by the admin side, the metrics listener and the engine.
  */
 #include "http/http_server.h"
 #include "base/clock.h"
@@ -23,7 +24,8 @@ enum {
 	CONN_MAGIC = 0x68636f6e,
 	READ_BYTES = 16384,
 	BODY_READ_BYTES = 65536,
-	IN_MAX = 65536, /* pipelined bytes kept while a call is open; a head always fits */
+	IN_MAX =
+		65536, /* pipelined bytes kept while a call is open; a head always fits */
 	ACCEPTS_A_WAKE = 64,
 	ACCEPT_PAUSE_MS = 100,
 	LINGER_MS = 1000,
@@ -140,7 +142,8 @@ static void run_ready(void *arg)
 	}
 }
 
-/* FIN behind what is queued; then input is discarded until the client closes, within bounds (C22). */
+/* FIN behind what is queued; then input is discarded until the client closes, within
+ * bounds (C22). */
 static void conn_linger(struct http_conn *c)
 {
 	c->state = CONN_LINGER;
@@ -228,8 +231,8 @@ static void conn_refuse(struct http_conn *c, enum fail why)
 		return;
 	}
 	iov[0].iov_base = head;
-	iov[0].iov_len = http_write_own(fail_status(why), SPAN_LIT("application/json"), body_len,
-		true, span_make(NULL, 0), head, sizeof(head));
+	iov[0].iov_len = http_write_own(fail_status(why), SPAN_LIT("application/json"),
+		body_len, true, span_make(NULL, 0), head, sizeof(head));
 	iov[1].iov_base = body;
 	iov[1].iov_len = body_len;
 	if (conn_write(c, iov, 2) == ERR_CLOSED)
@@ -255,7 +258,8 @@ static char *conn_in(const struct http_conn *c)
 	return c->in + c->in_at;
 }
 
-/* What is left moves to the front when the next bytes are read, not with each of many pipelined requests. */
+/* What is left moves to the front when the next bytes are read, not with each of many
+ * pipelined requests. */
 static void conn_consume(struct http_conn *c, size_t n)
 {
 	c->in_at += n;
@@ -310,7 +314,8 @@ static void find_route(struct http_call *call)
 		if (is_prefix ? !span_starts(path, want) : !span_eq(path, want))
 			continue;
 		if (strcmp(r->method, method) == 0 ||
-			(call->head.method == HTTP_HEAD && strcmp(r->method, "GET") == 0)) {
+			(call->head.method == HTTP_HEAD &&
+				strcmp(r->method, "GET") == 0)) {
 			call->route = r;
 			return;
 		}
@@ -349,20 +354,22 @@ static bool start_body(struct http_conn *c)
 	static char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
 	struct http_call *call = c->call;
 	const struct http_server_opts *opts = &c->server->opts;
-	struct iovec iov = { go_on, sizeof(go_on) - 1 };
+	struct iovec iov = {go_on, sizeof(go_on) - 1};
 
 	if (call->route == NULL) {
 		c->must_close = true;
 		dispatch(c);
 		return true;
 	}
-	if (call->head.framing == HTTP_BODY_LENGTH && call->head.content_length > opts->max_body)
+	if (call->head.framing == HTTP_BODY_LENGTH &&
+		call->head.content_length > opts->max_body)
 		return refuse_early(c, FAIL_BODY_TOO_LARGE);
 	call->body_left = call->head.content_length;
 	http_chunk_start(&c->chunk, false, opts->max_body);
 	c->state = CONN_BODY;
 	conn_deadline(c, opts->body_timeout_ms);
-	if (call->head.expect_100 && c->in_len == 0 && conn_write(c, &iov, 1) == ERR_CLOSED)
+	if (call->head.expect_100 && c->in_len == 0 &&
+		conn_write(c, &iov, 1) == ERR_CLOSED)
 		return false;
 	return true;
 }
@@ -437,7 +444,8 @@ static int add_body(struct http_call *call, const char *bytes, size_t n)
 static int decode_chunks(struct http_conn *c, enum fail *why)
 {
 	size_t data_len = 0, used = 0;
-	int err = http_chunk_decode(&c->chunk, conn_in(c), c->in_len, &data_len, &used, why);
+	int err = http_chunk_decode(
+		&c->chunk, conn_in(c), c->in_len, &data_len, &used, why);
 
 	if (err != 0 && err != ERR_AGAIN)
 		return err;
@@ -507,7 +515,8 @@ static void conn_run(struct http_conn *c)
 }
 
 /*
- * The client sent FIN. Before the answer that means gone, unless the request said that it would be the last.
+ * The client sent FIN. Before the answer that means gone, unless the request said that it
+ * would be the last.
  */
 static void conn_on_eof(struct http_conn *c)
 {
@@ -589,7 +598,8 @@ static void conn_on_readable(void *arg)
 		discard_input(c);
 		return;
 	}
-	if (c->state == CONN_BODY && c->in_len == 0 && c->call->head.framing == HTTP_BODY_LENGTH)
+	if (c->state == CONN_BODY && c->in_len == 0 &&
+		c->call->head.framing == HTTP_BODY_LENGTH)
 		n = read_to_body(c);
 	else
 		n = read_to_in(c);
@@ -635,7 +645,8 @@ static const struct stream_ops conn_ops = {
 	.on_peer_closed = conn_on_peer_closed,
 };
 
-/* The deadline of the state has passed; where bytes are queued, the client's reading counts. */
+/* The deadline of the state has passed; where bytes are queued, the client's reading
+ * counts. */
 static void conn_timeout(void *arg)
 {
 	struct http_conn *c = arg;
@@ -684,7 +695,8 @@ static int conn_new(struct http_server *s, int fd)
 static void accept_pause(struct http_server *s)
 {
 	loop_watch_enable(s->watch, false);
-	wheel_set(loop_wheel(s->loop), &s->accept_timer, clock_now_ms() + ACCEPT_PAUSE_MS);
+	wheel_set(
+		loop_wheel(s->loop), &s->accept_timer, clock_now_ms() + ACCEPT_PAUSE_MS);
 }
 
 static void on_accept(void *arg, int listen_fd, unsigned events UNUSED)
@@ -715,7 +727,8 @@ static bool is_unix_socket(int fd)
 	struct sockaddr_storage a;
 	socklen_t len = sizeof(a);
 
-	return getsockname(fd, (struct sockaddr *)&a, &len) == 0 && a.ss_family == AF_UNIX;
+	return getsockname(fd, (struct sockaddr *)&a, &len) == 0 &&
+	       a.ss_family == AF_UNIX;
 }
 
 static void set_defaults(struct http_server_opts *o)
@@ -774,7 +787,8 @@ void http_server_drain(struct http_server *s)
 
 	stop_accepting(s);
 	s->is_draining = true;
-	LIST_FOREACH_SAFE(c, &s->conns, link, next) {
+	LIST_FOREACH_SAFE(c, &s->conns, link, next)
+	{
 		if (c->state == CONN_HEAD && c->in_len == 0 && !c->is_running)
 			conn_linger(c);
 	}

@@ -206,10 +206,12 @@ struct conf_flags;
 int conf_load(const char *path, const struct conf_flags *flags,
 	struct conf_errors *errors, struct conf **out) MUST_CHECK;
 /*
- * What parses but has nothing behind it in this version (prefill and decode workers): ERR_UNSUPPORTED and
- * an error each. The daemon asks before it uses a configuration or a worker of the admin API.
+ * What parses but has nothing behind it in this version (prefill and decode workers):
+ * ERR_UNSUPPORTED and an error each. The daemon asks before it uses a configuration or a
+ * worker of the admin API.
  */
-int conf_require_built(const struct worker_conf *workers, size_t n, struct conf_errors *errors) MUST_CHECK;
+int conf_require_built(const struct worker_conf *workers, size_t n,
+	struct conf_errors *errors) MUST_CHECK;
 struct conf *conf_ref(struct conf *c);
 void conf_unref(struct conf *c);
 

@@ -24,17 +24,40 @@ static const struct {
 };
 
 /*
- * Keys of features to come: they parse, so that a file may be shared with later versions, and whoever
- * sets one to something is told that nothing happens.
+ * Keys of features to come: they parse, so that a file may be shared with later versions,
+ * and whoever sets one to something is told that nothing happens.
  */
 static const char *const without_effect[] = {
-	"admin_key", "queue_size", "queue_timeout", "trusted_proxies",
-	"routing_key_headers", "tls_handshake_timeout", "beta", "alpha", "decode_weight",
-	"max_load_skew", "affinity_fallback", "affinity_hash_tokens", "load_source",
-	"kv_connector", "pd_min_prefill", "stall_timeout", "degraded_ratio",
-	"degraded_window", "slow_start", "retry_budget", "no_worker_wait",
-	"cb_failure_threshold", "cb_success_threshold", "cb_timeout", "cb_window",
-	"tls_ca", "tls_verify", "dp_size", "bootstrap_port", "kv_group",
+	"admin_key",
+	"queue_size",
+	"queue_timeout",
+	"trusted_proxies",
+	"routing_key_headers",
+	"tls_handshake_timeout",
+	"beta",
+	"alpha",
+	"decode_weight",
+	"max_load_skew",
+	"affinity_fallback",
+	"affinity_hash_tokens",
+	"load_source",
+	"kv_connector",
+	"pd_min_prefill",
+	"stall_timeout",
+	"degraded_ratio",
+	"degraded_window",
+	"slow_start",
+	"retry_budget",
+	"no_worker_wait",
+	"cb_failure_threshold",
+	"cb_success_threshold",
+	"cb_timeout",
+	"cb_window",
+	"tls_ca",
+	"tls_verify",
+	"dp_size",
+	"bootstrap_port",
+	"kv_group",
 };
 
 static bool has_effect(const struct conf_key *key, const char *value)
@@ -56,8 +79,8 @@ static void warn_of_no_effect(const struct conf_key *key, const char *value,
 		"leave it out until it has", "has no effect in this version");
 }
 
-static void check_effects(const struct conf_source *source, const struct conf_flags *flags,
-	struct conf_errors *errors)
+static void check_effects(const struct conf_source *source,
+	const struct conf_flags *flags, struct conf_errors *errors)
 {
 	for (size_t i = 0; i < source->n_sections; i++)
 		for (size_t j = 0; j < source->sections[i].n_lines; j++) {

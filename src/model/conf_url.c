@@ -278,7 +278,7 @@ static void fill_url(
 
 static int parse_url(struct span text, struct conf_url *out, struct refusal *r)
 {
-	struct span rest = { 0 }, authority = { 0 }, path = { 0 }, after = { 0 }, base = { 0 };
+	struct span rest = {0}, authority = {0}, path = {0}, after = {0}, base = {0};
 	scoped_free char *host = NULL;
 	uint16_t port;
 	bool tls;

@@ -3,11 +3,13 @@
  */
 #include "model/path_table.h"
 
-/* Bits in the order of enum http_method (http/http_head.h): GET HEAD POST PUT PATCH DELETE OPTIONS. */
+/* Bits in the order of enum http_method (http/http_head.h): GET HEAD POST PUT PATCH
+ * DELETE OPTIONS. */
 #define M_GET (1u << 0 | 1u << 1 | 1u << 6)
 #define M_POST (1u << 2 | 1u << 6)
 #define M_ANY 0x7fu
 
+/* clang-format off */
 static const struct path_row rows[] = {
 	{ "/v1/chat/completions", "chat", M_POST, false, PATH_FORWARD, ENDPOINT_CHAT },
 	{ "/v1/completions", "completions", M_POST, false, PATH_FORWARD, ENDPOINT_COMPLETIONS },
@@ -37,12 +39,14 @@ static const struct path_row rows[] = {
 	{ "/liveness", "liveness", M_GET, false, PATH_HEALTH, ENDPOINT_OTHER },
 	{ "/readiness", "readiness", M_GET, false, PATH_READINESS, ENDPOINT_OTHER },
 };
+/* clang-format on */
 
 #define ROUTE_PASS ARRAY_LEN(rows)
 #define ROUTE_NONE (ARRAY_LEN(rows) + 1)
 #define ROUTES (ARRAY_LEN(rows) + 2)
 
-/* Websocket routes: an Upgrade is never forwarded, so these say so at once rather than look missing. */
+/* Websocket routes: an Upgrade is never forwarded, so these say so at once rather than
+ * look missing. */
 static const char realtime[] = "/v1/realtime";
 
 /* The next byte as a worker, or a server in front of it, may read it. */
@@ -52,7 +56,8 @@ static char take_byte(struct span *rest)
 	char c = rest->p[0];
 	size_t used = 1;
 
-	if (c == '%' && rest->n >= 3 && span_hex_u64(span_make(rest->p + 1, 2), &code) == 0) {
+	if (c == '%' && rest->n >= 3 &&
+		span_hex_u64(span_make(rest->p + 1, 2), &code) == 0) {
 		c = (char)code;
 		used = 3;
 	}
@@ -118,27 +123,34 @@ static bool is_local(const struct path_row *row)
 	return row->action != PATH_FORWARD;
 }
 
-void path_lookup(const struct router_opts *o, unsigned method, struct span path, struct path_verdict *out)
+void path_lookup(const struct router_opts *o, unsigned method, struct span path,
+	struct path_verdict *out)
 {
 	const struct path_row *row = find_row(path);
 	bool passed = is_passed(o, path);
 
-	if (row != NULL && ((row->methods >> method & 1) != 0 || (passed && !is_local(row)))) {
-		*out = (struct path_verdict){ row->action, FAIL_NONE, (unsigned)(row - rows), row->endpoint, row->methods };
+	if (row != NULL &&
+		((row->methods >> method & 1) != 0 || (passed && !is_local(row)))) {
+		*out = (struct path_verdict){row->action, FAIL_NONE,
+			(unsigned)(row - rows), row->endpoint, row->methods};
 		/* Other methods of a keyed path carry no prompt. */
 		if ((row->methods >> method & 1) == 0)
 			out->endpoint = ENDPOINT_OTHER;
 		return;
 	}
 	if (row != NULL) {
-		*out = (struct path_verdict){ PATH_REFUSE, FAIL_METHOD_NOT_ALLOWED, (unsigned)(row - rows), ENDPOINT_OTHER, row->methods };
+		*out = (struct path_verdict){PATH_REFUSE, FAIL_METHOD_NOT_ALLOWED,
+			(unsigned)(row - rows), ENDPOINT_OTHER, row->methods};
 		return;
 	}
 	if (passed) {
-		*out = (struct path_verdict){ PATH_FORWARD, FAIL_NONE, ROUTE_PASS, ENDPOINT_OTHER, M_ANY };
+		*out = (struct path_verdict){
+			PATH_FORWARD, FAIL_NONE, ROUTE_PASS, ENDPOINT_OTHER, M_ANY};
 		return;
 	}
-	*out = (struct path_verdict){ PATH_REFUSE, span_is(path, realtime) ? FAIL_NOT_IMPLEMENTED : FAIL_PATH_NOT_FOUND, ROUTE_NONE, ENDPOINT_OTHER, 0 };
+	*out = (struct path_verdict){PATH_REFUSE,
+		span_is(path, realtime) ? FAIL_NOT_IMPLEMENTED : FAIL_PATH_NOT_FOUND,
+		ROUTE_NONE, ENDPOINT_OTHER, 0};
 }
 
 const char *const *path_route_names(unsigned *n)

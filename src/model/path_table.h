@@ -1,6 +1,8 @@
 /*
- * Which method and exact raw path is forwarded, answered here, or refused; and the row's name, the `route` label of metrics and logs.
- * An explicit table, since engines leave dangerous routes open (a prefix "/v1/" would open /v1/load_lora_adapter). Pure and immutable.
+ * Which method and exact raw path is forwarded, answered here, or refused; and the row's
+ * name, the `route` label of metrics and logs. An explicit table, since engines leave
+ * dangerous routes open (a prefix "/v1/" would open /v1/load_lora_adapter). Pure and
+ * immutable.
  */
 #ifndef MODEL_PATH_TABLE_H
 #define MODEL_PATH_TABLE_H
@@ -12,15 +14,16 @@
 #include "model/route_key.h"
 
 enum path_action {
-	PATH_FORWARD,	/* to a worker */
-	PATH_HEALTH,	/* answered here: the process is up */
+	PATH_FORWARD,   /* to a worker */
+	PATH_HEALTH,    /* answered here: the process is up */
 	PATH_READINESS, /* every pool has a usable worker for each role */
-	PATH_MODELS,	/* merged over healthy workers */
-	PATH_REFUSE,	/* fail says why */
+	PATH_MODELS,    /* merged over healthy workers */
+	PATH_REFUSE,    /* fail says why */
 };
 
 struct path_row {
-	const char *path; /* exact; "/v1/models/" also stands for what follows it (is_prefix), dot segments apart */
+	const char *path; /* exact; "/v1/models/" also stands for what follows it
+			     (is_prefix), dot segments apart */
 	const char *name; /* route label */
 	uint16_t methods; /* bit i: enum http_method i */
 	bool is_prefix;
@@ -36,10 +39,13 @@ struct path_verdict {
 	uint16_t allowed; /* METHOD_NOT_ALLOWED: what the Allow field says */
 };
 
-/* method is enum http_method as a number; path is the raw target without its query ("*" too). */
-void path_lookup(const struct router_opts *o, unsigned method, struct span path, struct path_verdict *out);
+/* method is enum http_method as a number; path is the raw target without its query ("*"
+ * too). */
+void path_lookup(const struct router_opts *o, unsigned method, struct span path,
+	struct path_verdict *out);
 
-/* Names of all rows, for metric_set_routes(); the last two are "pass" (pass_paths) and "none". */
+/* Names of all rows, for metric_set_routes(); the last two are "pass" (pass_paths) and
+ * "none". */
 const char *const *path_route_names(unsigned *n);
 const char *path_route_name(unsigned route);
 unsigned path_route_none(void); /* for requests without a readable head */

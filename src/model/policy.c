@@ -40,7 +40,8 @@ unsigned policy_least_loaded(const struct pick_input *in, bool cold)
 	unsigned i, best = 0;
 
 	for (i = 1; i < in->n; i++) {
-		const struct candidate *a = &in->candidates[i], *b = &in->candidates[best];
+		const struct candidate *a = &in->candidates[i],
+				       *b = &in->candidates[best];
 		uint64_t turn_a = cold ? a->last_cold : a->last_picked;
 		uint64_t turn_b = cold ? b->last_cold : b->last_picked;
 

@@ -1,6 +1,8 @@
 /*
- * How a worker is chosen: one table of functions for each policy, over candidates that the pool has gathered. Pure: no lock, clock or socket.
- * The same code serves a real pick and explain, so the explanation cannot diverge: a pick fills the terms of every candidate as it goes.
+ * How a worker is chosen: one table of functions for each policy, over candidates that
+ * the pool has gathered. Pure: no lock, clock or socket. The same code serves a real pick
+ * and explain, so the explanation cannot diverge: a pick fills the terms of every
+ * candidate as it goes.
  */
 #ifndef MODEL_POLICY_H
 #define MODEL_POLICY_H
@@ -13,6 +15,7 @@
 struct worker;
 
 /* Decision reasons: tokens of metrics, logs and explain. */
+/* clang-format off */
 #define PICK_REASON_TABLE(X)                                                              \
 	X(NONE, "none")                                                                   \
 	X(PREFIX_HIT, "prefix_hit")	    /* the deepest holder */                      \
@@ -27,24 +30,25 @@ struct worker;
 	X(ONLY_CANDIDATE, "only_candidate")                                               \
 	X(LEAST_BAD, "least_bad")                                                         \
 	X(HASHES_SENT, "hashes_sent")	    /* the client hashed: nothing to match */
+/* clang-format on */
 
 enum pick_reason {
 #define X(id, name) PICK_##id,
 	PICK_REASON_TABLE(X)
 #undef X
-	PICK_REASON_MAX
+		PICK_REASON_MAX
 };
 const char *pick_reason_name(enum pick_reason r);
 
 struct candidate {
 	struct worker *worker;
 	unsigned load;
-	uint32_t depth;	      /* blocks of this prompt it is believed to hold, from the first */
+	uint32_t depth; /* blocks of this prompt it is believed to hold, from the first */
 	uint64_t last_picked; /* sequence numbers of the pool: ties rotate */
 	uint64_t last_cold;
 	/* Filled by the policy. */
 	double fraction; /* of the prompt already held, in [0, 1] */
-	double score;	 /* higher is better; comparable within one decision */
+	double score;    /* higher is better; comparable within one decision */
 	bool is_overloaded;
 };
 
@@ -75,7 +79,8 @@ const struct policy_ops *policy_ops(enum policy_kind kind);
 /* Whole decision: only_candidate, else the policy's own. */
 void policy_pick(const struct pick_input *in, struct pick_decision *out);
 
-/* Least loaded; ties: least recently picked (or, cold: least recently given a cold request), then file order. */
+/* Least loaded; ties: least recently picked (or, cold: least recently given a cold
+ * request), then file order. */
 unsigned policy_least_loaded(const struct pick_input *in, bool cold);
 
 extern const struct policy_ops policy_cache_aware;

@@ -1,18 +1,20 @@
 /*
- * cache_aware: a signal (how much of this prompt a worker holds) and a cost (what its load makes of that), two small tables. The
- * overload check judges one worker, for one request: the holder that this request wants. A hot worker elsewhere costs it nothing
+ * cache_aware: a signal (how much of this prompt a worker holds) and a cost (what its
+ * load makes of that), two small tables. The overload check judges one worker, for one
+ * request: the holder that this request wants. A hot worker elsewhere costs it nothing
  * (vLLM router pull request 238).
  */
 #include "model/policy.h"
 
-/* signal = longest_prefix: the contiguous depth from the first block, as a fraction of the prompt. */
+/* signal = longest_prefix: the contiguous depth from the first block, as a fraction of
+ * the prompt. */
 static double longest_prefix(const struct candidate *c, uint32_t blocks)
 {
 	return blocks == 0 ? 0 : (double)c->depth / blocks;
 }
 
 typedef double signal_fn(const struct candidate *c, uint32_t blocks);
-static signal_fn *const signals[] = { [SIGNAL_LONGEST_PREFIX] = longest_prefix };
+static signal_fn *const signals[] = {[SIGNAL_LONGEST_PREFIX] = longest_prefix};
 static_assert(ARRAY_LEN(signals) == SIGNAL_KIND_MAX, "a function for each signal");
 
 static unsigned min_load(const struct pick_input *in)
@@ -27,10 +29,12 @@ static unsigned min_load(const struct pick_input *in)
 /* Both thresholds, strictly; `least` is over all candidates, this one included. */
 static bool is_overloaded(const struct policy_opts *o, unsigned load, unsigned least)
 {
-	return load - least > o->balance_abs_threshold && load > least * o->balance_rel_threshold;
+	return load - least > o->balance_abs_threshold &&
+	       load > least * o->balance_rel_threshold;
 }
 
-/* The better holder: deeper, then less loaded, then rotating, then file order (a comes after b there). */
+/* The better holder: deeper, then less loaded, then rotating, then file order (a comes
+ * after b there). */
 static bool is_better_holder(const struct candidate *a, const struct candidate *b)
 {
 	if (a->depth != b->depth)
@@ -76,16 +80,19 @@ static void overload_check(const struct pick_input *in, struct pick_decision *ou
 	preferred = best_holder(in, true);
 	chosen = best_holder(in, false);
 	if (chosen >= 0) {
-		*out = (struct pick_decision){ (unsigned)chosen, chosen == preferred ? PICK_PREFIX_HIT : PICK_PREFIX_NEXT, false };
+		*out = (struct pick_decision){(unsigned)chosen,
+			chosen == preferred ? PICK_PREFIX_HIT : PICK_PREFIX_NEXT, false};
 		return;
 	}
-	*out = (struct pick_decision){ policy_least_loaded(in, preferred < 0), PICK_OVERLOAD_SHED, true };
+	*out = (struct pick_decision){
+		policy_least_loaded(in, preferred < 0), PICK_OVERLOAD_SHED, true};
 	if (preferred < 0)
-		out->reason = in->hashes_sent && in->blocks == 0 ? PICK_HASHES_SENT : PICK_NO_MATCH;
+		out->reason = in->hashes_sent && in->blocks == 0 ? PICK_HASHES_SENT
+								 : PICK_NO_MATCH;
 }
 
 typedef void cost_fn(const struct pick_input *in, struct pick_decision *out);
-static cost_fn *const costs[] = { [COST_OVERLOAD_CHECK] = overload_check };
+static cost_fn *const costs[] = {[COST_OVERLOAD_CHECK] = overload_check};
 static_assert(ARRAY_LEN(costs) == COST_KIND_MAX, "a function for each cost");
 
 static void pick(const struct pick_input *in, struct pick_decision *out)
@@ -93,8 +100,10 @@ static void pick(const struct pick_input *in, struct pick_decision *out)
 	unsigned i;
 
 	for (i = 0; i < in->n; i++)
-		in->candidates[i].fraction = signals[in->opts->signal](&in->candidates[i], in->blocks);
+		in->candidates[i].fraction =
+			signals[in->opts->signal](&in->candidates[i], in->blocks);
 	costs[in->opts->cost](in, out);
 }
 
-const struct policy_ops policy_cache_aware = { .name = "cache_aware", .needs_index = true, .pick = pick };
+const struct policy_ops policy_cache_aware = {
+	.name = "cache_aware", .needs_index = true, .pick = pick};

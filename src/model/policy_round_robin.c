@@ -1,5 +1,6 @@
 /*
- * round_robin: the candidate whose last pick is longest ago; never a modulo over a filtered list, so that one leaving does not shift the others.
+ * round_robin: the candidate whose last pick is longest ago; never a modulo over a
+ * filtered list, so that one leaving does not shift the others.
  */
 #include "model/policy.h"
 
@@ -12,7 +13,7 @@ static void pick(const struct pick_input *in, struct pick_decision *out)
 		if (in->candidates[i].last_picked < in->candidates[best].last_picked)
 			best = i;
 	}
-	*out = (struct pick_decision){ best, PICK_POLICY_ORDER, true };
+	*out = (struct pick_decision){best, PICK_POLICY_ORDER, true};
 }
 
-const struct policy_ops policy_round_robin = { .name = "round_robin", .pick = pick };
+const struct policy_ops policy_round_robin = {.name = "round_robin", .pick = pick};

@@ -14,15 +14,15 @@
 #include <stdlib.h>
 
 #define BLOCK_TOKENS 32 /* unit 't' */
-#define TOKEN_BYTES 4	/* a token is about four bytes of text */
-#define SWEEP_MAX 4096	/* expired entries a second under one lock hold */
+#define TOKEN_BYTES 4   /* a token is about four bytes of text */
+#define SWEEP_MAX 4096  /* expired entries a second under one lock hold */
 
 struct pool_role {
 	struct policy_opts policy;
 	_Atomic unsigned prefix_block; /* bytes */
 	_Atomic bool needs_index;
 	struct prefix_index *index; /* NULL until a policy needs it */
-	uint32_t index_epoch;	    /* which index: slots and stamps begin anew with each */
+	uint32_t index_epoch; /* which index: slots and stamps begin anew with each */
 	struct prefix_index_opts index_opts;
 	uint64_t decisions[PICK_REASON_MAX];
 };
@@ -49,7 +49,7 @@ struct pool {
 	struct change {
 		struct worker *worker; /* a reference */
 		bool is_added;
-	} *changes;
+	} * changes;
 	size_t n_changes, cap_changes;
 };
 
@@ -69,7 +69,8 @@ static void unlock(struct pool *p)
 	(void)err;
 }
 
-struct pool *pool_new(const char *name, const uint64_t boot_secret[2], const struct pool_ops *ops, void *arg)
+struct pool *pool_new(const char *name, const uint64_t boot_secret[2],
+	const struct pool_ops *ops, void *arg)
 {
 	struct pool *p = calloc(1, sizeof(*p));
 	uint64_t seed;
@@ -102,7 +103,8 @@ void pool_unref(struct pool *p)
 {
 	enum role r;
 
-	if (p == NULL || atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
+	if (p == NULL ||
+		atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
 		return;
 	assert(p->registry.n == 0);
 	for (r = 0; r < ROLE_MAX; r++)
@@ -137,7 +139,8 @@ static void give_slot(struct pool *p, struct worker *w)
 
 	if (r->index == NULL || w->index_slot != PREFIX_NO_SLOT)
 		return;
-	if (prefix_index_worker_add(r->index, capacity_blocks(r, w->conf->capacity), &w->index_slot) != 0)
+	if (prefix_index_worker_add(
+		    r->index, capacity_blocks(r, w->conf->capacity), &w->index_slot) != 0)
 		w->index_slot = PREFIX_NO_SLOT; /* picked by load alone */
 }
 
@@ -153,7 +156,7 @@ static void note_change(struct pool *p, struct worker *w, bool is_added)
 {
 	/* Room was made before the registry was touched. */
 	assert(p->n_changes < p->cap_changes);
-	p->changes[p->n_changes++] = (struct change){ worker_ref(w), is_added };
+	p->changes[p->n_changes++] = (struct change){worker_ref(w), is_added};
 }
 
 static void on_add(void *arg, struct worker *w)
@@ -172,22 +175,26 @@ static void on_remove(void *arg, struct worker *w)
 	note_change(p, w, false);
 }
 
-static const struct registry_ops registry_ops = { on_add, on_remove };
+static const struct registry_ops registry_ops = {on_add, on_remove};
 
 /* Scratch for `more` further workers. */
 static int make_room(struct pool *p, size_t more)
 {
 	size_t want = p->registry.n + more + 1;
 
-	if (mem_grow(&p->candidates, &p->cap_candidates, want, sizeof(*p->candidates)) != 0)
+	if (mem_grow(&p->candidates, &p->cap_candidates, want, sizeof(*p->candidates)) !=
+		0)
 		return ERR_NOMEM;
-	/* Slots may be sparse after removals: twice the workers that ever are together is grown again at need. */
+	/* Slots may be sparse after removals: twice the workers that ever are together is
+	 * grown again at need. */
 	if (mem_grow(&p->depth, &p->cap_depth, 2 * want, sizeof(*p->depth)) != 0)
 		return ERR_NOMEM;
-	return mem_grow(&p->changes, &p->cap_changes, p->n_changes + 2 * want, sizeof(*p->changes));
+	return mem_grow(&p->changes, &p->cap_changes, p->n_changes + 2 * want,
+		sizeof(*p->changes));
 }
 
-/* On the control thread, which alone changes the registry: the list cannot grow under us. */
+/* On the control thread, which alone changes the registry: the list cannot grow under us.
+ */
 static void tell_changes(struct pool *p)
 {
 	size_t i, n = p->n_changes;
@@ -214,13 +221,14 @@ static void reset_slots(struct pool *p, enum role role)
 	}
 }
 
-static int configure_role(struct pool *p, enum role role, const struct role_opts *o, uint64_t now_ms)
+static int configure_role(
+	struct pool *p, enum role role, const struct role_opts *o, uint64_t now_ms)
 {
 	struct pool_role *r = &p->roles[role];
 	bool needs = policy_ops(o->policy.policy)->needs_index;
 	bool other_block = atomic_load(&r->prefix_block) != o->prefix_block;
 
-	r->index_opts = (struct prefix_index_opts){ o->index_memory, o->prefix_ttl_ms };
+	r->index_opts = (struct prefix_index_opts){o->index_memory, o->prefix_ttl_ms};
 	if (r->index != NULL && (!needs || other_block)) {
 		prefix_index_free(r->index);
 		r->index = NULL;
@@ -250,11 +258,13 @@ static void refresh_slots(struct pool *p)
 
 		give_slot(p, w);
 		if (w->index_slot != PREFIX_NO_SLOT && w->conf->capacity != 0)
-			prefix_index_worker_capacity(r->index, w->index_slot, capacity_blocks(r, w->conf->capacity));
+			prefix_index_worker_capacity(r->index, w->index_slot,
+				capacity_blocks(r, w->conf->capacity));
 	}
 }
 
-int pool_update(struct pool *p, const struct pool_conf *pc, const struct conf *conf, uint64_t now_ms)
+int pool_update(struct pool *p, const struct pool_conf *pc, const struct conf *conf,
+	uint64_t now_ms)
 {
 	const struct worker_conf **list = calloc(conf->n_workers + 1, sizeof(*list));
 	size_t i, n = 0;
@@ -325,7 +335,8 @@ bool pool_needs_key(const struct pool *p, enum role role)
 void pool_key_opts(const struct pool *p, enum role role, struct route_key_opts *out)
 {
 	*out = (struct route_key_opts){
-		.block_bytes = atomic_load_explicit(&p->roles[role].prefix_block, memory_order_relaxed),
+		.block_bytes = atomic_load_explicit(
+			&p->roles[role].prefix_block, memory_order_relaxed),
 		.block_tokens = BLOCK_TOKENS,
 	};
 }
@@ -333,7 +344,7 @@ void pool_key_opts(const struct pool *p, enum role role, struct route_key_opts *
 void pool_seal_key(struct pool *p, struct route_key *key, struct span tenant)
 {
 	struct route_salt salt = {
-		.boot_secret = { p->boot_secret[0], p->boot_secret[1] },
+		.boot_secret = {p->boot_secret[0], p->boot_secret[1]},
 		.model = key->model,
 		.lora = key->lora,
 		.cache_salt = key->cache_salt,
@@ -394,14 +405,17 @@ static const char *out_of_play(const struct pool_ask *ask, const struct worker *
 }
 
 /* The blocks to look for: none when the key was sealed for weights that are gone. */
-static uint32_t key_blocks(const struct pool *p, const struct pool_role *r, const struct route_key *key)
+static uint32_t key_blocks(
+	const struct pool *p, const struct pool_role *r, const struct route_key *key)
 {
-	if (r->index == NULL || key == NULL || !key->is_sealed || key->sealed_generation != pool_generation(p))
+	if (r->index == NULL || key == NULL || !key->is_sealed ||
+		key->sealed_generation != pool_generation(p))
 		return 0;
 	return (uint32_t)MIN(key->n_blocks, (size_t)UINT32_MAX);
 }
 
-static uint32_t match_depths(struct pool *p, struct pool_role *r, const struct pool_ask *ask)
+static uint32_t match_depths(
+	struct pool *p, struct pool_role *r, const struct pool_ask *ask)
 {
 	uint32_t blocks = key_blocks(p, r, ask->key);
 	uint32_t slots = r->index != NULL ? prefix_index_slots(r->index) : 0;
@@ -410,7 +424,8 @@ static uint32_t match_depths(struct pool *p, struct pool_role *r, const struct p
 		return 0;
 	if (mem_grow(&p->depth, &p->cap_depth, slots, sizeof(*p->depth)) != 0)
 		return 0;
-	prefix_index_match(r->index, ask->key->hashes, blocks, ask->now_ms, p->depth, slots);
+	prefix_index_match(
+		r->index, ask->key->hashes, blocks, ask->now_ms, p->depth, slots);
 	return blocks;
 }
 
@@ -419,7 +434,9 @@ static void add_candidate(struct pool *p, struct pick_input *in, struct worker *
 	p->candidates[in->n++] = (struct candidate){
 		.worker = w,
 		.load = worker_load(w),
-		.depth = in->blocks > 0 && w->index_slot != PREFIX_NO_SLOT ? p->depth[w->index_slot] : 0,
+		.depth = in->blocks > 0 && w->index_slot != PREFIX_NO_SLOT
+				 ? p->depth[w->index_slot]
+				 : 0,
 		.last_picked = w->last_picked,
 		.last_cold = w->last_cold,
 	};
@@ -449,14 +466,16 @@ static void gather(struct pool *p, const struct pool_ask *ask, struct pick_input
 	}
 }
 
-static void decide(const struct pool_ask *ask, const struct pick_input *in, struct pick_decision *d)
+static void decide(
+	const struct pool_ask *ask, const struct pick_input *in, struct pick_decision *d)
 {
 	policy_pick(in, d);
 	if (ask->pinned.n > 0)
 		d->reason = PICK_PINNED;
 }
 
-static void insert_prefix(struct pool_role *r, const struct pool_ask *ask, struct worker *w, struct pool_pick *out)
+static void insert_prefix(struct pool_role *r, const struct pool_ask *ask,
+	struct worker *w, struct pool_pick *out)
 {
 	struct pool_insertion *ins = &out->insertion;
 
@@ -466,7 +485,8 @@ static void insert_prefix(struct pool_role *r, const struct pool_ask *ask, struc
 	ins->worker_id = w->id;
 	ins->epoch = r->index_epoch;
 	ins->blocks = out->blocks;
-	prefix_index_insert(r->index, w->index_slot, ask->key->hashes, out->blocks, ask->now_ms, &ins->from, &ins->stamp);
+	prefix_index_insert(r->index, w->index_slot, ask->key->hashes, out->blocks,
+		ask->now_ms, &ins->from, &ins->stamp);
 }
 
 static void copy_timeouts(const struct worker_opts *o, struct pool_pick *out)
@@ -479,7 +499,8 @@ static void copy_timeouts(const struct worker_opts *o, struct pool_pick *out)
 	out->max_retries = o->retry_max_retries;
 }
 
-static int pick_locked(struct pool *p, const struct pool_ask *ask, struct guard *g, struct pool_pick *out)
+static int pick_locked(struct pool *p, const struct pool_ask *ask, struct guard *g,
+	struct pool_pick *out)
 {
 	struct pool_role *r = &p->roles[ask->role];
 	struct pick_input in;
@@ -493,7 +514,8 @@ static int pick_locked(struct pool *p, const struct pool_ask *ask, struct guard 
 		return ERR_NOENT;
 	decide(ask, &in, &d);
 	c = &in.candidates[d.index];
-	*out = (struct pool_pick){ .reason = d.reason, .matched = c->depth, .blocks = in.blocks };
+	*out = (struct pool_pick){
+		.reason = d.reason, .matched = c->depth, .blocks = in.blocks};
 	c->worker->last_picked = ++p->sequence;
 	if (d.is_cold)
 		c->worker->last_cold = p->sequence;
@@ -505,7 +527,8 @@ static int pick_locked(struct pool *p, const struct pool_ask *ask, struct guard 
 	return 0;
 }
 
-int pool_pick(struct pool *p, const struct pool_ask *ask, struct guard *g, struct pool_pick *out)
+int pool_pick(struct pool *p, const struct pool_ask *ask, struct guard *g,
+	struct pool_pick *out)
 {
 	int err;
 
@@ -515,7 +538,8 @@ int pool_pick(struct pool *p, const struct pool_ask *ask, struct guard *g, struc
 	return err;
 }
 
-void pool_withdraw(struct pool *p, const struct route_key *key, const struct pool_insertion *ins)
+void pool_withdraw(
+	struct pool *p, const struct route_key *key, const struct pool_insertion *ins)
 {
 	size_t i;
 
@@ -528,15 +552,18 @@ void pool_withdraw(struct pool *p, const struct route_key *key, const struct poo
 		const struct pool_role *r = &p->roles[w->role];
 
 		/* The slot may belong to another worker by now, or to another index. */
-		if (w->id == ins->worker_id && w->index_slot == ins->slot && r->index_epoch == ins->epoch)
-			prefix_index_withdraw(r->index, ins->slot, key->hashes, ins->blocks, ins->from, ins->stamp);
+		if (w->id == ins->worker_id && w->index_slot == ins->slot &&
+			r->index_epoch == ins->epoch)
+			prefix_index_withdraw(r->index, ins->slot, key->hashes,
+				ins->blocks, ins->from, ins->stamp);
 	}
 	unlock(p);
 }
 
 /* ---- explain ---- */
 
-static void describe(const struct pool *p, const struct pool_ask *ask, const struct pick_input *in, struct explain *out)
+static void describe(const struct pool *p, const struct pool_ask *ask,
+	const struct pick_input *in, struct explain *out)
 {
 	unsigned next = 0;
 	size_t i;
@@ -547,7 +574,8 @@ static void describe(const struct pool *p, const struct pool_ask *ask, const str
 
 		if (w->role != ask->role)
 			continue;
-		*e = (struct explain_candidate){ .out_of_play = out_of_play(ask, w), .load = worker_load(w) };
+		*e = (struct explain_candidate){
+			.out_of_play = out_of_play(ask, w), .load = worker_load(w)};
 		snprintf(e->worker, sizeof(e->worker), "%s", w->name);
 		e->state = worker_state_name(worker_state(w));
 		/* Candidates were gathered in this very order. */
@@ -560,7 +588,8 @@ static void describe(const struct pool *p, const struct pool_ask *ask, const str
 			e->score = c->score;
 			e->is_overloaded = c->is_overloaded;
 			if (out->chosen == (int)next)
-				out->chosen = -2 - (int)out->n; /* its place in this list, told apart from in's */
+				out->chosen = -2 - (int)out->n; /* its place in this list,
+								   told apart from in's */
 			next++;
 		}
 		out->n++;
@@ -572,12 +601,14 @@ static int explain_locked(struct pool *p, const struct pool_ask *ask, struct exp
 {
 	struct rng saved = p->rng; /* the next real pick must not notice */
 	struct pick_input in;
-	struct pick_decision d = { 0, PICK_NONE, false };
+	struct pick_decision d = {0, PICK_NONE, false};
 
 	if (ask->pinned.n > 0 && registry_find(&p->registry, ask->pinned) == NULL)
 		return ERR_PARSE;
 	gather(p, ask, &in);
-	*out = (struct explain){ .chosen = -1, .policy = policy_ops(in.opts->policy)->name, .blocks = in.blocks };
+	*out = (struct explain){.chosen = -1,
+		.policy = policy_ops(in.opts->policy)->name,
+		.blocks = in.blocks};
 	out->candidates = calloc(p->registry.n + 1, sizeof(*out->candidates));
 	if (out->candidates == NULL)
 		return ERR_NOMEM;
@@ -684,7 +715,8 @@ void pool_worker_capacity(struct pool *p, const struct worker *w, uint64_t token
 
 	lock(p);
 	if (w->index_slot != PREFIX_NO_SLOT && w->conf->capacity == 0)
-		prefix_index_worker_capacity(r->index, w->index_slot, capacity_blocks(r, tokens));
+		prefix_index_worker_capacity(
+			r->index, w->index_slot, capacity_blocks(r, tokens));
 	unlock(p);
 }
 
@@ -701,7 +733,7 @@ uint64_t pool_worker_blocks(struct pool *p, const struct worker *w)
 
 void pool_index_stats(struct pool *p, enum role role, struct prefix_index_stats *out)
 {
-	*out = (struct prefix_index_stats){ 0 };
+	*out = (struct prefix_index_stats){0};
 	lock(p);
 	if (p->roles[role].index != NULL)
 		prefix_index_stats(p->roles[role].index, out);

@@ -1,7 +1,9 @@
 /*
- * One pool: its workers by role, their loads, its prefix index, generation and policy, behind one lock. Pick, guard and index insertion are one critical
- * section; what runs under the lock has a bounded, small cost (hashing and scanning happen before). Shared between threads; every function locks for itself.
- * Made and updated by the control thread (a reload changes it in place); lives by reference count.
+ * One pool: its workers by role, their loads, its prefix index, generation and policy,
+ * behind one lock. Pick, guard and index insertion are one critical section; what runs
+ * under the lock has a bounded, small cost (hashing and scanning happen before). Shared
+ * between threads; every function locks for itself. Made and updated by the control
+ * thread (a reload changes it in place); lives by reference count.
  */
 #ifndef MODEL_POOL_H
 #define MODEL_POOL_H
@@ -23,30 +25,35 @@ struct pool_ops {
 	void (*on_worker_remove)(void *arg, struct pool *p, struct worker *w);
 };
 
-struct pool *pool_new(const char *name, const uint64_t boot_secret[2], const struct pool_ops *ops, void *arg); /* NULL: out of memory */
+struct pool *pool_new(const char *name, const uint64_t boot_secret[2],
+	const struct pool_ops *ops, void *arg); /* NULL: out of memory */
 struct pool *pool_ref(struct pool *p);
 void pool_unref(struct pool *p);
 const char *pool_name(const struct pool *p);
 
-/* New options and workers (those of conf whose pool is this one). ERR_NOMEM: nothing changed. */
-int pool_update(struct pool *p, const struct pool_conf *pc, const struct conf *conf, uint64_t now_ms) MUST_CHECK;
-int pool_add_worker(struct pool *p, const struct worker_conf *c) MUST_CHECK; /* ERR_EXISTS, ERR_NOMEM */
-int pool_remove_worker(struct pool *p, struct span name) MUST_CHECK;	   /* ERR_NOENT */
+/* New options and workers (those of conf whose pool is this one). ERR_NOMEM: nothing
+ * changed. */
+int pool_update(struct pool *p, const struct pool_conf *pc, const struct conf *conf,
+	uint64_t now_ms) MUST_CHECK;
+int pool_add_worker(struct pool *p,
+	const struct worker_conf *c) MUST_CHECK; /* ERR_EXISTS, ERR_NOMEM */
+int pool_remove_worker(struct pool *p, struct span name) MUST_CHECK; /* ERR_NOENT */
 /* Before the last reference goes: no worker is left, nothing is picked any more. */
 void pool_close(struct pool *p);
 
-/* Whether requests of this role are keyed by their prompt. Unlocked, may be stale by one reload: harmless. */
+/* Whether requests of this role are keyed by their prompt. Unlocked, may be stale by one
+ * reload: harmless. */
 bool pool_needs_key(const struct pool *p, enum role role);
 void pool_key_opts(const struct pool *p, enum role role, struct route_key_opts *out);
 
 /* What a request asks for. */
 struct pool_ask {
 	enum role role;
-	struct route_key *key;	     /* NULL: nothing known of the prompt */
+	struct route_key *key; /* NULL: nothing known of the prompt */
 	struct span tenant;
-	struct span model;	     /* empty: any */
-	struct span pinned;	     /* worker name; empty: policy */
-	const uint64_t *tried;	     /* ids of workers that failed this request */
+	struct span model;     /* empty: any */
+	struct span pinned;    /* worker name; empty: policy */
+	const uint64_t *tried; /* ids of workers that failed this request */
 	unsigned n_tried;
 	uint64_t now_ms;
 };
@@ -62,24 +69,30 @@ struct pool_pick {
 	uint32_t matched, blocks;
 	struct pool_insertion insertion;
 	/* The worker's options in force now. */
-	uint64_t connect_timeout_ms, first_byte_timeout_ms, stream_idle_timeout_ms, total_timeout_ms, upstream_idle_ms;
+	uint64_t connect_timeout_ms, first_byte_timeout_ms, stream_idle_timeout_ms,
+		total_timeout_ms, upstream_idle_ms;
 	unsigned max_retries;
 };
 
 /*
- * Mixes the public hashes of key into index keys of this pool, in place, before the lock; once for each request. Hashes that were mixed under a generation that has
- * passed match nothing.
+ * Mixes the public hashes of key into index keys of this pool, in place, before the lock;
+ * once for each request. Hashes that were mixed under a generation that has passed match
+ * nothing.
  */
 void pool_seal_key(struct pool *p, struct route_key *key, struct span tenant);
 
-/* Chooses, takes the guard, inserts. 0; ERR_NOENT: no usable worker (for a pinned one: it is unusable); ERR_PARSE: pinned names none. */
-int pool_pick(struct pool *p, const struct pool_ask *ask, struct guard *g, struct pool_pick *out) MUST_CHECK;
+/* Chooses, takes the guard, inserts. 0; ERR_NOENT: no usable worker (for a pinned one: it
+ * is unusable); ERR_PARSE: pinned names none. */
+int pool_pick(struct pool *p, const struct pool_ask *ask, struct guard *g,
+	struct pool_pick *out) MUST_CHECK;
 /* The exchange failed before a 2xx head: the insertion is taken back. */
-void pool_withdraw(struct pool *p, const struct route_key *key, const struct pool_insertion *ins);
+void pool_withdraw(
+	struct pool *p, const struct route_key *key, const struct pool_insertion *ins);
 
 struct explain_candidate {
 	char worker[64];
-	const char *out_of_play; /* NULL: a candidate; else why not: "state", "full", "model", "tried" */
+	const char *out_of_play; /* NULL: a candidate; else why not: "state", "full",
+				    "model", "tried" */
 	const char *state;
 	unsigned load;
 	uint32_t depth;
@@ -95,12 +108,14 @@ struct explain {
 	const char *policy;
 };
 /* The same code as pool_pick, without guard, insertion or sequence numbers. ERR_NOMEM. */
-int pool_explain(struct pool *p, const struct pool_ask *ask, struct explain *out) MUST_CHECK;
+int pool_explain(
+	struct pool *p, const struct pool_ask *ask, struct explain *out) MUST_CHECK;
 
 /* Usable workers of a role. */
 unsigned pool_usable(struct pool *p, enum role role);
 unsigned pool_workers(struct pool *p, enum role role);
-/* A reference to each worker, in order; the caller unrefs each and frees the array. NULL with *n 0 when there are none or memory is short. */
+/* A reference to each worker, in order; the caller unrefs each and frees the array. NULL
+ * with *n 0 when there are none or memory is short. */
 struct worker **pool_list(struct pool *p, size_t *n);
 struct worker *pool_find(struct pool *p, struct span name); /* a reference, or NULL */
 
@@ -120,6 +135,7 @@ void pool_sweep(struct pool *p, uint64_t now_ms);
 /* Decisions so far by reason (of all roles). */
 uint64_t pool_decisions(const struct pool *p, enum role role, enum pick_reason reason);
 /* Reads a worker's conf under the lock: copies it into *out (worker_conf_free). */
-int pool_worker_conf(struct pool *p, const struct worker *w, struct worker_conf *out) MUST_CHECK;
+int pool_worker_conf(
+	struct pool *p, const struct worker *w, struct worker_conf *out) MUST_CHECK;
 
 #endif

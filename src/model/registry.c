@@ -42,8 +42,10 @@ static void drop_list(struct worker **list, size_t n)
 	free(list);
 }
 
-/* The new array: kept workers referenced once more, new ones made; nothing shared is changed yet. */
-static int build_list(const struct registry *r, const struct worker_conf *const *confs, size_t n, struct worker **list)
+/* The new array: kept workers referenced once more, new ones made; nothing shared is
+ * changed yet. */
+static int build_list(const struct registry *r, const struct worker_conf *const *confs,
+	size_t n, struct worker **list)
 {
 	size_t i;
 
@@ -93,7 +95,8 @@ static size_t append_api_workers(const struct registry *r, struct worker **list,
 	return total;
 }
 
-int registry_update(struct registry *r, const struct worker_conf *const *confs, size_t n, const struct registry_ops *ops, void *arg)
+int registry_update(struct registry *r, const struct worker_conf *const *confs, size_t n,
+	const struct registry_ops *ops, void *arg)
 {
 	struct registry old = *r;
 	struct worker **list = calloc(n + r->n + 1, sizeof(*list));
@@ -112,7 +115,7 @@ int registry_update(struct registry *r, const struct worker_conf *const *confs, 
 		return err;
 	}
 	total = append_api_workers(&old, list, n);
-	*r = (struct registry){ list, total, n + old.n + 1 };
+	*r = (struct registry){list, total, n + old.n + 1};
 	for (i = 0; i < old.n; i++) {
 		if (list_has(list, total, old.items[i]))
 			worker_unref(old.items[i]);
@@ -127,7 +130,8 @@ int registry_update(struct registry *r, const struct worker_conf *const *confs, 
 	return 0;
 }
 
-int registry_add(struct registry *r, const struct worker_conf *c, const struct registry_ops *ops, void *arg)
+int registry_add(struct registry *r, const struct worker_conf *c,
+	const struct registry_ops *ops, void *arg)
 {
 	struct worker *w;
 
@@ -143,7 +147,8 @@ int registry_add(struct registry *r, const struct worker_conf *c, const struct r
 	return 0;
 }
 
-int registry_remove(struct registry *r, struct span name, const struct registry_ops *ops, void *arg)
+int registry_remove(
+	struct registry *r, struct span name, const struct registry_ops *ops, void *arg)
 {
 	struct worker *w = registry_find(r, name);
 	size_t i;
@@ -165,5 +170,5 @@ void registry_free(struct registry *r, const struct registry_ops *ops, void *arg
 	for (i = 0; i < r->n; i++)
 		retire(r->items[i], ops, arg);
 	free(r->items);
-	*r = (struct registry){ 0 };
+	*r = (struct registry){0};
 }

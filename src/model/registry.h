@@ -1,6 +1,7 @@
 /*
- * The set of workers of one pool, in file order, updated by merge-join from a new list: kept ones keep load, health and residency.
- * Not locked here: the pool's lock is held around update and around walks by I/O threads.
+ * The set of workers of one pool, in file order, updated by merge-join from a new list:
+ * kept ones keep load, health and residency. Not locked here: the pool's lock is held
+ * around update and around walks by I/O threads.
  */
 #ifndef MODEL_REGISTRY_H
 #define MODEL_REGISTRY_H
@@ -16,22 +17,28 @@ struct registry {
 	size_t n, cap;
 };
 
-/* Called for each worker that comes or goes; the worker is in (or still in) the registry then. */
+/* Called for each worker that comes or goes; the worker is in (or still in) the registry
+ * then. */
 struct registry_ops {
 	void (*on_add)(void *arg, struct worker *w);
 	void (*on_remove)(void *arg, struct worker *w);
 };
 
 /*
- * Makes the registry hold exactly confs (in that order), then those added by the admin API, which survive. Same name, URL and role: kept and
- * reconfigured. ERR_NOMEM: nothing changed.
+ * Makes the registry hold exactly confs (in that order), then those added by the admin
+ * API, which survive. Same name, URL and role: kept and reconfigured. ERR_NOMEM: nothing
+ * changed.
  */
-int registry_update(struct registry *r, const struct worker_conf *const *confs, size_t n, const struct registry_ops *ops, void *arg) MUST_CHECK;
+int registry_update(struct registry *r, const struct worker_conf *const *confs, size_t n,
+	const struct registry_ops *ops, void *arg) MUST_CHECK;
 /* ERR_EXISTS (name), ERR_NOMEM. */
-int registry_add(struct registry *r, const struct worker_conf *c, const struct registry_ops *ops, void *arg) MUST_CHECK;
+int registry_add(struct registry *r, const struct worker_conf *c,
+	const struct registry_ops *ops, void *arg) MUST_CHECK;
 /* Marks it draining and removed, takes it out. ERR_NOENT. */
-int registry_remove(struct registry *r, struct span name, const struct registry_ops *ops, void *arg) MUST_CHECK;
-struct worker *registry_find(const struct registry *r, struct span name); /* borrowed; NULL */
+int registry_remove(struct registry *r, struct span name, const struct registry_ops *ops,
+	void *arg) MUST_CHECK;
+struct worker *registry_find(
+	const struct registry *r, struct span name); /* borrowed; NULL */
 void registry_free(struct registry *r, const struct registry_ops *ops, void *arg);
 
 #endif

@@ -92,8 +92,8 @@ void route_key_reset(struct route_key *k);
 void route_key_free(struct route_key *k);
 
 /*
- * After the whole body [0, len) was fed. Fills k (reset before); where the client sent the
- * hashes (route_key_from_header() came first), those stay. ERR_NOMEM only.
+ * After the whole body [0, len) was fed. Fills k (reset before); where the client sent
+ * the hashes (route_key_from_header() came first), those stay. ERR_NOMEM only.
  */
 int route_key_build(struct route_scan *s, const char *base, size_t len,
 	const struct route_key_opts *opts, struct route_key *k) MUST_CHECK;

@@ -39,11 +39,13 @@ static bool needs_scan(const struct conf *c)
 	return false;
 }
 
-static int add_pool(struct site *s, const struct pool_conf *pc, struct site *old, const struct site_opts *o)
+static int add_pool(struct site *s, const struct pool_conf *pc, struct site *old,
+	const struct site_opts *o)
 {
 	struct pool *p = site_pool(old, span_str(pc->name));
 
-	p = p != NULL ? pool_ref(p) : pool_new(pc->name, o->boot_secret, o->pool_ops, o->pool_arg);
+	p = p != NULL ? pool_ref(p)
+		      : pool_new(pc->name, o->boot_secret, o->pool_ops, o->pool_arg);
 	if (p == NULL)
 		return ERR_NOMEM;
 	s->pools[s->n_pools++] = p;
@@ -84,7 +86,8 @@ void site_unref(struct site *s)
 {
 	size_t i;
 
-	if (s == NULL || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
+	if (s == NULL ||
+		atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
 		return;
 	for (i = 0; i < s->n_pools; i++)
 		pool_unref(s->pools[i]);

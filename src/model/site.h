@@ -1,6 +1,7 @@
 /*
- * A configuration and the pools that serve it: the immutable, reference-counted snapshot that a request begins and ends with. Pools are shared between
- * snapshots by name, so that loads, health and residency live through a reload.
+ * A configuration and the pools that serve it: the immutable, reference-counted snapshot
+ * that a request begins and ends with. Pools are shared between snapshots by name, so
+ * that loads, health and residency live through a reload.
  */
 #ifndef MODEL_SITE_H
 #define MODEL_SITE_H
@@ -24,13 +25,15 @@ struct site_opts {
 	uint64_t now_ms;
 };
 
-/* Takes its own reference to conf; old may be NULL. Updates the pools that both share. NULL: out of memory. */
+/* Takes its own reference to conf; old may be NULL. Updates the pools that both share.
+ * NULL: out of memory. */
 struct site *site_new(struct conf *conf, struct site *old, const struct site_opts *o);
 struct site *site_ref(struct site *s);
 void site_unref(struct site *s);
 /* Closes the pools of old that next (may be NULL) has no more. */
 void site_retire(struct site *old, const struct site *next);
-/* The first pool in file order whose `models` match; NULL: no pool serves it. An empty model fits pools without `models`, then the first. */
+/* The first pool in file order whose `models` match; NULL: no pool serves it. An empty
+ * model fits pools without `models`, then the first. */
 struct pool *site_pool_for(const struct site *s, struct span model);
 struct pool *site_pool(const struct site *s, struct span name);
 

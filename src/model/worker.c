@@ -20,8 +20,12 @@ struct retired {
 static _Atomic uint64_t next_id = 1;
 
 static const char *const state_names[] = {
-	[WORKER_STARTING] = "starting", [WORKER_HEALTHY] = "healthy",	  [WORKER_SUSPECT] = "suspect",
-	[WORKER_STALLED] = "stalled",	[WORKER_DEGRADED] = "degraded",	  [WORKER_UNHEALTHY] = "unhealthy",
+	[WORKER_STARTING] = "starting",
+	[WORKER_HEALTHY] = "healthy",
+	[WORKER_SUSPECT] = "suspect",
+	[WORKER_STALLED] = "stalled",
+	[WORKER_DEGRADED] = "degraded",
+	[WORKER_UNHEALTHY] = "unhealthy",
 	[WORKER_DRAINING] = "draining",
 };
 static_assert(ARRAY_LEN(state_names) == WORKER_STATE_MAX, "a name for each state");
@@ -49,7 +53,7 @@ static int set_authorization(struct worker *w, const char *key)
 			free(text);
 			return ERR_NOMEM;
 		}
-		*r = (struct retired){ w->retired, old };
+		*r = (struct retired){w->retired, old};
 		w->retired = r;
 	}
 	atomic_store(&w->authorization, text);
@@ -128,7 +132,8 @@ struct worker *worker_new(const struct worker_conf *c)
 	pthread_mutex_init(&w->addr_lock, NULL);
 	atomic_store(&w->health, WORKER_STARTING);
 	strcpy(w->reason, "not probed yet");
-	if (fill_identity(w, c) != 0 || copy_conf(c, &w->conf) != 0 || set_authorization(w, c->worker_key) != 0) {
+	if (fill_identity(w, c) != 0 || copy_conf(c, &w->conf) != 0 ||
+		set_authorization(w, c->worker_key) != 0) {
 		worker_destroy(w);
 		return NULL;
 	}
@@ -171,7 +176,8 @@ int worker_configure(struct worker *w, const struct worker_conf *c)
 
 bool worker_same_identity(const struct worker *w, const struct worker_conf *c)
 {
-	return strcmp(w->name, c->name) == 0 && strcmp(w->url.text, c->url.text) == 0 && w->role == c->role;
+	return strcmp(w->name, c->name) == 0 && strcmp(w->url.text, c->url.text) == 0 &&
+	       w->role == c->role;
 }
 
 enum worker_state worker_state(const struct worker *w)

@@ -1,7 +1,9 @@
 /*
  * One backend: identity, address, health, load counter, reference count.
- * Shared between threads. Identity is immutable after worker_new(); `load` is written by guard.c only; atomics are readable without a lock; `conf` is swapped
- * by the control thread under the pool's lock; addresses have their own small lock. Lives as long as its registry or any guard holds a reference.
+ * Shared between threads. Identity is immutable after worker_new(); `load` is written by
+ * guard.c only; atomics are readable without a lock; `conf` is swapped by the control
+ * thread under the pool's lock; addresses have their own small lock. Lives as long as its
+ * registry or any guard holds a reference.
  */
 #ifndef MODEL_WORKER_H
 #define MODEL_WORKER_H
@@ -38,9 +40,10 @@ struct worker {
 	struct span host_line; /* "Host: …\r\n" */
 	struct span url_base;
 
-	/* Under the pool's lock for I/O threads; the control thread, the only writer, reads freely. */
+	/* Under the pool's lock for I/O threads; the control thread, the only writer,
+	 * reads freely. */
 	struct worker_conf *conf;
-	enum worker_origin origin; /* conf's */
+	enum worker_origin origin;       /* conf's */
 	uint64_t last_picked, last_cold; /* sequence numbers of the pool */
 	uint32_t index_slot;
 
@@ -49,10 +52,11 @@ struct worker {
 	uint64_t state_since_ms;
 
 	/* Any thread. */
-	_Atomic int health;	  /* enum worker_state but for DRAINING */
+	_Atomic int health;       /* enum worker_state but for DRAINING */
 	_Atomic bool is_draining; /* drained by an operator, or removed */
 	_Atomic bool is_removed;
-	_Atomic(char *) authorization; /* "Bearer …" from worker_key, or NULL; old ones live until the worker goes */
+	_Atomic(char *) authorization; /* "Bearer …" from worker_key, or NULL; old ones
+					  live until the worker goes */
 
 	pthread_mutex_t addr_lock;
 	struct addr_list *addrs; /* NULL: not resolved yet */
@@ -60,7 +64,7 @@ struct worker {
 
 	/* Written on the data path: own cache line. */
 	CACHE_ALIGNED _Atomic unsigned load; /* requests in flight; guard.c only */
-	_Atomic uint64_t last_byte_ms;	     /* of any answer */
+	_Atomic uint64_t last_byte_ms;       /* of any answer */
 	_Atomic uint64_t requests, completions, failures[FAIL_MAX];
 	struct retired *retired;
 };
@@ -69,7 +73,8 @@ struct worker {
 struct worker *worker_new(const struct worker_conf *c);
 struct worker *worker_ref(struct worker *w);
 void worker_unref(struct worker *w);
-/* New options for the same identity (name, URL, role); caller holds the pool's lock. ERR_NOMEM. */
+/* New options for the same identity (name, URL, role); caller holds the pool's lock.
+ * ERR_NOMEM. */
 int worker_configure(struct worker *w, const struct worker_conf *c) MUST_CHECK;
 bool worker_same_identity(const struct worker *w, const struct worker_conf *c);
 
@@ -82,7 +87,8 @@ static inline unsigned worker_load(const struct worker *w)
 	return atomic_load_explicit(&w->load, memory_order_relaxed);
 }
 
-/* Addresses: set takes the reference; get gives one (NULL: none yet) and the position to start with (rotates). */
+/* Addresses: set takes the reference; get gives one (NULL: none yet) and the position to
+ * start with (rotates). */
 void worker_set_addrs(struct worker *w, struct addr_list *list);
 struct addr_list *worker_addrs(struct worker *w, unsigned *start);
 

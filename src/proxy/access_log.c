@@ -72,7 +72,8 @@ void access_log_flush(struct access_log *log)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			break; /* a full disk or a closed pipe: lines are lost, requests are not */
+			break; /* a full disk or a closed pipe: lines are lost, requests
+				  are not */
 		at += (size_t)n;
 	}
 	log->len = 0;
@@ -121,7 +122,8 @@ static bool is_plain(char c)
 	return c > 0x20 && c < 0x7f && c != '"' && c != '\\';
 }
 
-/* Anything but printable ASCII becomes \u00NN, which is right in JSON and readable in text. */
+/* Anything but printable ASCII becomes \u00NN, which is right in JSON and readable in
+ * text. */
 static void put_escaped(struct line *l, struct span s)
 {
 	static const char hex[] = "0123456789abcdef";
@@ -129,7 +131,7 @@ static void put_escaped(struct line *l, struct span s)
 
 	for (i = 0; i < s.n && i < FIELD_MAX; i++) {
 		unsigned char c = (unsigned char)s.p[i];
-		char esc[6] = { '\\', 'u', '0', '0', hex[c >> 4], hex[c & 15] };
+		char esc[6] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
 
 		if (is_plain((char)c) || (c == ' ' && l->is_json))
 			put_bytes(l, (char *)&c, 1);
@@ -159,7 +161,8 @@ static void put_number(struct line *l, const char *name, uint64_t v)
 /* Milliseconds with three decimals. */
 static void put_ms(struct line *l, const char *name, uint64_t us)
 {
-	char frac[4] = { '.', (char)('0' + us / 100 % 10), (char)('0' + us / 10 % 10), (char)('0' + us % 10) };
+	char frac[4] = {'.', (char)('0' + us / 100 % 10), (char)('0' + us / 10 % 10),
+		(char)('0' + us % 10)};
 
 	put_name(l, name);
 	put_u64(l, us / 1000);
@@ -170,7 +173,8 @@ static void put_stamp(struct access_log *log, struct line *l)
 {
 	uint64_t wall = clock_wall_ms();
 	time_t second = (time_t)(wall / 1000);
-	char frac[5] = { '.', (char)('0' + wall / 100 % 10), (char)('0' + wall / 10 % 10), (char)('0' + wall % 10), 'Z' };
+	char frac[5] = {'.', (char)('0' + wall / 100 % 10), (char)('0' + wall / 10 % 10),
+		(char)('0' + wall % 10), 'Z'};
 	struct tm tm;
 
 	if (second != log->stamp_second) {
@@ -207,9 +211,10 @@ static void put_line(struct line *l, const struct access_line *a)
 	put_ms(l, "total_ms", a->total_us);
 }
 
-void access_log_line(struct access_log *log, enum log_format format, const struct access_line *a)
+void access_log_line(
+	struct access_log *log, enum log_format format, const struct access_line *a)
 {
-	struct line l = { .is_json = format == LOG_FORMAT_JSON, .is_first = true };
+	struct line l = {.is_json = format == LOG_FORMAT_JSON, .is_first = true};
 
 	if (log->fd < 0)
 		return;

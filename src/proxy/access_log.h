@@ -1,6 +1,7 @@
 /*
- * One line for each finished request, text or JSON, gathered per thread and written at 64 KiB, after a second, or at once for a failure of ours. Never keys,
- * never prompts, never query strings; every byte of foreign origin is escaped.
+ * One line for each finished request, text or JSON, gathered per thread and written at 64
+ * KiB, after a second, or at once for a failure of ours. Never keys, never prompts, never
+ * query strings; every byte of foreign origin is escaped.
  */
 #ifndef PROXY_ACCESS_LOG_H
 #define PROXY_ACCESS_LOG_H
@@ -30,7 +31,8 @@ struct access_line {
 struct access_log *access_log_new(struct loop *l, int fd);
 void access_log_free(struct access_log *log); /* flushes; NULL is fine */
 void access_log_set_fd(struct access_log *log, int fd);
-void access_log_line(struct access_log *log, enum log_format format, const struct access_line *line);
+void access_log_line(
+	struct access_log *log, enum log_format format, const struct access_line *line);
 void access_log_flush(struct access_log *log);
 
 #endif

@@ -12,6 +12,39 @@ static size_t put(char *out, struct span s)
 	return s.n;
 }
 
+static bool is_sane_id(struct span s)
+{
+	size_t i;
+
+	if (s.n == 0 || s.n > REQUEST_ID_MAX)
+		return false;
+	for (i = 0; i < s.n; i++) {
+		char c = s.p[i];
+		bool is_alnum = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+				(c >= 'A' && c <= 'Z');
+
+		if (!is_alnum && c != '.' && c != '_' && c != ':' && c != '-')
+			return false;
+	}
+	return true;
+}
+
+size_t answer_request_id(struct span sent, struct rng *rng, char *out)
+{
+	static const char hex[] = "0123456789abcdef";
+	unsigned i, j;
+
+	if (is_sane_id(sent))
+		return put(out, sent);
+	for (i = 0; i < 32; i += 16) {
+		uint64_t bits = rng_next(rng);
+
+		for (j = 0; j < 16; j++, bits >>= 4)
+			out[i + j] = hex[bits & 15];
+	}
+	return 32;
+}
+
 size_t answer_id_line(struct span id, char *out)
 {
 	size_t n = put(out, SPAN_LIT("X-Request-Id: "));
@@ -45,7 +78,8 @@ size_t answer_retry_line(unsigned secs, char *out)
 	return n + put(out + n, SPAN_LIT("\r\n"));
 }
 
-size_t answer_worker_lines(struct span worker, uint32_t matched, uint32_t blocks, char *out)
+size_t answer_worker_lines(
+	struct span worker, uint32_t matched, uint32_t blocks, char *out)
 {
 	size_t n = put(out, SPAN_LIT("X-Kvsteer-Worker: "));
 

@@ -1,23 +1,33 @@
 /*
- * Header lines that the router adds to answers. Pure text: each writes whole lines into out (room is the caller's: ANSWER_LINES_MAX holds all together) and
- * returns the length.
+ * The request's id, and header lines that the router adds to answers. Pure text: each
+ * writes whole lines into out (room is the caller's: ANSWER_LINES_MAX holds all together)
+ * and returns the length.
  */
 #ifndef PROXY_ANSWER_H
 #define PROXY_ANSWER_H
 
 #include "base/base.h"
+#include "base/rng.h"
 #include "base/span.h"
 
 #define ANSWER_LINES_MAX 512
 #define REQUEST_ID_MAX 128
 
+/*
+ * The id that a request goes by: what the client sent if it is sane (1 to REQUEST_ID_MAX
+ * of A-Z a-z 0-9 . _ : -), else 32 hex digits of chance. Into out (REQUEST_ID_MAX bytes);
+ * returns the length.
+ */
+size_t answer_request_id(struct span sent, struct rng *rng, char *out);
 /* X-Request-Id. id: at most REQUEST_ID_MAX bytes. */
 size_t answer_id_line(struct span id, char *out);
 /* Allow, from a bit set of enum http_method. */
 size_t answer_allow_line(unsigned methods, char *out);
 /* Retry-After in seconds. */
 size_t answer_retry_line(unsigned secs, char *out);
-/* X-Kvsteer-Worker and X-Kvsteer-Cached (matched/total blocks). worker: at most 64 bytes. */
-size_t answer_worker_lines(struct span worker, uint32_t matched, uint32_t blocks, char *out);
+/* X-Kvsteer-Worker and X-Kvsteer-Cached (matched/total blocks). worker: at most 64 bytes.
+ */
+size_t answer_worker_lines(
+	struct span worker, uint32_t matched, uint32_t blocks, char *out);
 
 #endif

@@ -10,14 +10,16 @@
 
 #include <stdlib.h>
 
-#define READ_BYTES (256u << 10)	  /* at most, before other connections get a turn */
-#define EXACT_BYTES (4u << 20)	  /* up to here the memory is taken at once, as the length says */
+#define READ_BYTES (256u << 10) /* at most, before other connections get a turn */
+#define EXACT_BYTES \
+	(4u << 20) /* up to here the memory is taken at once, as the length says */
 #define CHUNKED_BYTES (64u << 10) /* first memory of a chunked body */
 #define COUNT_STEP (64u << 10)
 
 enum fail body_start(struct body *b, const struct http_head *h, uint64_t limit)
 {
-	*b = (struct body){ .framing = h->framing, .limit = limit, .head_len = h->head_len };
+	*b = (struct body){
+		.framing = h->framing, .limit = limit, .head_len = h->head_len};
 	if (h->framing == HTTP_BODY_NONE) {
 		b->is_inline = b->is_complete = true;
 		return FAIL_NONE;
@@ -27,7 +29,8 @@ enum fail body_start(struct body *b, const struct http_head *h, uint64_t limit)
 		return FAIL_NONE;
 	}
 	b->expected = h->content_length;
-	b->is_inline = b->expected <= IO_IN_BYTES && h->head_len + b->expected <= IO_IN_BYTES;
+	b->is_inline =
+		b->expected <= IO_IN_BYTES && h->head_len + b->expected <= IO_IN_BYTES;
 	return b->expected > limit ? FAIL_BODY_TOO_LARGE : FAIL_NONE;
 }
 
@@ -36,15 +39,18 @@ void body_discard(struct body *b)
 	b->is_discarded = true;
 }
 
-/* Memory is counted in steps as it fills; over the limit the request is refused, not the process killed. */
-static int count_memory(struct body *b, struct process *p, uint64_t memory_limit, enum fail *why)
+/* Memory is counted in steps as it fills; over the limit the request is refused, not the
+ * process killed. */
+static int count_memory(
+	struct body *b, struct process *p, uint64_t memory_limit, enum fail *why)
 {
 	size_t want = (b->len + COUNT_STEP - 1) / COUNT_STEP * COUNT_STEP;
 	uint64_t total;
 
 	if (want <= b->counted)
 		return 0;
-	total = atomic_fetch_add_explicit(&p->body_memory, want - b->counted, memory_order_relaxed);
+	total = atomic_fetch_add_explicit(
+		&p->body_memory, want - b->counted, memory_order_relaxed);
 	metric_add(METRIC_BODY_MEMORY, (int64_t)(want - b->counted));
 	total += want - b->counted;
 	b->counted = want;
@@ -77,7 +83,8 @@ static int grow(struct body *b, struct io_thread *t, size_t want, enum fail *why
 	return 0;
 }
 
-static int append(struct body *b, struct io_thread *t, const char *p, size_t n, enum fail *why)
+static int append(
+	struct body *b, struct io_thread *t, const char *p, size_t n, enum fail *why)
 {
 	if (n == 0)
 		return 0;
@@ -138,7 +145,8 @@ static int read_length(struct body *b, struct client *c, enum fail *why)
 	return b->is_complete ? 0 : ERR_AGAIN;
 }
 
-/* Decodes what lies behind the head; data goes to its own memory, the framing goes away. */
+/* Decodes what lies behind the head; data goes to its own memory, the framing goes away.
+ */
 static int decode(struct body *b, struct client *c, enum fail *why)
 {
 	char *at = c->buf + b->head_len;
@@ -168,7 +176,8 @@ static int read_chunked(struct body *b, struct client *c, enum fail *why)
 		ssize_t got;
 
 		/* A head that fills its buffer leaves no room to read behind it. */
-		if (c->cap - c->len < IO_IN_BYTES / 4 && client_reserve(c, b->head_len + IO_IN_BYTES) != 0)
+		if (c->cap - c->len < IO_IN_BYTES / 4 &&
+			client_reserve(c, b->head_len + IO_IN_BYTES) != 0)
 			return client_error(ERR_NOMEM, why);
 		got = client_fill(c);
 		if (got <= 0)
@@ -197,7 +206,8 @@ static int skip_length(struct body *b, struct client *c, enum fail *why)
 	}
 }
 
-int body_read(struct body *b, struct client *c, struct process *p, uint64_t memory_limit, enum fail *why)
+int body_read(struct body *b, struct client *c, struct process *p, uint64_t memory_limit,
+	enum fail *why)
 {
 	int err;
 
@@ -226,7 +236,8 @@ struct span body_bytes(const struct body *b, const struct client *c)
 {
 	if (b->own != NULL)
 		return span_make(b->own, b->len);
-	return b->is_inline && c->buf != NULL ? span_make(c->buf + b->head_len, b->len) : span_make(NULL, 0);
+	return b->is_inline && c->buf != NULL ? span_make(c->buf + b->head_len, b->len)
+					      : span_make(NULL, 0);
 }
 
 size_t body_used(const struct body *b)
@@ -240,7 +251,8 @@ void body_free(struct body *b, struct io_thread *t)
 	b->own = NULL;
 	b->cap = 0;
 	if (b->counted > 0) {
-		atomic_fetch_sub_explicit(&t->process->body_memory, b->counted, memory_order_relaxed);
+		atomic_fetch_sub_explicit(
+			&t->process->body_memory, b->counted, memory_order_relaxed);
 		metric_add(METRIC_BODY_MEMORY, -(int64_t)b->counted);
 	}
 	b->counted = 0;

@@ -1,6 +1,7 @@
 /*
- * A request's body: collected whole, in one contiguous piece. A small one with a length stays where it was read, behind its head in the client's buffer; others
- * get their own memory, counted against the process's body_memory. Owned by the request.
+ * A request's body: collected whole, in one contiguous piece. A small one with a length
+ * stays where it was read, behind its head in the client's buffer; others get their own
+ * memory, counted against the process's body_memory. Owned by the request.
  */
 #ifndef PROXY_BODY_H
 #define PROXY_BODY_H
@@ -19,7 +20,7 @@ struct process;
 
 struct body {
 	enum http_framing framing; /* as the client sent it */
-	uint64_t expected;	   /* HTTP_BODY_LENGTH */
+	uint64_t expected;         /* HTTP_BODY_LENGTH */
 	uint64_t limit;
 	bool is_inline, is_discarded, is_complete;
 	size_t head_len; /* where body bytes begin in the client's buffer */
@@ -28,14 +29,17 @@ struct body {
 	struct http_chunk chunk;
 };
 
-/* limit: max_body_size. FAIL_NONE, or why it must be refused before a byte is read (too large). */
+/* limit: max_body_size. FAIL_NONE, or why it must be refused before a byte is read (too
+ * large). */
 enum fail body_start(struct body *b, const struct http_head *h, uint64_t limit);
 /* From now on bytes are only counted, up to BODY_DISCARD_MAX. */
 void body_discard(struct body *b);
 /*
- * One round of reading. 0: complete; ERR_AGAIN; ERR_CLOSED: the client left; ERR_PARSE and *why.
+ * One round of reading. 0: complete; ERR_AGAIN; ERR_CLOSED: the client left; ERR_PARSE
+ * and *why.
  */
-int body_read(struct body *b, struct client *c, struct process *p, uint64_t memory_limit, enum fail *why) MUST_CHECK;
+int body_read(struct body *b, struct client *c, struct process *p, uint64_t memory_limit,
+	enum fail *why) MUST_CHECK;
 /* What there is so far. */
 struct span body_bytes(const struct body *b, const struct client *c);
 /* Bytes at the front of the client's buffer that head and body take. */

@@ -16,7 +16,8 @@ ssize_t client_read(struct client *c, char *to, size_t n)
 		return ERR_AGAIN;
 	got = stream_read(&c->stream, to, n);
 	if (got > 0) {
-		/* A short read has emptied the socket: the next readiness is an event of its own. */
+		/* A short read has emptied the socket: the next readiness is an event of
+		 * its own. */
 		c->can_read = (size_t)got == n;
 		return got;
 	}

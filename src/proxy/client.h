@@ -1,6 +1,7 @@
 /*
- * The client's side of a connection, as the request sees it: the stream, and the input buffer that is lent while bytes are there. Owned by conn (embedded by
- * value); the request on it borrows it. buf[0] is the first byte of the current request.
+ * The client's side of a connection, as the request sees it: the stream, and the input
+ * buffer that is lent while bytes are there. Owned by conn (embedded by value); the
+ * request on it borrows it. buf[0] is the first byte of the current request.
  */
 #ifndef PROXY_CLIENT_H
 #define PROXY_CLIENT_H
@@ -14,7 +15,8 @@ struct io_thread;
 struct client {
 	struct stream stream;
 	struct io_thread *t;
-	/* Called by an exchange when it has something for the request on this connection: conn runs it. */
+	/* Called by an exchange when it has something for the request on this connection:
+	 * conn runs it. */
 	void (*run)(void *client);
 	char *buf; /* NULL: not lent */
 	size_t len, cap;
@@ -26,7 +28,8 @@ struct client {
 	uint64_t id;
 };
 
-/* Reads once into the buffer's free end. > 0 bytes; ERR_AGAIN; ERR_CLOSED (saw_eof is set); ERR_LIMIT: no room; ERR_NOMEM. */
+/* Reads once into the buffer's free end. > 0 bytes; ERR_AGAIN; ERR_CLOSED (saw_eof is
+ * set); ERR_LIMIT: no room; ERR_NOMEM. */
 ssize_t client_fill(struct client *c) MUST_CHECK;
 /* Reads once to where the caller wants it (a body buffer). As client_fill. */
 ssize_t client_read(struct client *c, char *to, size_t n) MUST_CHECK;

@@ -1,6 +1,7 @@
 /*
- * One client connection. States: OPEN (requests one after another), CLOSING (the last answer is flushed, FIN sent, and what the client still sends is read
- * and dropped for a while, so that the answer is not lost to a reset). See conn.h.
+ * One client connection. States: OPEN (requests one after another), CLOSING (the last
+ * answer is flushed, FIN sent, and what the client still sends is read and dropped for a
+ * while, so that the answer is not lost to a reset). See conn.h.
  */
 #include "proxy/conn.h"
 
@@ -21,8 +22,10 @@
 #define CONN_MAGIC 0x434f4e4eu
 #define LINGER_MS 1000
 #define LINGER_BYTES 65536 /* after a broken request */
-#define LINGER_BODY_BYTES (64u << 20) /* of a sound but refused one: its client may read only when it has sent all */
-#define LINGER_READS 4	/* of IO_SCRATCH_BYTES in a turn */
+#define LINGER_BODY_BYTES                                                               \
+	(64u << 20) /* of a sound but refused one: its client may read only when it has \
+		       sent all */
+#define LINGER_READS 4   /* of IO_SCRATCH_BYTES in a turn */
 #define LINGER_ROUNDS 10 /* of LINGER_MS, for such a client that goes on sending */
 
 enum conn_state { CONN_OPEN, CONN_CLOSING, CONN_CLOSED };
@@ -36,8 +39,8 @@ struct conn {
 	TAILQ_ENTRY(conn) link;
 	struct wheel_timer timer; /* head, body, idleness, linger */
 	struct wheel_timer stall; /* armed while the client's queue is not empty */
-	uint64_t stall_bytes;	  /* bytes_out when it was armed */
-	uint64_t moved_ms;	  /* closing: when bytes_out grew last */
+	uint64_t stall_bytes;     /* bytes_out when it was armed */
+	uint64_t moved_ms;        /* closing: when bytes_out grew last */
 	unsigned requests;
 	size_t lingered, linger_bytes, linger_seen;
 	unsigned linger_rounds; /* left */
@@ -107,7 +110,8 @@ static void watch_closing(struct conn *c)
 {
 	c->stall_bytes = c->client.stream.bytes_out;
 	c->linger_seen = c->lingered;
-	wheel_set(c->client.t->wheel, &c->timer, clock_now_ms() + MIN(opts(c)->write_timeout_ms, (uint64_t)LINGER_MS));
+	wheel_set(c->client.t->wheel, &c->timer,
+		clock_now_ms() + MIN(opts(c)->write_timeout_ms, (uint64_t)LINGER_MS));
 }
 
 static void start_closing(struct conn *c)
@@ -115,7 +119,8 @@ static void start_closing(struct conn *c)
 	struct io_thread *t = c->client.t;
 
 	/* Nothing more to say and the client has said all: done. */
-	if (c->client.is_broken || (c->client.saw_eof && stream_queued(&c->client.stream) == 0)) {
+	if (c->client.is_broken ||
+		(c->client.saw_eof && stream_queued(&c->client.stream) == 0)) {
 		conn_close(c, false);
 		return;
 	}
@@ -136,7 +141,8 @@ static void linger(struct conn *c)
 	int reads = LINGER_READS;
 
 	while (reads-- > 0) {
-		ssize_t n = client_read(&c->client, c->client.t->scratch, IO_SCRATCH_BYTES);
+		ssize_t n =
+			client_read(&c->client, c->client.t->scratch, IO_SCRATCH_BYTES);
 
 		if (n > 0)
 			c->lingered += (size_t)n;
@@ -144,7 +150,8 @@ static void linger(struct conn *c)
 			return;
 		if (n > 0 && c->lingered <= c->linger_bytes)
 			continue;
-		if (n > 0 || c->client.is_broken || stream_queued(&c->client.stream) == 0) {
+		if (n > 0 || c->client.is_broken ||
+			stream_queued(&c->client.stream) == 0) {
 			conn_close(c, false);
 			return;
 		}
@@ -154,7 +161,8 @@ static void linger(struct conn *c)
 	}
 }
 
-/* The answer is flushed as long as the client takes it; then what a sound request still has is read as long as it comes, for a while. */
+/* The answer is flushed as long as the client takes it; then what a sound request still
+ * has is read as long as it comes, for a while. */
 static void closing_timer(struct conn *c)
 {
 	bool is_flushing = stream_queued(&c->client.stream) > 0;
@@ -163,7 +171,8 @@ static void closing_timer(struct conn *c)
 
 	if (has_moved)
 		c->moved_ms = clock_now_ms();
-	if (is_flushing ? clock_now_ms() - c->moved_ms >= opts(c)->write_timeout_ms : c->client.saw_eof || (!has_moved && !is_sending)) {
+	if (is_flushing ? clock_now_ms() - c->moved_ms >= opts(c)->write_timeout_ms
+			: c->client.saw_eof || (!has_moved && !is_sending)) {
 		conn_close(c, is_flushing);
 		return;
 	}
@@ -176,13 +185,16 @@ static void closing_timer(struct conn *c)
 
 static void watch_stall(struct conn *c)
 {
-	if (stream_queued(&c->client.stream) == 0 || wheel_is_set(&c->stall) || opts(c)->write_timeout_ms == 0)
+	if (stream_queued(&c->client.stream) == 0 || wheel_is_set(&c->stall) ||
+		opts(c)->write_timeout_ms == 0)
 		return;
 	c->stall_bytes = c->client.stream.bytes_out;
-	wheel_set(c->client.t->wheel, &c->stall, clock_now_ms() + opts(c)->write_timeout_ms);
+	wheel_set(c->client.t->wheel, &c->stall,
+		clock_now_ms() + opts(c)->write_timeout_ms);
 }
 
-/* What the request at hand needs watched: the deadline of its reading, the client's slowness. */
+/* What the request at hand needs watched: the deadline of its reading, the client's
+ * slowness. */
 static void watch_request(struct conn *c)
 {
 	uint64_t due = request_deadline_ms(c->r);
@@ -195,7 +207,8 @@ static void watch_request(struct conn *c)
 static void watch_idle(struct conn *c)
 {
 	if (c->requests > 0 && opts(c)->keepalive_timeout_ms > 0)
-		wheel_set(c->client.t->wheel, &c->timer, clock_now_ms() + opts(c)->keepalive_timeout_ms);
+		wheel_set(c->client.t->wheel, &c->timer,
+			clock_now_ms() + opts(c)->keepalive_timeout_ms);
 	watch_stall(c);
 }
 
@@ -269,7 +282,8 @@ static void conn_run(void *client)
 
 /* ---- what the stream says ---- */
 
-/* FIN or breakage while a request is being answered. Some clients may have their answer all the same. */
+/* FIN or breakage while a request is being answered. Some clients may have their answer
+ * all the same. */
 static void client_ended(struct conn *c)
 {
 	if (!c->client.is_broken && request_survives_eof(c->r)) {
@@ -280,7 +294,8 @@ static void client_ended(struct conn *c)
 	conn_run(&c->client);
 }
 
-/* Bytes while a request is being answered: the next request (kept), or the client's end. */
+/* Bytes while a request is being answered: the next request (kept), or the client's end.
+ */
 static void read_ahead(struct conn *c)
 {
 	ssize_t got = client_fill(&c->client);
@@ -319,7 +334,8 @@ static void on_peer_closed(void *arg)
 	struct conn *c = arg;
 
 	assert(c->magic == CONN_MAGIC);
-	/* A second time: it had sent FIN and waited for its answer, and now has broken off. */
+	/* A second time: it had sent FIN and waited for its answer, and now has broken
+	 * off. */
 	if (c->client.saw_eof)
 		c->client.is_broken = true;
 	c->client.saw_eof = true;
@@ -346,7 +362,8 @@ static void on_timer(void *arg)
 		return;
 	}
 	if (c->r == NULL) {
-		/* Idle it is once the client has its last answer; until then its slowness is watched. */
+		/* Idle it is once the client has its last answer; until then its slowness
+		 * is watched. */
 		if (stream_queued(&c->client.stream) > 0)
 			watch_idle(c);
 		else
@@ -376,7 +393,8 @@ static void on_stall(void *arg)
 		return;
 	}
 	c->stall_bytes = c->client.stream.bytes_out;
-	wheel_set(c->client.t->wheel, &c->stall, clock_now_ms() + opts(c)->write_timeout_ms);
+	wheel_set(c->client.t->wheel, &c->stall,
+		clock_now_ms() + opts(c)->write_timeout_ms);
 }
 
 /* ---- begin, drain ---- */
@@ -393,8 +411,10 @@ void conn_open(struct io_thread *t, int fd, const union sock_addr *peer)
 	c->linger_bytes = LINGER_BYTES;
 	c->client.t = t;
 	c->client.run = conn_run;
-	c->client.id = atomic_fetch_add_explicit(&t->process->next_conn_id, 1, memory_order_relaxed);
-	c->client.ip_len = sock_addr_text(peer, false, c->client.ip, sizeof(c->client.ip));
+	c->client.id = atomic_fetch_add_explicit(
+		&t->process->next_conn_id, 1, memory_order_relaxed);
+	c->client.ip_len =
+		sock_addr_text(peer, false, c->client.ip, sizeof(c->client.ip));
 	stream_init(&c->client.stream, t->loop, &stream_ops, c);
 	if (stream_open(&c->client.stream, fd) != 0) {
 		free(c);
@@ -417,8 +437,10 @@ void conn_drain_all(struct io_thread *t)
 	struct conn *c, *next;
 
 	t->is_draining = true;
-	TAILQ_FOREACH_SAFE(c, &t->conns, link, next) {
-		/* A request may lie in the socket already: it is answered, then the connection closes. */
+	TAILQ_FOREACH_SAFE(c, &t->conns, link, next)
+	{
+		/* A request may lie in the socket already: it is answered, then the
+		 * connection closes. */
 		if (c->state == CONN_OPEN && c->r == NULL) {
 			c->client.can_read = true;
 			conn_run(&c->client);
@@ -433,5 +455,5 @@ void conn_close_all(struct io_thread *t)
 	struct conn *c, *next;
 
 	TAILQ_FOREACH_SAFE(c, &t->conns, link, next)
-		conn_cut(c, FAIL_SHUTDOWN);
+	conn_cut(c, FAIL_SHUTDOWN);
 }

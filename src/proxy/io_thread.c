@@ -43,7 +43,8 @@ static void io_thread_destroy(struct io_thread *t)
 	free(t);
 }
 
-struct io_thread *io_thread_new(unsigned index, struct loop *l, struct process *p, struct site *site, int access_log_fd)
+struct io_thread *io_thread_new(unsigned index, struct loop *l, struct process *p,
+	struct site *site, int access_log_fd)
 {
 	struct io_thread *t = calloc(1, sizeof(*t));
 	uint64_t seed;
@@ -121,7 +122,8 @@ static unsigned size_for(size_t n)
 	return i;
 }
 
-/* Fresh memory costs a page fault every 4 KiB, which is more than reading the bytes into it. */
+/* Fresh memory costs a page fault every 4 KiB, which is more than reading the bytes into
+ * it. */
 char *io_body_get(struct io_thread *t, size_t want, size_t *cap)
 {
 	unsigned i = size_for(want);
@@ -148,7 +150,8 @@ void io_body_put(struct io_thread *t, char *body, size_t cap)
 	struct io_block *b = (struct io_block *)(void *)body;
 	unsigned i = size_for(cap);
 
-	if (body == NULL || i == IO_BODY_SIZES || (size_t)IO_BODY_MIN << i != cap || cap > IO_BODY_KEPT_BYTES - t->free_body_bytes) {
+	if (body == NULL || i == IO_BODY_SIZES || (size_t)IO_BODY_MIN << i != cap ||
+		cap > IO_BODY_KEPT_BYTES - t->free_body_bytes) {
 		free(body);
 		return;
 	}

@@ -1,6 +1,8 @@
 /*
- * What one I/O thread owns and everything of the data path on it may use: loop, buffers that are lent, free lists, idle upstream connections. A connection,
- * its request and its exchanges live and die on one thread; nothing here is locked, but for struct process (atomics).
+ * What one I/O thread owns and everything of the data path on it may use: loop, buffers
+ * that are lent, free lists, idle upstream connections. A connection, its request and its
+ * exchanges live and die on one thread; nothing here is locked, but for struct process
+ * (atomics).
  */
 #ifndef PROXY_IO_THREAD_H
 #define PROXY_IO_THREAD_H
@@ -17,7 +19,9 @@
 #define IO_SCRATCH_BYTES 65536 /* what one read of an answer takes at most */
 #define IO_OUT_BYTES (HTTP_RESPONSE_HEAD_MAX + 8192)
 #define IO_IN_BYTES 20480 /* lent to a client connection while bytes are there */
-#define IO_BODY_MIN (32u << 10) /* memory of bodies comes in powers of two, and is kept for the next up to */
+#define IO_BODY_MIN                                                                      \
+	(32u << 10) /* memory of bodies comes in powers of two, and is kept for the next \
+		       up to */
 #define IO_BODY_MAX (4u << 20)
 #define IO_BODY_SIZES 8
 #define IO_BODY_KEPT_BYTES (16u << 20)
@@ -28,11 +32,11 @@ struct conn;
 
 /* Shared by all threads. */
 struct process {
-	_Atomic uint64_t body_memory;	/* bytes of request bodies held */
-	_Atomic unsigned connections;	/* of clients */
-	_Atomic unsigned requests;	/* in progress */
-	unsigned max_connections;	/* set before the threads start */
-	_Atomic bool is_draining;	/* readiness says no, answers close */
+	_Atomic uint64_t body_memory; /* bytes of request bodies held */
+	_Atomic unsigned connections; /* of clients */
+	_Atomic unsigned requests;    /* in progress */
+	unsigned max_connections;     /* set before the threads start */
+	_Atomic bool is_draining;     /* readiness says no, answers close */
 	_Atomic uint64_t next_conn_id;
 };
 
@@ -45,8 +49,9 @@ struct io_thread {
 	struct rng rng;
 	bool is_draining;
 
-	char *scratch; /* IO_SCRATCH_BYTES: answers are read here, and handed on within the turn */
-	char *out;     /* IO_OUT_BYTES: heads are written here, and sent within the turn */
+	char *scratch; /* IO_SCRATCH_BYTES: answers are read here, and handed on within
+			  the turn */
+	char *out; /* IO_OUT_BYTES: heads are written here, and sent within the turn */
 
 	struct io_block *free_blocks; /* of IO_IN_BYTES */
 	unsigned n_free_blocks;
@@ -67,17 +72,20 @@ struct io_thread {
 };
 
 /* Takes its own reference to site. NULL: out of memory. Call on the thread itself. */
-struct io_thread *io_thread_new(unsigned index, struct loop *l, struct process *p, struct site *site, int access_log_fd);
+struct io_thread *io_thread_new(unsigned index, struct loop *l, struct process *p,
+	struct site *site, int access_log_fd);
 /* All connections must be gone. */
 void io_thread_free(struct io_thread *t);
-void io_thread_set_site(struct io_thread *t, struct site *site); /* takes its own reference */
+void io_thread_set_site(
+	struct io_thread *t, struct site *site); /* takes its own reference */
 
 /* A block of IO_IN_BYTES; NULL: out of memory. */
 char *io_block_get(struct io_thread *t);
 void io_block_put(struct io_thread *t, char *block);
 /*
- * Memory for a body of at least want bytes, from malloc: it may be grown with realloc. *cap is what it holds: want rounded up to a power of two, or want where it
- * is above IO_BODY_MAX. NULL: out of memory. What is given back should be as large as cap says.
+ * Memory for a body of at least want bytes, from malloc: it may be grown with realloc.
+ * *cap is what it holds: want rounded up to a power of two, or want where it is above
+ * IO_BODY_MAX. NULL: out of memory. What is given back should be as large as cap says.
  */
 char *io_body_get(struct io_thread *t, size_t want, size_t *cap);
 void io_body_put(struct io_thread *t, char *body, size_t cap); /* NULL is fine */

@@ -40,7 +40,9 @@ static void pause_accepting(struct listener *l, const char *why)
 	/* Idle connections to workers are descriptors too. */
 	upstream_idle_close_all(l->t->idle);
 	if (log_limit_ok(&pause_limit, clock_now_ms(), LOG_EVERY_MS, &missed))
-		log_warn("accepting pauses for %d ms: %s (%u more times since the last such line)", PAUSE_MS, why, missed);
+		log_warn("accepting pauses for %d ms: %s (%u more times since the last "
+			 "such line)",
+			PAUSE_MS, why, missed);
 }
 
 static void on_timer(void *arg)
@@ -52,7 +54,8 @@ static void on_timer(void *arg)
 
 static bool is_full(const struct io_thread *t)
 {
-	return atomic_load_explicit(&t->process->connections, memory_order_relaxed) >= t->process->max_connections;
+	return atomic_load_explicit(&t->process->connections, memory_order_relaxed) >=
+	       t->process->max_connections;
 }
 
 /* Accepts up to n; true when the queue is empty. */

@@ -1,5 +1,6 @@
 /*
- * One listening socket of one thread: accepts, pauses 100 ms when descriptors run out or max_connections is reached, hands to conn.
+ * One listening socket of one thread: accepts, pauses 100 ms when descriptors run out or
+ * max_connections is reached, hands to conn.
  */
 #ifndef PROXY_LISTENER_H
 #define PROXY_LISTENER_H

@@ -9,14 +9,14 @@
 
 static struct iovec iov_of(struct span s)
 {
-	return (struct iovec){ (void *)s.p, s.n };
+	return (struct iovec){(void *)s.p, s.n};
 }
 
 static int put_chunk(struct iovec *iov, int n, char *line, struct span data)
 {
-	iov[n++] = (struct iovec){ line, http_chunk_line(data.n, line) };
+	iov[n++] = (struct iovec){line, http_chunk_line(data.n, line)};
 	iov[n++] = iov_of(data);
-	iov[n++] = (struct iovec){ (void *)"\r\n", 2 };
+	iov[n++] = (struct iovec){(void *)"\r\n", 2};
 	return n;
 }
 
@@ -33,7 +33,7 @@ int relay_send(struct relay *r, struct span head, struct span data, bool last)
 	else if (data.n > 0)
 		iov[n++] = iov_of(data);
 	if (last && r->framing == HTTP_BODY_CHUNKED)
-		iov[n++] = (struct iovec){ (void *)"0\r\n\r\n", 5 };
+		iov[n++] = (struct iovec){(void *)"0\r\n\r\n", 5};
 	if (n == 0)
 		return 0;
 	err = stream_write(r->to, iov, n);

@@ -1,7 +1,10 @@
 /*
- * The spine: one request, a table of named steps from top to bottom. Always true: two jumps only, request_fail() to FINISH and request_retry() to PICK; the
- * guard is dropped in those two places, and as the last byte is relayed; once an answer byte went to the client, failing means closing. Leaves never call the spine: an exchange calls the
- * wake it was given, conn runs the steps again, and every step may be run again. Called by conn.
+ * The spine: one request, a table of named steps from top to bottom. Always true: two
+ * jumps only, request_fail() to FINISH and request_retry() to PICK; the guard is dropped
+ * in those two places, and as the last byte is relayed; once an answer byte went to the
+ * client, failing means closing. Leaves never call the spine: an exchange calls the wake
+ * it was given, conn runs the steps again, and every step may be run again. Called by
+ * conn.
  */
 #include "proxy/request.h"
 
@@ -33,6 +36,7 @@
 #define MODEL_LOG_MAX 128
 #define RETRY_AFTER_SECS 1
 
+/* clang-format off */
 #define STEPS(X)                                                         \
 	X(READ_HEAD, read_head) /* until http reports a full head */     \
 	X(READ_BODY, read_body) /* until the body is there; scanned as it comes */ \
@@ -41,12 +45,13 @@
 	X(FORWARD, forward)	/* connect, send, await the answer's head */ \
 	X(RELAY, relay)		/* the answer's body to the client */    \
 	X(FINISH, finish)	/* drop guard, log, count */
+/* clang-format on */
 
 enum step_id {
 #define X(id, fn) STEP_##id,
 	STEPS(X)
 #undef X
-	STEP_MAX
+		STEP_MAX
 };
 
 enum step_result { STEP_NEXT, STEP_WAIT };
@@ -62,7 +67,7 @@ struct request {
 	/* how it ended */
 	enum fail why;
 	int status; /* sent to the client; 0: none */
-	bool head_sent, was_cut, is_answered_here, keep, is_counted;
+	bool head_sent, was_cut, keep;
 
 	/* what the client asked */
 	struct http_scan scan;
@@ -83,7 +88,7 @@ struct request {
 	struct pool *pool; /* the site's */
 	struct guard guard;
 	struct pool_pick pick;
-	bool is_confirmed; /* a 2xx head came: the insertion stays */
+	bool is_confirmed;      /* a 2xx head came: the insertion stays */
 	enum fail last_failure; /* of a worker tried before */
 	uint64_t tried[TRIED_MAX];
 	unsigned n_tried;
@@ -144,47 +149,20 @@ static struct span field(const struct request *r, enum http_field_id id)
 	return f != NULL ? http_field_value(r->c->buf, f) : span_make(NULL, 0);
 }
 
-static bool is_sane_id(struct span s)
-{
-	size_t i;
-
-	if (s.n == 0 || s.n > REQUEST_ID_MAX)
-		return false;
-	for (i = 0; i < s.n; i++) {
-		char ch = s.p[i];
-		bool is_alnum = (ch >= '0' && ch <= '9') || (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z');
-
-		if (!is_alnum && ch != '.' && ch != '_' && ch != ':' && ch != '-')
-			return false;
-	}
-	return true;
-}
-
 static void make_id(struct request *r)
 {
-	static const char hex[] = "0123456789abcdef";
-	struct span sent = r->has_head ? field(r, FIELD_X_REQUEST_ID) : span_make(NULL, 0);
-	unsigned i;
+	struct span none = span_make(NULL, 0);
 
-	if (is_sane_id(sent)) {
-		memcpy(r->id, sent.p, sent.n);
-		r->id_len = sent.n;
-		return;
-	}
-	for (i = 0; i < 32; i += 16) {
-		uint64_t bits = rng_next(&r->t->rng);
-		unsigned j;
-
-		for (j = 0; j < 16; j++, bits >>= 4)
-			r->id[i + j] = hex[bits & 15];
-	}
-	r->id_len = 32;
+	r->id_len = answer_request_id(
+		r->has_head ? field(r, FIELD_X_REQUEST_ID) : none, &r->t->rng, r->id);
 }
 
-/* Websockets end here, at once: without its Upgrade such a request would only confuse a worker. */
+/* Websockets end here, at once: without its Upgrade such a request would only confuse a
+ * worker. */
 static bool wants_websocket(const struct request *r)
 {
-	return r->head.has_upgrade && span_case_eq(field(r, FIELD_UPGRADE), SPAN_LIT("websocket"));
+	return r->head.has_upgrade &&
+	       span_case_eq(field(r, FIELD_UPGRADE), SPAN_LIT("websocket"));
 }
 
 static enum fail read_prefix_header(struct request *r)
@@ -211,14 +189,16 @@ static enum fail judge_head(struct request *r)
 	if (wants_websocket(r))
 		return FAIL_NOT_IMPLEMENTED;
 	running = atomic_load_explicit(&r->t->process->requests, memory_order_relaxed);
-	if (r->verdict.action == PATH_FORWARD && running > opts(r)->max_concurrent_requests)
+	if (r->verdict.action == PATH_FORWARD &&
+		running > opts(r)->max_concurrent_requests)
 		return FAIL_QUEUE_FULL;
 	return read_prefix_header(r);
 }
 
 static void start_scan(struct request *r)
 {
-	if (r->verdict.action != PATH_FORWARD || r->verdict.endpoint == ENDPOINT_OTHER || !r->site->needs_body_scan)
+	if (r->verdict.action != PATH_FORWARD || r->verdict.endpoint == ENDPOINT_OTHER ||
+		!r->site->needs_body_scan)
 		return;
 	if (r->json == NULL)
 		r->json = route_scan_new();
@@ -252,7 +232,9 @@ static enum step_result head_is_complete(struct request *r)
 
 static enum step_result head_failed(struct request *r, ssize_t got)
 {
-	return request_fail(r, got == ERR_CLOSED ? FAIL_CLIENT_GONE : got == ERR_LIMIT ? FAIL_HEAD_TOO_LARGE : FAIL_OVERLOADED);
+	return request_fail(r, got == ERR_CLOSED  ? FAIL_CLIENT_GONE
+			       : got == ERR_LIMIT ? FAIL_HEAD_TOO_LARGE
+						  : FAIL_OVERLOADED);
 }
 
 static enum step_result read_head(struct request *r)
@@ -270,7 +252,7 @@ static enum step_result read_head(struct request *r)
 		if (err != ERR_AGAIN)
 			return request_fail(r, why);
 		if (r->c->len == r->c->cap && r->c->cap < HTTP_REQUEST_HEAD_MAX + 16 &&
-		    client_reserve(r->c, HTTP_REQUEST_HEAD_MAX + 16) != 0)
+			client_reserve(r->c, HTTP_REQUEST_HEAD_MAX + 16) != 0)
 			return request_fail(r, FAIL_OVERLOADED);
 		got = client_fill(r->c);
 		if (got == ERR_AGAIN)
@@ -296,14 +278,16 @@ static void scan_body(struct request *r)
 	r->scanned = b.n;
 }
 
-/* Only after limits and route are right, and only if the client is still holding its body back. */
+/* Only after limits and route are right, and only if the client is still holding its body
+ * back. */
 static int send_continue(struct request *r)
 {
 	static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
-	struct iovec iov = { (void *)text, sizeof(text) - 1 };
+	struct iovec iov = {(void *)text, sizeof(text) - 1};
 	int err;
 
-	if (!r->head.expect_100 || r->sent_continue || r->c->len > r->head.head_len || r->body.is_complete)
+	if (!r->head.expect_100 || r->sent_continue || r->c->len > r->head.head_len ||
+		r->body.is_complete)
 		return 0;
 	r->sent_continue = true;
 	err = stream_write(&r->c->stream, &iov, 1);
@@ -324,7 +308,9 @@ static enum step_result read_body(struct request *r)
 	if (err == ERR_PARSE)
 		return request_fail(r, why);
 	if (err == ERR_CLOSED)
-		return request_fail(r, r->refused != FAIL_NONE && !r->c->saw_eof ? r->refused : FAIL_CLIENT_GONE);
+		return request_fail(r, r->refused != FAIL_NONE && !r->c->saw_eof
+					       ? r->refused
+					       : FAIL_CLIENT_GONE);
 	scan_body(r);
 	if (err == ERR_AGAIN)
 		return STEP_WAIT;
@@ -345,22 +331,26 @@ void request_set_local(request_local_fn *fn, void *arg)
 
 static bool keeps_alive(const struct request *r)
 {
-	if (r->head.wants_close || r->t->is_draining || r->c->saw_eof || !r->body.is_complete)
+	if (r->head.wants_close || r->t->is_draining || r->c->saw_eof ||
+		!r->body.is_complete)
 		return false;
 	return r->relay.framing != HTTP_BODY_UNTIL_CLOSE;
 }
 
-/* A whole answer of our own. It says nothing of keeping alive, which 1.1 clients take for a yes and 1.0 clients for a no. */
-static void send_own(struct request *r, int status, struct span type, struct span body, struct span extra)
+/* A whole answer of our own. It says nothing of keeping alive, which 1.1 clients take for
+ * a yes and 1.0 clients for a no. */
+static void send_own(struct request *r, int status, struct span type, struct span body,
+	struct span extra)
 {
 	bool with_body = !r->has_head || r->head.method != HTTP_HEAD;
 	size_t n;
 	struct iovec iov[2];
 	int err;
 
-	n = http_write_own(status, type, body.n, !r->keep, extra, r->t->out, IO_OUT_BYTES);
-	iov[0] = (struct iovec){ r->t->out, n };
-	iov[1] = (struct iovec){ (void *)body.p, with_body ? body.n : 0 };
+	n = http_write_own(
+		status, type, body.n, !r->keep, extra, r->t->out, IO_OUT_BYTES);
+	iov[0] = (struct iovec){r->t->out, n};
+	iov[1] = (struct iovec){(void *)body.p, with_body ? body.n : 0};
 	err = stream_write(&r->c->stream, iov, iov[1].iov_len > 0 ? 2 : 1);
 	r->status = status;
 	r->head_sent = true;
@@ -380,7 +370,8 @@ static struct span request_id(const struct request *r)
 static enum step_result answer_here(struct request *r)
 {
 	static const char up[] = "{\"status\":\"ok\"}";
-	enum request_local what = r->verdict.action == PATH_MODELS ? LOCAL_MODELS : LOCAL_READINESS;
+	enum request_local what =
+		r->verdict.action == PATH_MODELS ? LOCAL_MODELS : LOCAL_READINESS;
 	char *body = NULL;
 	char extra[ANSWER_LINES_MAX];
 	size_t n = 0;
@@ -390,9 +381,10 @@ static enum step_result answer_here(struct request *r)
 		assert(local_fn != NULL);
 		status = local_fn(local_arg, r->t, what, &body, &n);
 	}
-	r->is_answered_here = true;
 	r->keep = keeps_alive(r) && r->head.minor == 1;
-	send_own(r, status, SPAN_LIT("application/json"), body != NULL ? span_make(body, n) : SPAN_LIT(up), span_make(extra, answer_id_line(request_id(r), extra)));
+	send_own(r, status, SPAN_LIT("application/json"),
+		body != NULL ? span_make(body, n) : SPAN_LIT(up),
+		span_make(extra, answer_id_line(request_id(r), extra)));
 	free(body);
 	r->at = STEP_FINISH;
 	return STEP_NEXT;
@@ -403,19 +395,21 @@ static int build_key(struct request *r, const struct route_key_opts *o)
 	struct span b = body_bytes(&r->body, r->c);
 
 	r->is_keyed = true;
-	/* Hashes that the client sent stand; the body then only says the model and the salts. */
+	/* Hashes that the client sent stand; the body then only says the model and the
+	 * salts. */
 	return route_key_build(r->json, b.p, b.n, o, &r->key);
 }
 
 static enum step_result route_key(struct request *r)
 {
-	struct route_key_opts o = { 0 };
+	struct route_key_opts o = {0};
 	uint64_t began;
 
 	if (r->verdict.action != PATH_FORWARD)
 		return answer_here(r);
 	began = clock_us();
-	/* The first pool's block size serves to read the model; a pool with another size hashes again below. */
+	/* The first pool's block size serves to read the model; a pool with another size
+	 * hashes again below. */
 	pool_key_opts(r->site->pools[0], ROLE_UNIFIED, &o);
 	if (r->is_scanning && build_key(r, &o) != 0)
 		return request_fail(r, FAIL_OVERLOADED);
@@ -440,7 +434,8 @@ static enum step_result no_worker(struct request *r, int err)
 	if (err == ERR_PARSE)
 		return request_fail(r, FAIL_BAD_WORKER);
 	/* Everybody was tried: the last failure says more than "no worker". */
-	return request_fail(r, r->last_failure != FAIL_NONE ? r->last_failure : FAIL_NO_WORKER);
+	return request_fail(
+		r, r->last_failure != FAIL_NONE ? r->last_failure : FAIL_NO_WORKER);
 }
 
 static void keep_worker_name(struct request *r)
@@ -473,18 +468,22 @@ static enum step_result pick(struct request *r)
 	if (r->n_tried == 0) {
 		r->picked_us = clock_us();
 		if (r->pick.blocks > 0)
-			metric_observe(METRIC_PREFIX_MATCH_RATIO, (uint64_t)r->pick.matched * 1000 / r->pick.blocks);
+			metric_observe(METRIC_PREFIX_MATCH_RATIO,
+				(uint64_t)r->pick.matched * 1000 / r->pick.blocks);
 	}
 	return STEP_NEXT;
 }
 
 /* ---- FORWARD ---- */
 
-/* A worker's own key is a fallback: where the router does not authenticate, the client's credentials go through as they came. */
+/* A worker's own key is a fallback: where the router does not authenticate, the client's
+ * credentials go through as they came. */
 static struct span authorization(const struct request *r)
 {
-	const char *own = atomic_load_explicit(&r->guard.worker->authorization, memory_order_acquire);
-	bool has_own = field(r, FIELD_AUTHORIZATION).n > 0 || field(r, FIELD_X_API_KEY).n > 0;
+	const char *own = atomic_load_explicit(
+		&r->guard.worker->authorization, memory_order_acquire);
+	bool has_own =
+		field(r, FIELD_AUTHORIZATION).n > 0 || field(r, FIELD_X_API_KEY).n > 0;
 
 	return has_own || own == NULL ? span_make(NULL, 0) : span_str(own);
 }
@@ -500,8 +499,10 @@ static bool start_exchange(struct request *r, bool fresh_only)
 		.client_ip = span_make(r->c->ip, r->c->ip_len),
 		.request_id = request_id(r),
 		.authorization = authorization(r),
-		/* A body that came in chunks is whole by now, and goes on by its length. */
-		.framing = r->head.framing == HTTP_BODY_NONE ? HTTP_BODY_NONE : HTTP_BODY_LENGTH,
+		/* A body that came in chunks is whole by now, and goes on by its length.
+		 */
+		.framing = r->head.framing == HTTP_BODY_NONE ? HTTP_BODY_NONE
+							     : HTTP_BODY_LENGTH,
 		.content_length = r->body.len,
 	};
 	struct exchange_opts o = {
@@ -525,7 +526,8 @@ static bool start_exchange(struct request *r, bool fresh_only)
 
 static void count_worker_failure(struct request *r, enum fail why)
 {
-	atomic_fetch_add_explicit(&r->guard.worker->failures[why], 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(
+		&r->guard.worker->failures[why], 1, memory_order_relaxed);
 }
 
 static bool may_try_another(const struct request *r)
@@ -535,7 +537,8 @@ static bool may_try_another(const struct request *r)
 
 static enum step_result forward(struct request *r);
 
-/* No answer came. The safe repeats: never connected; a pooled connection that was given up; a fresh one that died in silence, on one other worker. */
+/* No answer came. The safe repeats: never connected; a pooled connection that was given
+ * up; a fresh one that died in silence, on one other worker. */
 static enum step_result exchange_failed(struct request *r)
 {
 	enum fail why = exchange_failure(r->ex);
@@ -544,13 +547,16 @@ static enum step_result exchange_failed(struct request *r)
 	if (why == FAIL_WORKER_RESET && exchange_was_reused(r->ex) && !r->died_reused) {
 		r->died_reused = true;
 		exchange_cancel(&r->ex);
-		return start_exchange(r, true) ? forward(r) : request_fail(r, FAIL_INTERNAL);
+		return start_exchange(r, true) ? forward(r)
+					       : request_fail(r, FAIL_INTERNAL);
 	}
 	count_worker_failure(r, why);
+	log_at(LOG_LEVEL_DEBUG, r, "no answer: %s", fail_code(why));
 	r->last_failure = why;
 	if (exchange_never_connected(r->ex) && may_try_another(r))
 		return request_retry(r);
-	if (why == FAIL_WORKER_RESET && was_silent && !r->died_fresh && may_try_another(r)) {
+	if (why == FAIL_WORKER_RESET && was_silent && !r->died_fresh &&
+		may_try_another(r)) {
 		r->died_fresh = true;
 		return request_retry(r);
 	}
@@ -568,10 +574,13 @@ static bool is_event_stream(const char *base, const struct http_head *a)
 {
 	const struct http_field *f = http_head_find(a, FIELD_CONTENT_TYPE);
 
-	return f != NULL && f->value_len >= 17 && span_case_eq(span_make(base + f->value_off, 17), SPAN_LIT("text/event-stream"));
+	return f != NULL && f->value_len >= 17 &&
+	       span_case_eq(
+		       span_make(base + f->value_off, 17), SPAN_LIT("text/event-stream"));
 }
 
-static enum step_result answer_has_head(struct request *r, const struct http_head *a, const char *base)
+static enum step_result answer_has_head(
+	struct request *r, const struct http_head *a, const char *base)
 {
 	char extra[ANSWER_LINES_MAX];
 	struct http_response_out out = {
@@ -584,10 +593,12 @@ static enum step_result answer_has_head(struct request *r, const struct http_hea
 	};
 	size_t n;
 
-	r->relay = (struct relay){ .to = &r->c->stream, .framing = out.framing };
+	r->relay = (struct relay){.to = &r->c->stream, .framing = out.framing};
 	r->keep = keeps_alive(r) && (r->head.minor == 1 || r->head.keep_alive_10);
 	if (opts(r)->expose_worker) /* the operator wants it seen */
-		out.extra = span_make(extra, answer_worker_lines(span_str(r->worker_name), r->pick.matched, r->pick.blocks, extra));
+		out.extra =
+			span_make(extra, answer_worker_lines(span_str(r->worker_name),
+						 r->pick.matched, r->pick.blocks, extra));
 	out.close = !r->keep;
 	out.keep_alive_10 = r->keep && r->head.minor == 0;
 	n = http_write_response(&out, r->t->out, IO_OUT_BYTES);
@@ -649,7 +660,8 @@ static bool is_held_back(struct request *r)
 	return r->relay.is_full;
 }
 
-/* The answer broke off half-way: the client must see a broken message. An event stream says why first. */
+/* The answer broke off half-way: the client must see a broken message. An event stream
+ * says why first. */
 static enum step_result answer_broke(struct request *r)
 {
 	char text[1024];
@@ -662,14 +674,16 @@ static enum step_result answer_broke(struct request *r)
 	r->was_cut = true;
 	r->keep = false;
 	if (r->is_event_stream && r->relay.framing != HTTP_BODY_LENGTH) {
-		if (relay_send(&r->relay, none, SPAN_LIT("\n\ndata: "), false) != 0 || relay_send(&r->relay, none, span_make(text, n), false) != 0 ||
-		    relay_send(&r->relay, none, SPAN_LIT("\n\n"), false) != 0)
+		if (relay_send(&r->relay, none, SPAN_LIT("\n\ndata: "), false) != 0 ||
+			relay_send(&r->relay, none, span_make(text, n), false) != 0 ||
+			relay_send(&r->relay, none, SPAN_LIT("\n\n"), false) != 0)
 			return request_fail(r, FAIL_CLIENT_GONE);
 	}
 	return request_fail(r, exchange_failure(r->ex));
 }
 
-/* The worker is done. Before the last byte is sent: a client may act on it, on another thread, before we go on here. */
+/* The worker is done. Before the last byte is sent: a client may act on it, on another
+ * thread, before we go on here. */
 static void worker_is_done(struct request *r)
 {
 	atomic_fetch_add_explicit(&r->guard.worker->completions, 1, memory_order_relaxed);
@@ -682,10 +696,13 @@ static enum step_result relay(struct request *r)
 
 	while (!is_held_back(r)) {
 		enum exchange_result res = exchange_body(r->ex, &data);
-		bool last = res == EXCHANGE_END || (res == EXCHANGE_OK && exchange_at_end(r->ex));
+		bool last = res == EXCHANGE_END ||
+			    (res == EXCHANGE_OK && exchange_at_end(r->ex));
 
 		if (res == EXCHANGE_FAILED)
-			return send_part(r, data, false) == 0 ? answer_broke(r) : request_fail(r, FAIL_CLIENT_GONE);
+			return send_part(r, data, false) == 0
+				       ? answer_broke(r)
+				       : request_fail(r, FAIL_CLIENT_GONE);
 		if (last && !r->sent_last)
 			worker_is_done(r);
 		if (!r->sent_last && send_part(r, data, last) != 0)
@@ -699,29 +716,6 @@ static enum step_result relay(struct request *r)
 }
 
 /* ---- FINISH ---- */
-
-/* Failures that leave the framing of the connection intact. */
-static bool is_harmless(enum fail why)
-{
-	switch (why) {
-	case FAIL_MALFORMED_REQUEST:
-	case FAIL_BAD_TARGET:
-	case FAIL_BAD_HOST:
-	case FAIL_BAD_FRAMING:
-	case FAIL_BAD_CHUNK:
-	case FAIL_BAD_HEADER:
-	case FAIL_CLIENT_TIMEOUT:
-	case FAIL_BODY_TOO_LARGE:
-	case FAIL_LINE_TOO_LARGE:
-	case FAIL_HEAD_TOO_LARGE:
-	case FAIL_EXPECTATION:
-	case FAIL_NOT_IMPLEMENTED:
-	case FAIL_HTTP_VERSION:
-		return false;
-	default:
-		return true;
-	}
-}
 
 static void send_failure(struct request *r)
 {
@@ -737,8 +731,10 @@ static void send_failure(struct request *r)
 	if (r->why == FAIL_METHOD_NOT_ALLOWED && r->verdict.allowed != 0)
 		x += answer_allow_line(r->verdict.allowed, extra + x);
 	r->relay.framing = HTTP_BODY_LENGTH;
-	r->keep = r->has_head && is_harmless(r->why) && keeps_alive(r) && r->head.minor == 1;
-	send_own(r, status, SPAN_LIT("application/json"), span_make(body, n), span_make(extra, x));
+	r->keep = r->has_head && fail_keeps_connection(r->why) && keeps_alive(r) &&
+		  r->head.minor == 1;
+	send_own(r, status, SPAN_LIT("application/json"), span_make(body, n),
+		span_make(extra, x));
 }
 
 static void end_exchange(struct request *r)
@@ -755,8 +751,10 @@ static void write_access_line(struct request *r, uint64_t now_us)
 	struct access_line line = {
 		.request_id = request_id(r),
 		.client = span_make(r->c->ip, r->c->ip_len),
-		.model = span_make(r->key.model.p, MIN(r->key.model.n, (size_t)MODEL_LOG_MAX)),
-		.route = path_route_name(r->has_head ? r->verdict.route : path_route_none()),
+		.model = span_make(
+			r->key.model.p, MIN(r->key.model.n, (size_t)MODEL_LOG_MAX)),
+		.route = path_route_name(
+			r->has_head ? r->verdict.route : path_route_none()),
 		.worker = r->worker_name[0] != '\0' ? r->worker_name : NULL,
 		.reason = pick_reason_name(r->pick.reason),
 		.matched = r->pick.matched,
@@ -780,7 +778,8 @@ static void write_access_line(struct request *r, uint64_t now_us)
 
 static void count_request(struct request *r, uint64_t now_us)
 {
-	metric_request(r->has_head ? r->verdict.route : path_route_none(), r->status, r->why);
+	metric_request(
+		r->has_head ? r->verdict.route : path_route_none(), r->status, r->why);
 	metric_observe(METRIC_REQUEST_SECONDS, now_us - r->began_us);
 	if (r->picked_us == 0)
 		return;
@@ -820,7 +819,7 @@ static const struct step {
 	const char *name;
 	enum step_result (*run)(struct request *r);
 } steps[] = {
-#define X(id, fn) [STEP_##id] = { #fn, fn },
+#define X(id, fn) [STEP_##id] = {#fn, fn},
 	STEPS(X)
 #undef X
 };
@@ -862,14 +861,16 @@ static struct request *request_get(struct io_thread *t)
 	return r;
 }
 
-/* All but what is kept for its memory (key, json) and what is written before it is read (head). */
+/* All but what is kept for its memory (key, json) and what is written before it is read
+ * (head). */
 static void request_reset(struct request *r)
 {
 	struct route_scan *json = r->json;
 	struct route_key key = r->key;
 
 	memset(r, 0, offsetof(struct request, head));
-	memset((char *)r + offsetof(struct request, verdict), 0, sizeof(*r) - offsetof(struct request, verdict));
+	memset((char *)r + offsetof(struct request, verdict), 0,
+		sizeof(*r) - offsetof(struct request, verdict));
 	r->json = json;
 	r->key = key;
 	r->head.n_fields = 0;
@@ -942,7 +943,8 @@ bool request_was_cut(const struct request *r)
 
 bool request_is_unread(const struct request *r)
 {
-	return r->has_head && !r->body.is_complete && r->why != FAIL_BAD_CHUNK && r->why != FAIL_CLIENT_TIMEOUT;
+	return r->has_head && !r->body.is_complete && r->why != FAIL_BAD_CHUNK &&
+	       r->why != FAIL_CLIENT_TIMEOUT;
 }
 
 size_t request_used(const struct request *r)
@@ -982,7 +984,8 @@ size_t request_log_prefix(const void *request, char *out, size_t n)
 {
 	const struct request *r = request;
 	int len = snprintf(out, n, "c=%llu w=%s step=%s", (unsigned long long)r->c->id,
-			   r->worker_name[0] != '\0' ? r->worker_name : "-", r->at < STEP_MAX ? steps[r->at].name : "done");
+		r->worker_name[0] != '\0' ? r->worker_name : "-",
+		r->at < STEP_MAX ? steps[r->at].name : "done");
 
 	return len < 0 ? 0 : MIN((size_t)len, n);
 }

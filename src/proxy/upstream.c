@@ -34,7 +34,8 @@ struct upstream_conn {
 	struct worker *worker; /* a reference */
 	struct exchange *ex;   /* NULL: idle */
 	struct stream stream;
-	struct wheel_timer timer; /* connect, first byte, stream idle; or the end of idleness */
+	struct wheel_timer
+		timer; /* connect, first byte, stream idle; or the end of idleness */
 	TAILQ_ENTRY(upstream_conn) link;
 	unsigned exchanges; /* completed on it */
 };
@@ -130,7 +131,7 @@ static struct upstream_conn *idle_take(struct upstream_idle *idle, const struct 
 {
 	struct upstream_conn *uc;
 
-	TAILQ_FOREACH(uc, &idle->buckets[w->id % IDLE_BUCKETS], link) {
+	TAILQ_FOREACH (uc, &idle->buckets[w->id % IDLE_BUCKETS], link) {
 		if (uc->worker == w) {
 			idle_remove(uc);
 			return uc;
@@ -183,7 +184,8 @@ static void on_readable(void *arg)
 
 	assert(uc->magic == UPSTREAM_MAGIC);
 	if (uc->ex == NULL) {
-		/* Idle: EOF, or a byte nobody asked for (a 408 as it closes). Either way it is done. */
+		/* Idle: EOF, or a byte nobody asked for (a 408 as it closes). Either way
+		 * it is done. */
 		idle_close(uc);
 		return;
 	}
@@ -202,11 +204,13 @@ static void on_writable(void *arg)
 
 static void on_peer_closed(void *arg)
 {
-	/* While paused for a slow client: what the worker sent before is still to be read, and the end shows then. */
+	/* While paused for a slow client: what the worker sent before is still to be
+	 * read, and the end shows then. */
 	(void)arg;
 }
 
-static const struct stream_ops stream_ops = { on_connected, on_readable, on_writable, on_peer_closed };
+static const struct stream_ops stream_ops = {
+	on_connected, on_readable, on_writable, on_peer_closed};
 
 static struct upstream_conn *upstream_conn_new(struct io_thread *t, struct worker *w)
 {
@@ -279,18 +283,21 @@ static void on_timer(void *arg)
 	}
 	if (ex->is_paused) {
 		/* The silence is the client's; its own deadline watches it. */
-		wheel_set(ex->t->wheel, &uc->timer, clock_now_ms() + ex->o.stream_idle_timeout_ms);
+		wheel_set(ex->t->wheel, &uc->timer,
+			clock_now_ms() + ex->o.stream_idle_timeout_ms);
 		return;
 	}
 	fail(ex, FAIL_WORKER_TIMEOUT);
 	ex->wake(ex->arg);
 }
 
-/* From the last byte of the request that the worker took, or from its last interim answer. */
+/* From the last byte of the request that the worker took, or from its last interim
+ * answer. */
 static void await_first_byte(struct exchange *ex)
 {
 	if (ex->o.first_byte_timeout_ms > 0)
-		wheel_set(ex->t->wheel, &ex->uc->timer, clock_now_ms() + ex->o.first_byte_timeout_ms);
+		wheel_set(ex->t->wheel, &ex->uc->timer,
+			clock_now_ms() + ex->o.first_byte_timeout_ms);
 	else
 		wheel_stop(ex->t->wheel, &ex->uc->timer);
 }
@@ -303,7 +310,8 @@ static void touch(struct exchange *ex)
 	atomic_store_explicit(&ex->worker->last_byte_ms, now, memory_order_relaxed);
 	if (ex->o.stream_idle_timeout_ms > 0)
 		due = now + ex->o.stream_idle_timeout_ms;
-	if (ex->o.total_timeout_ms > 0 && (due == 0 || ex->started_ms + ex->o.total_timeout_ms < due))
+	if (ex->o.total_timeout_ms > 0 &&
+		(due == 0 || ex->started_ms + ex->o.total_timeout_ms < due))
 		due = ex->started_ms + ex->o.total_timeout_ms;
 	if (due > 0)
 		wheel_set(ex->t->wheel, &ex->uc->timer, due);
@@ -320,7 +328,8 @@ static int connect_to(struct exchange *ex, const union sock_addr *a)
 		return ERR_NOMEM;
 	ex->uc->ex = ex;
 	if (ex->o.connect_timeout_ms > 0)
-		wheel_set(ex->t->wheel, &ex->uc->timer, clock_now_ms() + ex->o.connect_timeout_ms);
+		wheel_set(ex->t->wheel, &ex->uc->timer,
+			clock_now_ms() + ex->o.connect_timeout_ms);
 	return stream_connect(&ex->uc->stream, a);
 }
 
@@ -338,7 +347,8 @@ static void try_next_address(struct exchange *ex)
 {
 	drop_connection(ex);
 	while (ex->addrs_left > 0) {
-		const union sock_addr *a = &ex->addrs->addrs[ex->addr_next % ex->addrs->n];
+		const union sock_addr *a =
+			&ex->addrs->addrs[ex->addr_next % ex->addrs->n];
 
 		ex->addr_next++;
 		ex->addrs_left--;
@@ -357,7 +367,8 @@ static void start_connecting(struct exchange *ex)
 	try_next_address(ex);
 }
 
-/* The head lies in a scratch buffer of the thread: what could not be sent at once is kept. */
+/* The head lies in a scratch buffer of the thread: what could not be sent at once is
+ * kept. */
 static void keep_head(struct exchange *ex)
 {
 	if (ex->head_copy != NULL || ex->head_sent >= ex->o.head.n)
@@ -384,14 +395,17 @@ static void send_more(struct exchange *ex)
 {
 	while (!ex->is_sent && !ex->send_broke && ex->phase == PHASE_HEAD) {
 		struct iovec iov[2] = {
-			{ (void *)(ex->o.head.p + ex->head_sent), ex->o.head.n - ex->head_sent },
-			{ (void *)(ex->o.body.p + ex->body_sent), ex->o.body.n - ex->body_sent },
+			{(void *)(ex->o.head.p + ex->head_sent),
+				ex->o.head.n - ex->head_sent},
+			{(void *)(ex->o.body.p + ex->body_sent),
+				ex->o.body.n - ex->body_sent},
 		};
 		size_t want = iov[0].iov_len + iov[1].iov_len;
 		ssize_t n = stream_send(&ex->uc->stream, iov, 2);
 
 		if (n < 0) {
-			/* A worker may have answered and closed before it read everything: reading decides. */
+			/* A worker may have answered and closed before it read
+			 * everything: reading decides. */
 			ex->send_broke = true;
 			return;
 		}
@@ -428,7 +442,8 @@ static struct exchange *exchange_get(struct io_thread *t)
 	return ex;
 }
 
-struct exchange *exchange_start(struct io_thread *t, struct worker *w, const struct exchange_opts *o, void (*wake)(void *arg), void *arg)
+struct exchange *exchange_start(struct io_thread *t, struct worker *w,
+	const struct exchange_opts *o, void (*wake)(void *arg), void *arg)
 {
 	struct exchange *ex = exchange_get(t);
 
@@ -498,7 +513,8 @@ void exchange_finish(struct exchange **exp)
 	struct exchange *ex = *exp;
 
 	assert(ex->magic == EXCHANGE_MAGIC && ex->phase == PHASE_ENDED);
-	if (!ex->may_pool || ex->has_surplus || !ex->is_sent || ex->o.idle_ms == 0 || ex->t->is_draining) {
+	if (!ex->may_pool || ex->has_surplus || !ex->is_sent || ex->o.idle_ms == 0 ||
+		ex->t->is_draining) {
 		exchange_cancel(exp);
 		return;
 	}
@@ -580,13 +596,16 @@ static void begin_body(struct exchange *ex)
 	ex->phase = PHASE_BODY;
 	ex->framing = h->framing;
 	ex->left = h->framing == HTTP_BODY_LENGTH ? h->content_length : 0;
-	ex->may_pool = h->minor == 1 && !h->wants_close && h->framing != HTTP_BODY_UNTIL_CLOSE;
-	ex->is_last = h->framing == HTTP_BODY_NONE || (h->framing == HTTP_BODY_LENGTH && ex->left == 0);
+	ex->may_pool =
+		h->minor == 1 && !h->wants_close && h->framing != HTTP_BODY_UNTIL_CLOSE;
+	ex->is_last = h->framing == HTTP_BODY_NONE ||
+		      (h->framing == HTTP_BODY_LENGTH && ex->left == 0);
 	if (h->framing == HTTP_BODY_CHUNKED)
 		http_chunk_start(&ex->chunk, true, UINT64_MAX);
 }
 
-/* Takes one head off the pending bytes. OK: the final one; AGAIN: more bytes are needed; END: it was an interim one. */
+/* Takes one head off the pending bytes. OK: the final one; AGAIN: more bytes are needed;
+ * END: it was an interim one. */
 static enum exchange_result take_head(struct exchange *ex, const char **base)
 {
 	enum fail why = FAIL_WORKER_PROTOCOL;
@@ -596,7 +615,8 @@ static enum exchange_result take_head(struct exchange *ex, const char **base)
 	if (err == ERR_AGAIN)
 		return EXCHANGE_AGAIN;
 	if (err == 0)
-		err = http_parse_response(ex->pending, head_len, ex->o.method, &ex->head, &why);
+		err = http_parse_response(
+			ex->pending, head_len, ex->o.method, &ex->head, &why);
 	if (err == 0 && ex->head.status < 200 && ++ex->interim > HTTP_INTERIM_MAX)
 		err = ERR_PARSE;
 	if (err != 0) {
@@ -635,7 +655,8 @@ static enum exchange_result more_head_bytes(struct exchange *ex)
 	return n > 0 ? EXCHANGE_OK : head_ended_early(ex);
 }
 
-enum exchange_result exchange_head(struct exchange *ex, const struct http_head **head, const char **base)
+enum exchange_result exchange_head(
+	struct exchange *ex, const struct http_head **head, const char **base)
 {
 	enum exchange_result r;
 
@@ -675,7 +696,8 @@ static enum exchange_result take_chunks(struct exchange *ex, struct span *data)
 {
 	enum fail why;
 	size_t n = 0, used = 0;
-	int err = http_chunk_decode(&ex->chunk, ex->pending, ex->n_pending, &n, &used, &why);
+	int err = http_chunk_decode(
+		&ex->chunk, ex->pending, ex->n_pending, &n, &used, &why);
 
 	*data = span_make(ex->pending, n);
 	if (err == 0) {

@@ -1,9 +1,12 @@
 /*
- * One exchange with a worker (connect or re-use, send, read the answer), and each thread's pool of idle worker connections. Does not know what a
- * request is: it is asked (exchange_head, exchange_body) and calls the one wake(arg) it was given when asking again may help.
+ * One exchange with a worker (connect or re-use, send, read the answer), and each
+ * thread's pool of idle worker connections. Does not know what a request is: it is asked
+ * (exchange_head, exchange_body) and calls the one wake(arg) it was given when asking
+ * again may help.
  *
- * A connection goes back to the pool only when the request was fully sent, the answer ended by its framing with no byte to spare, neither side said
- * close, and the version was 1.1 (C24). Idle ones keep their read event armed: any byte or EOF closes them.
+ * A connection goes back to the pool only when the request was fully sent, the answer
+ * ended by its framing with no byte to spare, neither side said close, and the version
+ * was 1.1 (C24). Idle ones keep their read event armed: any byte or EOF closes them.
  */
 #ifndef PROXY_UPSTREAM_H
 #define PROXY_UPSTREAM_H
@@ -19,16 +22,21 @@ struct upstream_idle;
 struct worker;
 
 struct exchange_opts {
-	struct span head; /* built in a scratch buffer: copied when it cannot be sent at once */
+	struct span head; /* built in a scratch buffer: copied when it cannot be sent at
+			     once */
 	struct span body; /* must live until the exchange ends */
 	enum http_method method;
 	bool fresh_only; /* no pooled connection */
-	uint64_t connect_timeout_ms, first_byte_timeout_ms, stream_idle_timeout_ms, total_timeout_ms, idle_ms;
+	uint64_t connect_timeout_ms, first_byte_timeout_ms, stream_idle_timeout_ms,
+		total_timeout_ms, idle_ms;
 };
 
-/* Starts; failures show in exchange_head(). wake is never called from inside. NULL: out of memory. */
-struct exchange *exchange_start(struct io_thread *t, struct worker *w, const struct exchange_opts *o, void (*wake)(void *arg), void *arg);
-/* Closes the worker's connection at once (the worker sees it and aborts). No wake after it returns. Nulls the pointer; NULL is fine. */
+/* Starts; failures show in exchange_head(). wake is never called from inside. NULL: out
+ * of memory. */
+struct exchange *exchange_start(struct io_thread *t, struct worker *w,
+	const struct exchange_opts *o, void (*wake)(void *arg), void *arg);
+/* Closes the worker's connection at once (the worker sees it and aborts). No wake after
+ * it returns. Nulls the pointer; NULL is fine. */
 void exchange_cancel(struct exchange **ex);
 /* After EXCHANGE_END: the connection goes to the pool if it may. Nulls the pointer. */
 void exchange_finish(struct exchange **ex);
@@ -36,12 +44,15 @@ void exchange_finish(struct exchange **ex);
 enum exchange_result { EXCHANGE_OK, EXCHANGE_AGAIN, EXCHANGE_END, EXCHANGE_FAILED };
 
 /*
- * The final answer's head (interim ones are consumed). OK: *head and *base live until the next exchange call of this thread or the end of the turn.
+ * The final answer's head (interim ones are consumed). OK: *head and *base live until the
+ * next exchange call of this thread or the end of the turn.
  */
-enum exchange_result exchange_head(struct exchange *ex, const struct http_head **head, const char **base);
+enum exchange_result exchange_head(
+	struct exchange *ex, const struct http_head **head, const char **base);
 /*
- * OK: body bytes, decoded, alive until the next call of this thread or the end of the turn; exchange_at_end() tells whether they are the last. END: the
- * body is complete. FAILED: it broke off.
+ * OK: body bytes, decoded, alive until the next call of this thread or the end of the
+ * turn; exchange_at_end() tells whether they are the last. END: the body is complete.
+ * FAILED: it broke off.
  */
 enum exchange_result exchange_body(struct exchange *ex, struct span *data);
 bool exchange_at_end(const struct exchange *ex);

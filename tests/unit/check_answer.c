@@ -14,6 +14,29 @@ static void want(const char *text, const char *out, size_t n)
 		text, (int)n, out);
 }
 
+START_TEST(request_id)
+{
+	static const char *const insane[] = {"", "a b", "a\nb", "a,b", "a\"b", "\xe9", "a/b"};
+	char out[REQUEST_ID_MAX], other[REQUEST_ID_MAX], longest[REQUEST_ID_MAX + 1];
+	struct rng rng;
+
+	rng_seed(&rng, 1);
+	want("Req-1.a_b:c", out, answer_request_id(SPAN_LIT("Req-1.a_b:c"), &rng, out));
+	memset(longest, 'x', sizeof(longest));
+	ck_assert_uint_eq(answer_request_id(span_make(longest, REQUEST_ID_MAX), &rng, out),
+		REQUEST_ID_MAX);
+	ck_assert_uint_eq(
+		answer_request_id(span_make(longest, sizeof(longest)), &rng, out), 32);
+	for (size_t i = 0; i < ARRAY_LEN(insane); i++) {
+		ck_assert_uint_eq(answer_request_id(span_str(insane[i]), &rng, other), 32);
+		for (size_t j = 0; j < 32; j++)
+			ck_assert_ptr_nonnull(memchr("0123456789abcdef", other[j], 16));
+		ck_assert_int_ne(memcmp(out, other, 32), 0);
+		memcpy(out, other, 32);
+	}
+}
+END_TEST
+
 START_TEST(id_line)
 {
 	char out[ANSWER_LINES_MAX];
@@ -85,6 +108,7 @@ static Suite *answer_suite(void)
 	Suite *s = suite_create("answer");
 	TCase *tc = tcase_create("answer");
 
+	tcase_add_test(tc, request_id);
 	tcase_add_test(tc, id_line);
 	tcase_add_test(tc, allow_line);
 	tcase_add_test(tc, retry_line);
