@@ -633,6 +633,36 @@ START_TEST(who_may_overtake)
 }
 END_TEST
 
+/* What a preempted one leaves is for the first one waiting, at once. */
+START_TEST(preemption_makes_room)
+{
+	struct sched_opts opts = { .n_blocks = 10, .max_seqs = 4, .step_tokens = 128, .max_waiting = 4, .audit_every = 1 };
+	static struct request first, last, between;
+	struct rig rig;
+
+	rig_open(&rig, &opts);
+	make_request(&first, 1, 20, 60, 0);
+	first.priority = -1;
+	make_request(&last, 2, 75, 64, 0);
+	last.priority = 5;
+	make_request(&between, 3, 60, 2, 0);
+	submit(&rig, &first, NULL);
+	submit(&rig, &last, NULL);
+	(void)rig_step(&rig);
+	ck_assert_uint_eq(sched_running(rig.sched), 2);
+	submit(&rig, &between, NULL);
+	while (sched_counts(rig.sched)->preemptions == 0) {
+		ck_assert_uint_eq(between.n_got, 0);
+		REQUIRE(rig_step(&rig));
+	}
+	ck_assert_uint_eq(between.n_got, 1); /* in the very step */
+	ck_assert_uint_lt(first.n_got, 60);
+	finish(&rig, &first, 1);
+	ck_assert_uint_eq(last.n_got, 64);
+	rig_close(&rig);
+}
+END_TEST
+
 /* While others run, a hundredth of the pool stays free for their next tokens; a single one may have all. */
 START_TEST(some_blocks_are_spared)
 {
@@ -849,6 +879,7 @@ static Suite *sched_suite(void)
 	tcase_add_test(tc, the_urgent_one_wins);
 	tcase_add_test(tc, one_prompt_at_a_time);
 	tcase_add_test(tc, who_may_overtake);
+	tcase_add_test(tc, preemption_makes_room);
 	tcase_add_test(tc, some_blocks_are_spared);
 	tcase_add_test(tc, parked_time_is_gone);
 	tcase_add_test(tc, the_queue_is_bounded);
