@@ -6,9 +6,11 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -36,6 +38,27 @@ def program(name):
     path = os.path.join(builddir(), name)
     assert os.path.exists(path), f"{path} is not built"
     return path
+
+
+def has_localhost():
+    """Whether the name localhost is known here: a bare chroot has no /etc/hosts."""
+    try:
+        return bool(socket.getaddrinfo("localhost", 80))
+    except OSError:
+        return False
+
+
+def run_as_nobody(name, *args):
+    """Runs a built program without any right of ours, from a copy: nobody may not reach every build folder."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o755)
+        copy = shutil.copy(program(name), folder)
+
+        def become_nobody():
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+        return subprocess.run([copy, *args], preexec_fn=become_nobody, cwd="/", capture_output=True, text=True, timeout=DEADLINE)
 
 
 # ---- messages ----

@@ -483,6 +483,8 @@ def test_workers_behind_kvsteerd(worker, router):
 @pytest.mark.parametrize("listens, host", [("127.0.0.1", "localhost"), ("::1", "[::1]")])
 def test_names_and_addresses(worker, listens, host):
     """A name may have addresses where nobody listens: the next one is tried, and remembered."""
+    if host == "localhost" and not harness.has_localhost():
+        pytest.skip("localhost is no name here (no /etc/hosts)")
     w = worker("w0", stream_ok, host=listens)
     r = bench("--url", f"http://{host}:{w.port}", "--model", "m", "--requests", 4, "--new-connections")
     assert r["requests"]["ok"] == w.connections == 4

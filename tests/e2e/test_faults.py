@@ -191,6 +191,7 @@ int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints
 """
 
 
+@pytest.mark.skipif(not harness.has_localhost(), reason="localhost is no name here (no /etc/hosts)")
 def test_b17_a_name_that_is_slow_to_resolve_freezes_nobody(router, worker, tmp_path):
     """The look-up stands still until we let it go: requests, probes, admin and reload go on, and so does the end; later the name is used."""
     compiler = shutil.which("cc") or shutil.which("gcc")
