@@ -1,6 +1,7 @@
 /*
- * A worker that costs next to nothing, for tests/bench/compare: one thread, epoll, keep-alive. Every request is answered with 300 bytes, or with 64 events when its body
- * holds "stream":true; paced ones are sent one event in a write, PACE_US apart. Prints its port (the kernel's). Not part of the product.
+ * A worker that costs next to nothing, for tests/bench/compare: one thread, epoll, keep-alive. Every request is answered with 300 bytes, a chat completion, or with 64 events
+ * and [DONE] when its body holds "stream":true; paced ones are sent one event in a write, PACE_US apart. So kvsteer-bench can be used against it, too. Prints its port
+ * (the kernel's). Not part of the product.
  *
  *   mock_worker [PACE_US]
  */
@@ -20,6 +21,7 @@
 #include <unistd.h>
 
 #define EVENTS 64
+#define ANSWER_SIZE 300
 #define HEAD_MAX 65536
 
 struct conn {
@@ -61,6 +63,14 @@ static void make_event(void)
 	event_len = (size_t)snprintf(event_text, sizeof(event_text), "%x\r\n%s\r\n", n, data);
 }
 
+/* [DONE] and the last chunk, in one write. */
+static void end_stream(struct conn *c)
+{
+	static const char end[] = "e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n";
+
+	send_all(c->fd, end, sizeof(end) - 1);
+}
+
 static void start_stream(struct conn *c)
 {
 	static const char head[] = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -78,7 +88,18 @@ static void start_stream(struct conn *c)
 	}
 	for (i = 0; i < EVENTS; i++)
 		send_all(c->fd, event_text, event_len);
-	send_all(c->fd, "0\r\n\r\n", 5);
+	end_stream(c);
+}
+
+/* Its answer is padded to a body of 300 bytes. */
+static void make_plain(char *out, size_t n)
+{
+	static const char before[] = "{\"id\":\"cmpl-1\",\"object\":\"chat.completion\",\"model\":\"m\",\"choices\":[{\"index\":0,\"finish_reason\":\"stop\","
+				     "\"message\":{\"role\":\"assistant\",\"content\":\"";
+	static const char after[] = "\"}}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1,\"total_tokens\":2}}";
+	int pad = ANSWER_SIZE - (int)(sizeof(before) - 1) - (int)(sizeof(after) - 1);
+
+	snprintf(out, n, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s%0*d%s", ANSWER_SIZE, before, pad, 1, after);
 }
 
 static void answer(struct conn *c)
@@ -90,7 +111,7 @@ static void answer(struct conn *c)
 		return;
 	}
 	if (plain[0] == '\0')
-		snprintf(plain, sizeof(plain), "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 300\r\n\r\n%0300d", 1);
+		make_plain(plain, sizeof(plain));
 	send_all(c->fd, plain, strlen(plain));
 }
 
@@ -109,7 +130,7 @@ static void pace(void)
 			i++;
 			continue;
 		}
-		send_all(c->fd, "0\r\n\r\n", 5);
+		end_stream(c);
 		streams[i] = streams[--n_streams];
 	}
 }
