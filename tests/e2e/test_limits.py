@@ -492,7 +492,7 @@ def test_first_byte_timeout_is_504(worker, router, after):
         for _ in range(2):
             c.send(make_request(body=Q0))
             error_of(c.read_response(), 504, "worker_timeout")
-    assert all(x.wait_gone() for x in w.exchanges) and len(w.exchanges) == 2
+    assert all(x.gone.wait(harness.DEADLINE) for x in w.exchanges) and len(w.exchanges) == 2
 
 
 def test_an_interim_answer_leaves_the_first_byte_its_time(worker, router):
