@@ -105,18 +105,25 @@ static void init_end(struct end *e)
 	stream_init(&e->stream, loop, &ops, e);
 }
 
-/* Both ends of one TCP connection over loopback. */
+/*
+ * Both ends of one TCP connection over loopback. The kernel's buffers are small and stay so: left alone it may
+ * take megabytes at once.
+ */
 static void tcp_pair(int *ours, int *theirs)
 {
 	union sock_addr a, peer;
-	int listener = listen_any(&a), err;
+	int listener = listen_any(&a), err, bytes = 65536;
 
 	*theirs = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	ck_assert_int_eq(
+		setsockopt(*theirs, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes)), 0);
 	ck_assert_int_eq(connect(*theirs, &a.sa, sock_addr_len(&a)), 0);
 	do
 		err = sock_accept(listener, ours, &peer);
 	while (err == ERR_AGAIN);
 	ck_assert_int_eq(err, 0);
+	ck_assert_int_eq(
+		setsockopt(*ours, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)), 0);
 	close(listener);
 }
 
