@@ -4,19 +4,35 @@
 #                                        @bindir@ and @sysconfdir@ are replaced
 #   UNITS_IN += etc/kvsteer.service.in
 #   SYSUSERS += etc/kvsteer.sysusers     as PREFIX/lib/sysusers.d/kvsteer.conf
+#   LOGROTATE += etc/kvsteer.logrotate   as SYSCONFDIR/logrotate.d/kvsteer
 
 CONF_FILES =
 UNITS =
 UNITS_IN =
 SYSUSERS =
+LOGROTATE =
 CONF_FILES += etc/kvsteer.conf
+CONF_FILES += etc/kvsteer-engine.env
+UNITS += etc/kvsteer.service
+UNITS_IN += etc/kvsteer.service.in
+UNITS += etc/kvsteer-engine.service
+UNITS_IN += etc/kvsteer-engine.service.in
+UNITS += etc/kvsteer-engine@.service
+UNITS_IN += etc/kvsteer-engine@.service.in
+SYSUSERS += etc/kvsteer.sysusers
+SYSUSERS += etc/kvsteer-engine.sysusers
+LOGROTATE += etc/kvsteer.logrotate
+
+# bash looks a completion up by the command's name. The engine may be installed alone.
+BASH_COMPLETION = etc/kvsteer.bash-completion
+COMPLETED = kvsteerctl kvsteerd kvsteer-bench kvsteer-engine
 
 SUFFIXES += .service.in .service
 .service.in.service:
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && $(SED) -e 's|@sbindir[@]|$(sbindir)|g' \
 		-e 's|@bindir[@]|$(bindir)|g' -e 's|@sysconfdir[@]|$(sysconfdir)|g' \
 		<$< >$@.tmp && mv $@.tmp $@
-EXTRA_DIST += $(CONF_FILES) $(UNITS_IN) $(SYSUSERS)
+EXTRA_DIST += $(CONF_FILES) $(UNITS_IN) $(SYSUSERS) $(LOGROTATE) $(BASH_COMPLETION)
 CLEANFILES += $(UNITS)
 if SYSTEMD
 systemdsystemunit_DATA = $(UNITS)
@@ -37,6 +53,18 @@ install-data-local:
 		$(MKDIR_P) "$$to" && \
 		$(INSTALL_DATA) "$(srcdir)/$$file" "$$to/$${name%.*}.conf" || exit 1; \
 	done
+	@for file in $(LOGROTATE); do \
+		name=$${file##*/}; \
+		to="$(DESTDIR)$(sysconfdir)/logrotate.d"; \
+		$(MKDIR_P) "$$to" || exit 1; \
+		test -e "$$to/$${name%.*}" || \
+			$(INSTALL_DATA) "$(srcdir)/$$file" "$$to/$${name%.*}" || exit 1; \
+	done
+	@for name in $(COMPLETED); do \
+		to="$(DESTDIR)$(datadir)/bash-completion/completions"; \
+		$(MKDIR_P) "$$to" && \
+		$(INSTALL_DATA) "$(srcdir)/$(BASH_COMPLETION)" "$$to/$$name" || exit 1; \
+	done
 
 # What an operator changed stays.
 uninstall-local:
@@ -47,4 +75,12 @@ uninstall-local:
 	@for file in $(SYSUSERS); do \
 		name=$${file##*/}; \
 		rm -f "$(DESTDIR)$(sysusersdir)/$${name%.*}.conf"; \
+	done
+	@for file in $(LOGROTATE); do \
+		name=$${file##*/}; \
+		at="$(DESTDIR)$(sysconfdir)/logrotate.d/$${name%.*}"; \
+		if cmp -s "$(srcdir)/$$file" "$$at"; then rm -f "$$at"; fi; \
+	done
+	@for name in $(COMPLETED); do \
+		rm -f "$(DESTDIR)$(datadir)/bash-completion/completions/$$name"; \
 	done
