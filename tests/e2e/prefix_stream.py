@@ -1,0 +1,271 @@
+"""The prompt stream of every endpoint once more, written from kvsteer-prefix(7) alone: whether the page says enough, and whether the daemon does what it says.
+
+stream(path, body) -> (unit, bytes). Called by test_prefix_manual.py.
+"""
+import json
+
+import xxhash
+
+MEDIA_BYTES, MEDIA_MOST = 4096, 1024
+
+
+class Number(str):
+    """A JSON number as it was spelled."""
+
+
+class Object(list):
+    """A JSON object's members as they came."""
+
+    def get(self, name):
+        return next((v for k, v in reversed(self) if k == name), None)
+
+
+def loads(body):
+    return json.loads(body, object_pairs_hook=Object, parse_int=Number, parse_float=Number)
+
+
+def is_list(v):
+    return isinstance(v, list) and not isinstance(v, Object)
+
+
+def is_text(v):
+    return isinstance(v, str) and not isinstance(v, Number)
+
+
+def member(v, name):
+    return v.get(name) if isinstance(v, Object) else None
+
+
+def encode(text):
+    try:
+        return text.encode("utf-8", "surrogateescape")  # bytes that are no UTF-8 stay as they came
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
+def border(tag, text=None):
+    return b"\xff" + tag.encode() + (encode(text) if is_text(text) else b"")
+
+
+def optional(tag, text):
+    return border(tag, text) if is_text(text) else b""
+
+
+def digest(text, size):
+    return border("i") + xxhash.xxh3_64_intdigest(encode(text)).to_bytes(8, "little") * (size // 8)
+
+
+def spell(v):
+    """The public form of a JSON value."""
+    if is_text(v):
+        return digest(v, 8) if v.startswith("data:") else border('"', v) + border('"')
+    if isinstance(v, Number):
+        return v.encode()
+    if isinstance(v, Object):
+        return b"{" + b",".join(spell(k) + b":" + spell(x) for k, x in v) + b"}"
+    if isinstance(v, list):
+        return b"[" + b",".join(map(spell, v)) + b"]"
+    return {None: b"null", True: b"true", False: b"false"}[v]
+
+
+def without(v, *names):
+    return Object((k, x) for k, x in v if k not in names) if isinstance(v, Object) else v
+
+
+def unknown(v, *names):
+    return border("j") + spell(without(v, "cache_control", *names))
+
+
+def tools(tag, v):
+    if is_list(v):
+        return b"".join(border(tag) + spell(without(tool, "cache_control")) for tool in v)
+    return b"" if v is None else border(tag) + spell(v)
+
+
+def arguments(v):
+    if v is None:
+        return b""
+    return border("a", v) if is_text(v) else border("a") + spell(v)
+
+
+def call(border_and_id, function):
+    given = member(function, "arguments")
+    return border_and_id + optional("d", member(function, "name")) + arguments(member(function, "input") if given is None else given)
+
+
+def reasoning(v):
+    if is_list(v):
+        return b"".join(optional("g", member(item, "text")) for item in v)
+    return optional("g", v)
+
+
+TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+THOUGHTS = {"thinking": "thinking", "redacted_thinking": "data", "reasoning_text": "text", "summary_text": "text"}
+MEDIA = {"image_url", "input_image", "image", "input_audio", "audio_url", "audio", "video_url", "input_video", "video", "file", "input_file", "document"}
+PLACES = ("image_url", "video_url", "audio_url", "input_audio", "audio", "image", "video", "file", "source", "url", "data", "file_data", "file_url", "file_id")
+
+
+class Prompt:
+    """One body's stream; counts its media."""
+
+    def __init__(self):
+        self.n_media = 0
+
+    def media(self, text):
+        self.n_media += 1
+        return digest(text, MEDIA_BYTES if self.n_media <= MEDIA_MOST else 8)
+
+    def find_media(self, v):
+        for _ in range(2):
+            found = [member(v, name) for name in PLACES if member(v, name) is not None]
+            if not found:
+                break
+            v = found[0]
+        return v if is_text(v) else None
+
+    def part(self, v, is_inner=False):
+        if is_text(v):
+            return border("x", v)
+        if not isinstance(v, Object):
+            return unknown(v)
+        kind = v.get("type")
+        if kind is None:
+            kind = "text" if is_text(v.get("text")) else "image"
+        kind = kind if is_text(kind) else ""
+        if kind in TEXTS and is_text(v.get(TEXTS[kind])):
+            return border("x", v.get(TEXTS[kind]))
+        if kind in THOUGHTS and is_text(v.get(THOUGHTS[kind])):
+            return border("g", v.get(THOUGHTS[kind]))
+        if kind == "tool_use":
+            return border("c", v.get("id")) + optional("d", v.get("name")) + arguments(v.get("input"))
+        if kind == "tool_result" and not is_inner:
+            return border("r", v.get("tool_use_id")) + self.content(v.get("content"), True)
+        found = self.find_media(v) if kind in MEDIA else None
+        return self.media(found) if found is not None else unknown(v)
+
+    def content(self, v, is_inner=False):
+        if v is None:
+            return b""
+        return b"".join(self.part(item, is_inner) for item in (v if is_list(v) else [v]))
+
+    def message(self, m):
+        if not isinstance(m, Object):
+            return unknown(m)
+        out = border("m", m.get("role")) + optional("n", m.get("name")) + self.content(m.get("content"))
+        for c in m.get("tool_calls") if is_list(m.get("tool_calls")) else []:
+            function = member(c, "function")
+            out += call(border("c", member(c, "id")), member(c, "custom") if function is None else function)
+        if isinstance(m.get("function_call"), Object):
+            out += call(border("c"), m.get("function_call"))
+        return out + optional("r", m.get("tool_call_id")) + reasoning(m.get("reasoning_content")) + reasoning(m.get("reasoning"))
+
+    def system(self, v):
+        return b"" if v is None else border("s") + self.content(v)
+
+    def item(self, v):
+        kind = member(v, "type")
+        if kind == "message" or (kind is None and member(v, "role") is not None):
+            return self.message(v)
+        if kind in ("function_call", "custom_tool_call"):
+            return call(border("c", v.get("call_id")), v)
+        if kind in ("function_call_output", "custom_tool_call_output"):
+            return border("r", v.get("call_id")) + self.content(v.get("output"), True)
+        if kind == "reasoning":
+            return reasoning(v.get("summary")) + reasoning(v.get("content"))
+        return unknown(v) if kind == "item_reference" else unknown(v, "id", "status")
+
+    def chat(self, body):
+        messages = body.get("messages")
+        return (tools("t", body.get("tools")) + tools("f", body.get("functions"))
+                + b"".join(map(self.message, messages if is_list(messages) else [])))
+
+    def anthropic(self, body):
+        messages = body.get("messages")
+        return (tools("t", body.get("tools")) + self.system(body.get("system"))
+                + b"".join(map(self.message, messages if is_list(messages) else [])))
+
+    def responses(self, body):
+        out = tools("t", body.get("tools")) + self.system(body.get("instructions")) + optional("p", body.get("previous_response_id"))
+        given = body.get("input")
+        if is_text(given):
+            return out + border("m", "user") + border("x", given)
+        return out + b"".join(map(self.item, given if is_list(given) else []))
+
+
+def ids(v):
+    if not all(isinstance(i, Number) and i.isdigit() and int(i) < 1 << 32 for i in v):
+        return "t", b""
+    return "t", b"".join(int(i).to_bytes(4, "little") for i in v)
+
+
+def prompt(v):
+    """A prompt, or the first of a list of them."""
+    if is_text(v):
+        return "b", encode(v)
+    if not is_list(v) or not v:
+        return "b", b""
+    if isinstance(v[0], Number):
+        return ids(v)
+    if all(map(is_text, v)):
+        return "b", border("l", v[0])
+    return ids(v[0]) if all(map(is_list, v)) else ("b", b"")
+
+
+def document(tag, v):
+    text = member(v, "text")
+    v = text if is_text(text) else v
+    if v is None:
+        return b""
+    return border(tag, v) if is_text(v) else border(tag) + spell(v)
+
+
+def kind_of(v):
+    return "number" if isinstance(v, Number) else type(v).__name__ if not isinstance(v, bool) else str(v)
+
+
+def first_document(tag, v):
+    if not is_list(v):
+        return document(tag, v)
+    is_even = v and (isinstance(v[0], Number) or len({kind_of(x) for x in v}) == 1)
+    return document(tag, v[0]) if is_even else b""
+
+
+def generate(p, body):
+    text = body.get("text") if body.get("text") is not None else body.get("prompt")
+    if text is None:
+        return prompt(body.get("input_ids"))
+    images = body.get("image_data")
+    images = [images] if is_text(images) else images if is_list(images) else []
+    unit, stream = prompt(text)
+    return unit, b"".join(p.media(i) for i in images if is_text(i) and is_text(text)) + stream
+
+
+def rerank(body):
+    documents = body.get("documents")
+    return document("q", body.get("query")) + b"".join(document("k", d) for d in (documents if is_list(documents) else []))
+
+
+def stream(path, body):
+    """The unit and the bytes of the prompt stream of a body to that path."""
+    p, body = Prompt(), loads(body)
+    if path == "/v1/chat/completions":
+        return "b", p.chat(body)
+    if path == "/v1/completions":
+        return prompt(body.get("prompt"))
+    if path == "/v1/responses":
+        return "b", p.responses(body)
+    if path == "/v1/messages":
+        return "b", p.anthropic(body)
+    if path == "/v1/embeddings":
+        return ("b", p.chat(body)) if body.get("input") is None else prompt(body.get("input"))
+    if path in ("/v1/rerank", "/v2/rerank", "/rerank"):
+        return "b", rerank(body)
+    if path in ("/v1/score", "/score"):
+        return "b", first_document("q", body.get("text_1")) + first_document("k", body.get("text_2"))
+    if path == "/generate":
+        return generate(p, body)
+    if path == "/inference/v1/generate":
+        return prompt(body.get("token_ids"))
+    if path == "/tokenize":
+        return prompt(body.get("prompt")) if body.get("messages") is None else ("b", p.chat(body))
+    return "b", b""
