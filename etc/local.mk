@@ -41,6 +41,7 @@ noinst_DATA = $(UNITS)
 endif
 
 install-data-local:
+	@$(MKDIR_P) "$(DESTDIR)$(sysconfdir)/kvsteer/conf.d"
 	@for file in $(CONF_FILES); do \
 		to="$(DESTDIR)$(sysconfdir)/kvsteer"; \
 		$(MKDIR_P) "$$to" || exit 1; \
@@ -76,6 +77,7 @@ uninstall-local:
 		name=$${file##*/}; \
 		rm -f "$(DESTDIR)$(sysusersdir)/$${name%.*}.conf"; \
 	done
+	@rmdir "$(DESTDIR)$(sysconfdir)/kvsteer/conf.d" 2>/dev/null || :
 	@for file in $(LOGROTATE); do \
 		name=$${file##*/}; \
 		at="$(DESTDIR)$(sysconfdir)/logrotate.d/$${name%.*}"; \
