@@ -176,13 +176,17 @@ class Router:
     def python_flags(self):
         flags = ["--host", "127.0.0.1", "--port", str(self.port), "--policy", "cache_aware", "--prometheus-port", str(free_port()), "--log-level"]
         flags += ["info" if self.access_log else "error", "--worker-urls"] + [f"http://127.0.0.1:{p}" for p in self.ports]
-        return flags + (["--eviction-interval-secs", str(max(1, round(120 / self.time_factor)))] if self.time_factor != 1 else [])
+        return flags
+
+    def scaled(self, flag, seconds):
+        """A flag that is in seconds of real use, as many seconds of the trace; nothing when both are the same."""
+        return [flag, str(max(1, round(seconds / self.time_factor)))] if self.time_factor != 1 else []
 
     def vllm_router(self):
-        return ["vllm-router"] + self.python_flags()
+        return ["vllm-router"] + self.python_flags() + self.scaled("--eviction-interval-secs", 120)
 
     def smg(self):
-        return ["smg", "launch"] + self.python_flags()
+        return ["smg", "launch"] + self.python_flags() + self.scaled("--eviction-interval-secs", 60) + self.scaled("--load-monitor-interval", 10)
 
     def is_ready(self):
         """All workers are known to be up, for those that look; for the others, one answer came."""
