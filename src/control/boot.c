@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/metric.h"
 #include "base/rng.h"
 #include "control/admin.h"
@@ -25,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define DEFAULT_ADMIN_SOCKET "/run/kvsteer/admin.sock"
@@ -80,6 +82,28 @@ static bool is_optional(const struct conf *conf, const char *value, const char *
 	return conf->by_flags_alone && strcmp(value, def) == 0;
 }
 
+/*
+ * Under systemd the folder is there (RuntimeDirectory=). By hand, the first start makes
+ * it, so that a configuration that says nothing of sockets works.
+ */
+static int listen_making_folder(const char *path, mode_t mode, int *fd)
+{
+	int err = sock_listen_unix(path, mode, fd);
+	scoped_free char *folder = NULL;
+	char *slash;
+
+	if (err != ERR_IO || errno != ENOENT)
+		return err;
+	folder = xstrdup(path);
+	slash = strrchr(folder, '/');
+	if (slash == NULL || slash == folder)
+		return err;
+	*slash = '\0';
+	if (mkdir(folder, 0755) != 0)
+		return ERR_IO;
+	return sock_listen_unix(path, mode, fd);
+}
+
 static int open_admin_socket(const struct conf *conf, int *fd)
 {
 	const char *path = conf->router.admin_socket;
@@ -88,7 +112,7 @@ static int open_admin_socket(const struct conf *conf, int *fd)
 	*fd = -1;
 	if (path == NULL || path[0] == '\0' || strcmp(path, "off") == 0)
 		return 0;
-	err = sock_listen_unix(path, conf->router.admin_socket_mode, fd);
+	err = listen_making_folder(path, conf->router.admin_socket_mode, fd);
 	if (err == 0) {
 		log_notice("admin socket %s", path);
 		return 0;
@@ -98,8 +122,9 @@ static int open_admin_socket(const struct conf *conf, int *fd)
 			path, err == ERR_EXISTS ? "in use" : strerror(errno));
 		return 0;
 	}
-	log_error("admin socket %s cannot be opened: %s", path,
-		err == ERR_EXISTS ? "another daemon has it" : strerror(errno));
+	log_error("admin socket %s cannot be opened: %s; admin_socket = PATH names another "
+		  "place, none does without",
+		path, err == ERR_EXISTS ? "another daemon has it" : strerror(errno));
 	return err;
 }
 

@@ -812,3 +812,21 @@ def test_ctl_exit_codes(router, worker, tmp_path):
     with socket.socket(socket.AF_UNIX) as s:
         s.bind(dead)
     assert run("kvsteerctl", "-s", dead, "status").returncode == 3
+
+
+def test_the_admin_sockets_folder_is_made_when_it_is_missing(worker, tmp_path):
+    """A daemon started by hand has no RuntimeDirectory: one folder is made, not a whole path."""
+    w = worker("w0")
+    path = tmp_path / "run" / "admin.sock"
+    conf = f"[router]\nlisten = 127.0.0.1:0\nmetrics_listen = none\nadmin_socket = %s\n[worker w0]\nurl = {w.url}\n"
+    (tmp_path / "a.conf").write_text(conf % path)
+    p = subprocess.Popen([harness.program("kvsteerd"), "-c", str(tmp_path / "a.conf")], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                         stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: run("kvsteerctl", "-s", str(path), "status").returncode == 0, "the admin socket answers")
+    finally:
+        p.send_signal(signal.SIGTERM)
+        assert p.wait(harness.DEADLINE) == 0
+    (tmp_path / "b.conf").write_text(conf % (tmp_path / "no" / "such" / "admin.sock"))
+    failed = run("kvsteerd", "-c", str(tmp_path / "b.conf"))
+    assert failed.returncode == 1 and "no/such/admin.sock" in failed.stderr and "names another place" in failed.stderr
