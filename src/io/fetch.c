@@ -14,10 +14,12 @@
 
 #include <curl/curl.h>
 #include <event2/event.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define HEAD_BYTES_MAX 65536
 
@@ -362,27 +364,68 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 	act(arg, CURL_SOCKET_TIMEOUT, 0);
 }
 
-static void on_socket(evutil_socket_t fd, short what, void *arg)
+/*
+ * A socket of libcurl's that it wants watched. We watch a duplicate: libcurl closes some
+ * (those that never connected) before it says that it is done with them, and by then the
+ * number may belong to a socket of another thread.
+ */
+struct socket_watch {
+	struct fetcher *fetcher;
+	curl_socket_t fd;
+	int own_fd;
+	struct event *ev;
+};
+
+static void on_socket(evutil_socket_t own_fd, short what, void *arg)
 {
+	struct socket_watch *w = arg;
 	int curl_what = 0;
 
+	(void)own_fd;
 	if (what & EV_READ)
 		curl_what |= CURL_CSELECT_IN;
 	if (what & EV_WRITE)
 		curl_what |= CURL_CSELECT_OUT;
-	act(arg, fd, curl_what);
+	act(w->fetcher, w->fd, curl_what);
+}
+
+static void unwatch(struct socket_watch *w)
+{
+	if (w == NULL)
+		return;
+	if (w->ev != NULL)
+		event_free(w->ev);
+	if (w->own_fd >= 0)
+		close(w->own_fd);
+	free(w);
+}
+
+static struct socket_watch *watch(struct fetcher *r, curl_socket_t fd, short what)
+{
+	struct socket_watch *w = calloc(1, sizeof(*w));
+
+	if (w == NULL)
+		return NULL;
+	w->fetcher = r;
+	w->fd = fd;
+	w->own_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (w->own_fd >= 0)
+		w->ev = event_new(loop_base(r->loop), w->own_fd, what, on_socket, w);
+	if (w->ev == NULL || event_add(w->ev, NULL) != 0) {
+		unwatch(w);
+		return NULL;
+	}
+	return w;
 }
 
 /* libcurl says what it wants to know of a socket. */
 static int set_socket(CURL *easy, curl_socket_t fd, int wanted, void *arg, void *old)
 {
 	struct fetcher *r = arg;
-	struct event *ev = old;
 	short what = EV_PERSIST;
 
 	(void)easy;
-	if (ev != NULL)
-		event_free(ev);
+	unwatch(old);
 	curl_multi_assign(r->multi, fd, NULL);
 	if (wanted == CURL_POLL_REMOVE)
 		return 0;
@@ -390,11 +433,8 @@ static int set_socket(CURL *easy, curl_socket_t fd, int wanted, void *arg, void 
 		what |= EV_READ;
 	if (wanted & CURL_POLL_OUT)
 		what |= EV_WRITE;
-	ev = event_new(loop_base(r->loop), fd, what, on_socket, r);
-	if (ev == NULL)
-		return 0; /* the fetch runs into its timeout */
-	(void)event_add(ev, NULL);
-	curl_multi_assign(r->multi, fd, ev);
+	/* unwatched for want of memory or descriptors, the fetch runs into its timeout */
+	curl_multi_assign(r->multi, fd, watch(r, fd, what));
 	return 0;
 }
 
