@@ -3,6 +3,7 @@ import ast
 import doctest
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -244,6 +245,85 @@ def test_media_count_in_full_up_to_a_number(router, worker):
     data = prefix_stream.stream("/v1/chat/completions", body)[1]
     assert len(data) == 6 + 1024 * 4098 + 6 * 10
     assert r.explain(body)["key"]["prompt_units"] == len(data)
+
+
+CALL = ["id", "function", "custom", "name", "arguments", "input"]
+PART = ["content", "tool_use_id", "text", "refusal", "thinking", "data", "cache_control", "input", "id", "name", "source", "url", "image_url", "file"]
+PART_TYPES = [*prefix_stream.TEXTS, *prefix_stream.THOUGHTS, *prefix_stream.MEDIA, "odd"] + 5 * ["tool_use", "tool_result"]
+ITEM_TYPES = ["message", "function_call", "custom_tool_call", "function_call_output", "custom_tool_call_output", "reasoning", "item_reference", "odd"]
+# What a member of this name usually holds: objects with some of these members, of one of these types.
+LISTS = {"messages": (["role", "name", "content", "tool_calls", "function_call", "tool_call_id", "reasoning", "reasoning_content"], []),
+         "input": (["role", "call_id", "id", "status", "name", "arguments", "input", "output", "summary", "content", "cache_control"], ITEM_TYPES),
+         "tool_calls": (CALL, []), "tools": (["name", "cache_control", "function"], []), "documents": (["text", "id"], []), "text_2": (["text", "id"], []),
+         **{name: (PART, PART_TYPES) for name in ("content", "system", "instructions", "output", "summary", "reasoning")}}
+OBJECTS = {"function": CALL, "custom": CALL, "function_call": CALL, **{name: prefix_stream.PLACES for name in ("file", "image_url", "data")},
+           "source": ["url", "data", "file_data", "file_url", "file_id"]}
+HOMES = {**prefix_stream.TEXTS, **prefix_stream.THOUGHTS, "tool_result": "content", "tool_use": "input", "image": "source"}
+FIELDS = ["messages", "tools", "functions", "system", "instructions", "input", "previous_response_id", "prompt", "text", "input_ids", "token_ids", "image_data",
+          "query", "documents", "text_1", "text_2"]
+SPELLINGS = ['"some text of a part"', '"data"', '"caf\\u00e9 \\"\\\\ \\ud83d\\ude00"', '"data:image/png;base64,AAAA"', '"d\\u0061ta:,x"', '""', '"\\ud800"',
+             "1.50", "-0", "1e3", "17", "4294967295", "4294967296", "null", "true", "false", "[ ]", "{ }"]
+
+
+def spell_object(rng, depth, names, types):
+    """Members in any order, a few twice; a type mostly has the member that it needs."""
+    members = []
+    if types and rng.random() < 0.9:
+        kind = rng.choice(types)
+        members.append(f'"type":"{kind}"')
+        names = names + 4 * [HOMES.get(kind, kind)]
+    members += [f'"{name}" : {spell_random(rng, depth - 1, name)}' for name in rng.choices(names, k=rng.randrange(7))]
+    rng.shuffle(members)
+    return "{" + ",\n".join(members) + "}"
+
+
+def spell_random(rng, depth, name):
+    """A JSON value for a member of this name: mostly what belongs there, at times anything."""
+    what = rng.random()
+    if depth > 0 and what < 0.7 and name in LISTS:
+        names, types = LISTS[name]
+        items = [spell_object(rng, depth, names, types) if rng.random() < 0.9 else spell_random(rng, depth - 1, "") for _ in range(rng.randrange(4))]
+        return "[" + " ,".join(items) + "]"
+    if depth > 0 and what < 0.8 and name in OBJECTS:
+        return spell_object(rng, depth, OBJECTS[name], [])
+    if what < 0.75:
+        return f'"{rng.randrange(100)} of {name}"'
+    if what < 0.8:
+        return "[" + ", ".join(str(rng.randrange(200000)) for _ in range(rng.randrange(1, 80))) + "]"
+    if what < 0.85:
+        return "[" + ", ".join(rng.choices(SPELLINGS, k=2)) + "]"
+    return rng.choice(SPELLINGS)
+
+
+def test_the_daemon_and_another_implementation_agree_on_any_body(router, worker):
+    r, ws = start(router, worker)
+    taken, answer = r.reload(harness.worker_conf(ws, "prefix_block = 16\n"))
+    assert taken, answer
+    rng, deep = random.Random(7), 0
+    paths = [*PATHS.values(), "/inference/v1/generate", "/score", "/v2/rerank"]
+    for i in range(1000):
+        path = paths[i % len(paths)]
+        body = "{" + ",".join(f'"{f}":{spell_random(rng, 6, f)}' for f in rng.sample(FIELDS, 10)) + "}"
+        unit, data = prefix_stream.stream(path, body)
+        size, units = (32, len(data) // 4) if unit == "t" else (16, len(data))
+        key = r.explain(body, path)["key"]
+        assert (key["unit"], key["prompt_units"], key["blocks"]) == (unit, units, units // size), f"{path}\n{body}"
+        if 0 < units // size < 1500:
+            hold(r, path, body)
+            value = header(unit, data, size)
+            assert depth(r, value, path) == units // size, f"{path}\n{body}"
+            deep += 1
+    assert deep > 300
+
+
+def test_the_command_of_the_page_asks_the_daemon(router, worker):
+    r, _ = start(router, worker)
+    command = display("# echo")[2:]
+    assert command.count("kvsteerctl ") == 1
+    r.request("POST", "/v1/completions", b'{"model": "m"}', {"X-Kvsteer-Prefix": "128b;7a", "X-Kvsteer-Worker": "w1"})
+    command = command.replace("kvsteerctl ", f"{harness.program('kvsteerctl')} -s {r.admin_path} --json ")
+    told = json.loads(subprocess.run(command, shell=True, check=True, capture_output=True, timeout=harness.DEADLINE).stdout)
+    assert told["key"]["blocks"] == 2 and {c["worker"]: c["depth"] for c in told["candidates"]} == {"w0": 0, "w1": 1}
 
 
 # ---- the header ----
