@@ -1,6 +1,6 @@
 /*
- * A worker that costs next to nothing, for tests/bench/compare: one thread, epoll, keep-alive. Every request is answered with 300 bytes, a chat completion, or with 64 events
- * and [DONE] when its body holds "stream":true; paced ones are sent one event in a write, PACE_US apart. So kvsteer-bench can be used against it, too. Prints its port
+ * A worker that costs next to nothing, for tests/bench/compare: one thread, epoll, keep-alive. The model is m. Every request is answered with 300 bytes, a chat completion, or with 64
+ * events and [DONE] when its body holds "stream":true; paced ones are sent one event in a write, PACE_US apart. So kvsteer-bench can be used against it, too. Prints its port
  * (the kernel's). Not part of the product.
  *
  *   mock_worker [PACE_US]
@@ -28,7 +28,7 @@ struct conn {
 	int fd;
 	size_t n;		 /* of the head so far */
 	unsigned long long left; /* of the body */
-	bool in_body, is_stream;
+	bool in_body, is_stream, asks_models;
 	int events_left; /* of a paced stream */
 	char buf[HEAD_MAX];
 };
@@ -104,8 +104,14 @@ static void make_plain(char *out, size_t n)
 
 static void answer(struct conn *c)
 {
+	static const char models[] = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 80\r\n\r\n"
+				     "{\"object\":\"list\",\"data\":[{\"id\":\"m\",\"object\":\"model\",\"owned_by\":\"mock_worker\"}]}\n";
 	static char plain[512];
 
+	if (c->asks_models) {
+		send_all(c->fd, models, sizeof(models) - 1);
+		return;
+	}
 	if (c->is_stream) {
 		start_stream(c);
 		return;
@@ -171,6 +177,7 @@ static void take(struct conn *c, const char *p, size_t n)
 			}
 			k = (size_t)(end + 4 - c->buf) - c->n;
 			end[2] = '\0';
+			c->asks_models = strncmp(c->buf, "GET /v1/models", 14) == 0;
 			length = strcasestr(c->buf, "content-length:");
 			c->left = length != NULL ? strtoull(length + 15, NULL, 10) : 0;
 			c->n = 0;
