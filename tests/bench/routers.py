@@ -16,7 +16,7 @@ import tempfile
 import time
 
 NAMES = ("nginx", "haproxy", "kvsteerd", "vllm-router", "smg")
-CACHE_AWARE = ("kvsteerd", "vllm-router", "smg")
+os.environ["PATH"] = os.environ.get("PATH", "") + ":/usr/sbin"  # where Debian has nginx and haproxy, and users do not look
 
 NGINX = """
 worker_processes 1; daemon off; master_process off; pid {tmp}/nginx.pid; error_log {tmp}/error.log crit;
@@ -133,7 +133,7 @@ def family(pid):
 
 
 class Router:
-    """One started router. Ended by stop()."""
+    """One started router; RuntimeError when it does not start. Ended by stop()."""
 
     def __init__(self, name, ports, builddir, tmp, *, prefix=(), access_log=False, time_factor=1):
         """In front of the workers on ports; prefix: words before the command (taskset); time_factor: how many seconds of a trace pass in one."""
