@@ -267,7 +267,7 @@ def test_b22_busy_workers_stay_in(router, worker):
     """30 streams run on 3 workers whose probes all time out: none is put out, and new requests go on."""
     ws = [worker(f"w{i}") for i in range(3)]
     busy = [Busy(w, 5) for w in ws]
-    r = router(conf=conf_without_interval(ws, "health_interval = 50ms\nhealth_timeout = 50ms\nhealth_failures = 3\npolicy = least_requests\n"), wait=False)
+    r = router(conf=conf_without_interval(ws, "health_interval = 300ms\nhealth_timeout = 500ms\nhealth_failures = 3\npolicy = least_requests\n"), wait=False)
     r.wait_workers("w0", "w1", "w2")
     wires = [r.connect() for _ in range(30)]
     for c in wires:
