@@ -35,6 +35,7 @@ libkvsteer_a_SOURCES += src/io/wheel.c src/io/wheel.h
 
 # Layer 2, HTTP/1.1 as bytes
 libkvsteer_a_SOURCES += src/http/llhttp_mode.h
+libkvsteer_a_SOURCES += src/http/llhttp_names.h
 libkvsteer_a_SOURCES += src/http/http_chunk.c src/http/http_chunk.h
 libkvsteer_a_SOURCES += src/http/http_head.h
 libkvsteer_a_SOURCES += src/http/http_parse.c src/http/http_parse.h

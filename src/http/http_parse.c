@@ -11,22 +11,7 @@
  * Called by client connections, by upstream exchanges and by the small server, once a
  * head.
  */
-/* llhttp.h names its methods as we do; they are not used here. */
-#define HTTP_GET LLHTTP_GET
-#define HTTP_HEAD LLHTTP_HEAD
-#define HTTP_POST LLHTTP_POST
-#define HTTP_PUT LLHTTP_PUT
-#define HTTP_PATCH LLHTTP_PATCH
-#define HTTP_DELETE LLHTTP_DELETE
-#define HTTP_OPTIONS LLHTTP_OPTIONS
-#include "http/llhttp_mode.h"
-#undef HTTP_GET
-#undef HTTP_HEAD
-#undef HTTP_POST
-#undef HTTP_PUT
-#undef HTTP_PATCH
-#undef HTTP_DELETE
-#undef HTTP_OPTIONS
+#include "http/llhttp_names.h"
 
 #include "base/err.h"
 #include "base/metric.h"

@@ -3,7 +3,7 @@
  *
  * Before version 9 strictness is chosen when llhttp is compiled (LLHTTP_STRICT_MODE, passed
  * by configure to every file that sees llhttp.h); from 9 on it is always strict.
- * Included by the three wrappers, and by http_parse.c where it includes llhttp.h.
+ * Included by the three wrappers, and by llhttp_names.h for everybody else.
  */
 #ifndef KVSTEER_HTTP_LLHTTP_MODE_H
 #define KVSTEER_HTTP_LLHTTP_MODE_H

@@ -68,7 +68,6 @@ struct io_thread {
 	unsigned n_conns;
 	void (*on_last_conn)(void *arg); /* while draining */
 	void *on_last_conn_arg;
-	unsigned accept_pauses;
 };
 
 /* Takes its own reference to site. NULL: out of memory. Call on the thread itself. */

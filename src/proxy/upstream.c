@@ -37,7 +37,6 @@ struct upstream_conn {
 	struct wheel_timer
 		timer; /* connect, first byte, stream idle; or the end of idleness */
 	TAILQ_ENTRY(upstream_conn) link;
-	unsigned exchanges; /* completed on it */
 };
 
 TAILQ_HEAD(idle_list, upstream_conn);
@@ -45,7 +44,6 @@ TAILQ_HEAD(idle_list, upstream_conn);
 struct upstream_idle {
 	struct io_thread *t;
 	struct idle_list buckets[IDLE_BUCKETS];
-	unsigned n;
 };
 
 enum phase { PHASE_CONNECT, PHASE_HEAD, PHASE_BODY, PHASE_ENDED, PHASE_FAILED };
@@ -118,7 +116,6 @@ static void idle_remove(struct upstream_conn *uc)
 	struct upstream_idle *idle = uc->t->idle;
 
 	TAILQ_REMOVE(&idle->buckets[uc->worker->id % IDLE_BUCKETS], uc, link);
-	idle->n--;
 }
 
 static void idle_close(struct upstream_conn *uc)
@@ -145,10 +142,8 @@ static void idle_put(struct upstream_conn *uc, uint64_t idle_ms)
 	struct upstream_idle *idle = uc->t->idle;
 
 	uc->ex = NULL;
-	uc->exchanges++;
 	/* The most recently used is taken first: the others grow old and go. */
 	TAILQ_INSERT_HEAD(&idle->buckets[uc->worker->id % IDLE_BUCKETS], uc, link);
-	idle->n++;
 	wheel_set(uc->t->wheel, &uc->timer, clock_now_ms() + idle_ms);
 }
 
@@ -256,11 +251,6 @@ void upstream_idle_free(struct upstream_idle *idle)
 		return;
 	upstream_idle_close_all(idle);
 	free(idle);
-}
-
-unsigned upstream_idle_count(const struct upstream_idle *idle)
-{
-	return idle->n;
 }
 
 /* ---- deadlines ---- */

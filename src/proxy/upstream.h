@@ -71,7 +71,6 @@ struct upstream_idle *upstream_idle_new(struct io_thread *t);
 void upstream_idle_free(struct upstream_idle *idle);
 /* Closes every idle connection (descriptors are short, or the daemon ends). */
 void upstream_idle_close_all(struct upstream_idle *idle);
-unsigned upstream_idle_count(const struct upstream_idle *idle);
 void exchange_free_all(struct io_thread *t);
 
 #endif
