@@ -278,10 +278,10 @@ def test_a_client_that_never_reads_again_is_dropped(worker, router):
 
 
 def queues(local, remote):
-    """(unread, unsent) bytes of the 127.0.0.1 socket with these ports, whoever owns it: the kernel's sock_diag."""
+    """(unread, unacknowledged, acknowledged so far) bytes of the 127.0.0.1 socket with these ports, whoever owns it: the kernel's sock_diag."""
     home = socket.inet_aton("127.0.0.1") + bytes(12)
     sockid = struct.pack("!HH", local, remote) + home + home + struct.pack("=III", 0, 0xffffffff, 0xffffffff)
-    ask = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 0xffffffff) + sockid
+    ask = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 2, 0, 0xffffffff) + sockid  # 2: with struct tcp_info
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4) as s:
             s.send(struct.pack("=IHHII", 16 + len(ask), 20, 1, 1, 0) + ask)
@@ -289,13 +289,21 @@ def queues(local, remote):
     except OSError as e:
         pytest.skip(f"no sock_diag here: {e}")
     assert struct.unpack_from("=H", answer, 4) == (20,), answer
-    return struct.unpack_from("=II", answer, 16 + 4 + 48 + 4)
+    queued = struct.unpack_from("=II", answer, 16 + 4 + 48 + 4)
+    at = 16 + 72
+    while at + 4 <= len(answer):
+        size, kind = struct.unpack_from("=HH", answer, at)
+        if kind == 2:
+            return (*queued, struct.unpack_from("=Q", answer, at + 4 + 120)[0])  # tcpi_bytes_acked
+        at += (size + 3) & ~3
+    pytest.skip("sock_diag tells no tcp_info here")
 
 
 def kernel_bytes(r, c):
-    """What the kernel holds of the answer to client c: unsent or unread."""
-    port = c.sock.getsockname()[1]
-    return queues(r.port, port)[1] + queues(port, r.port)[0]
+    """What the kernel has taken of the answer to client c, which has read nothing: acknowledged, or on its way. (Both ends' queues
+    would count twice what has arrived and is not acknowledged yet.)"""
+    _, unacked, acked = queues(r.port, c.sock.getsockname()[1])
+    return acked + unacked
 
 
 def fill(r, c, s):
