@@ -1,0 +1,39 @@
+/*
+ * The retry budget of one pool: retries may be at most a share of the recent requests, so
+ * that a fleet in trouble is not given its load twice. Pure, under the pool's lock.
+ *
+ * "Recent" is the last RETRY_WINDOW_MS, in RETRY_BUCKETS steps. A pool with little
+ * traffic may always make RETRY_MIN retries in that time.
+ */
+#ifndef MODEL_RETRY_H
+#define MODEL_RETRY_H
+
+#include "base/base.h"
+#include "base/rng.h"
+
+#define RETRY_WINDOW_MS 10000
+#define RETRY_BUCKETS 10
+#define RETRY_MIN 10
+#define RETRY_BACKOFF_MS 20 /* before the second retry; the first goes at once */
+#define RETRY_BACKOFF_MAX_MS 1000
+
+struct retry_budget {
+	uint64_t bucket; /* the number of the newest */
+	struct {
+		uint32_t requests, retries;
+	} counts[RETRY_BUCKETS];
+};
+
+/* A request that is no retry was picked for. */
+void retry_count_request(struct retry_budget *b, uint64_t now_ms);
+/* Whether one more retry is within `percent` of the recent requests; then it is counted.
+ */
+bool retry_take(struct retry_budget *b, double percent, uint64_t now_ms);
+/*
+ * How long to wait before retry number n (1: the first): nothing before the first, which
+ * goes to another worker; then RETRY_BACKOFF_MS, doubled each time up to the maximum, of
+ * which a random half to all is taken.
+ */
+uint64_t retry_backoff_ms(unsigned n, struct rng *rng);
+
+#endif
