@@ -57,7 +57,7 @@ struct backend_ops {
 	int (*open)(const struct backend_opts *opts, struct backend **out) MUST_CHECK;
 	void (*close)(struct backend *b); /* NULL is fine */
 	void (*shape)(const struct backend *b, struct backend_shape *out);
-	/* Computes a batch. ERR_*: nothing of the step may be used. */
+	/* Computes a batch, of no rows for a sign of life. ERR_*: nothing of the step may be used. */
 	int (*step)(struct backend *b, struct backend_row *rows, size_t n) MUST_CHECK;
 	/* Copies whole blocks, in order: pairs[i] = { from, to }. */
 	void (*copy)(struct backend *b, const uint32_t (*pairs)[2], size_t n);

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine_metrics.h"
+#include "fault.h"
 #include "http/http_server.h"
 #include "io/js.h"
 #include "sched.h"
@@ -33,7 +34,7 @@ struct choice {
 	char *text;
 	size_t text_len, text_cap, sent;
 	size_t n_tokens;
-	uint64_t last_us; /* when its last token came */
+	uint64_t admitted_us, first_us, last_us; /* when its prompt began to be computed, its first and its last token came */
 	size_t stop_from; /* a stop string counts if it ends behind this */
 	const char *finish; /* NULL: still open */
 	bool ends_by_itself, has_spoken;
@@ -53,6 +54,8 @@ struct completion {
 	size_t prompt_tokens, cached_tokens, new_tokens;
 	bool has_failed; /* out of memory: the answer cannot be right any more */
 	bool is_broken;	 /* the backend failed */
+	bool is_cut;	 /* a fault ends the stream here */
+	uint64_t n_events; /* of the stream */
 };
 
 /* The end */
@@ -137,6 +140,11 @@ static void send_event(struct completion *c, char *event)
 		c->has_failed = true;
 		return;
 	}
+	c->is_cut = c->is_cut || faults_take_cut(c->opts.faults, c->n_events++);
+	if (c->is_cut) {
+		free(event);
+		return;
+	}
 	err = http_call_write(c->call, span_str(event));
 	free(event);
 	for (size_t i = 0; err == ERR_LIMIT && i < c->n_choices; i++) {
@@ -218,12 +226,14 @@ static void end_stream(struct completion *c)
 		free(text);
 		send_event(c, event);
 	}
-	if (c->has_failed || c->is_broken) {
+	if (!c->is_cut && !c->has_failed && !c->is_broken)
+		send_event(c, strdup("data: [DONE]\n\n"));
+	if (c->is_cut && c->opts.faults->cuts_by_fin)
+		http_call_break(c->call);
+	else if (c->is_cut || c->has_failed || c->is_broken)
 		http_call_abort(c->call);
-		return;
-	}
-	(void)http_call_write(c->call, SPAN_LIT("data: [DONE]\n\n"));
-	http_call_end(c->call);
+	else
+		http_call_end(c->call);
 }
 
 static void end_whole(struct completion *c)
@@ -289,11 +299,56 @@ static void observe_token(struct choice *ch)
 	const struct completion *c = ch->completion;
 	uint64_t now_us = clock_us();
 
-	if (ch->n_tokens++ == 0)
-		engine_times_observe(c->opts.times, ENGINE_TTFT, now_us - c->begun_us);
-	else
-		engine_times_observe(c->opts.times, ENGINE_ITL, now_us - ch->last_us);
+	if (ch->n_tokens++ == 0) {
+		engine_observe(c->opts.histograms, ENGINE_TTFT, now_us - c->begun_us);
+		ch->first_us = now_us;
+	} else {
+		engine_observe(c->opts.histograms, ENGINE_ITL, now_us - ch->last_us);
+	}
 	ch->last_us = now_us;
+}
+
+/* What is known of a choice when it has its last token. */
+static void observe_choice(const struct choice *ch, const struct sched_seq *seq)
+{
+	const struct completion *c = ch->completion;
+	struct engine_histograms *h = c->opts.histograms;
+	size_t n_prompt = c->params.prompts[ch->index / c->params.n].n;
+
+	engine_observe(h, ENGINE_E2E, clock_us() - c->begun_us);
+	if (ch->n_tokens == 0)
+		return; /* the backend failed */
+	engine_observe(h, ENGINE_QUEUE, ch->admitted_us - c->begun_us);
+	engine_observe(h, ENGINE_PREFILL, ch->first_us - ch->admitted_us);
+	engine_observe(h, ENGINE_DECODE, ch->last_us - ch->first_us);
+	engine_observe(h, ENGINE_INFERENCE, ch->last_us - ch->admitted_us);
+	if (ch->n_tokens > 1)
+		engine_observe(
+			h, ENGINE_TPOT, (ch->last_us - ch->first_us) / (ch->n_tokens - 1));
+	engine_observe(h, ENGINE_PROMPT_TOKENS, n_prompt);
+	engine_observe(h, ENGINE_NEW_TOKENS, ch->n_tokens);
+	if (ch->index % c->params.n == 0)
+		engine_observe(h, ENGINE_COMPUTED_TOKENS, n_prompt - sched_cached(seq));
+}
+
+static void observe_answer(const struct completion *c)
+{
+	struct engine_histograms *h = c->opts.histograms;
+	size_t longest = 0;
+
+	for (size_t i = 0; i < c->n_choices; i++)
+		longest = MAX(longest, c->choices[i].n_tokens);
+	engine_observe(h, ENGINE_LONGEST_ANSWER, longest);
+	engine_observe(h, ENGINE_N_ANSWER, c->params.n);
+	if (c->params.max_new > 0)
+		engine_observe(h, ENGINE_MAX_TOKENS, c->params.max_new);
+}
+
+static void on_begin(void *arg)
+{
+	struct choice *ch = arg;
+
+	ch->admitted_us = clock_us();
 }
 
 static void on_token(void *arg, struct sched_seq *seq, uint32_t id)
@@ -319,6 +374,8 @@ static void on_token(void *arg, struct sched_seq *seq, uint32_t id)
 		return;
 	}
 	send_text(ch);
+	if (c->is_cut)
+		sched_stop(seq);
 }
 
 static void on_end(void *arg, struct sched_seq *seq, enum sched_end end)
@@ -330,12 +387,13 @@ static void on_end(void *arg, struct sched_seq *seq, enum sched_end end)
 	if (ch->index % c->params.n == 0)
 		c->cached_tokens += sched_cached(seq);
 	ch->seq = NULL;
-	engine_times_observe(c->opts.times, ENGINE_E2E, clock_us() - c->begun_us);
+	observe_choice(ch, seq);
 	c->is_broken |= end == SCHED_END_ERROR;
 	ch->finish = end == SCHED_END_STOP || ch->ends_by_itself ? "stop" : "length";
 	send_text(ch);
-	if (--c->n_open > 0)
+	if (--c->n_open > 0 && !c->is_cut)
 		return;
+	observe_answer(c);
 	if (c->params.is_stream)
 		end_stream(c);
 	else
@@ -343,7 +401,7 @@ static void on_end(void *arg, struct sched_seq *seq, enum sched_end end)
 	completion_free(c);
 }
 
-static const struct sched_ops seq_ops = { on_token, on_end };
+static const struct sched_ops seq_ops = { on_begin, on_token, on_end };
 
 /* The beginning */
 

@@ -7,7 +7,8 @@
 
 #include "params.h"
 
-struct engine_times;
+struct engine_histograms;
+struct faults;
 struct http_call;
 struct sched;
 
@@ -15,7 +16,8 @@ struct completion_opts {
 	struct sched *sched;
 	struct params_limits limits;
 	unsigned *n_open; /* counts the completions that are not finished */
-	struct engine_times *times;
+	struct engine_histograms *histograms;
+	struct faults *faults;
 };
 
 /* Starts answering the call; refusals are answered at once. */

@@ -1,15 +1,16 @@
 /*
  * The engine's step loop. One timer descriptor wakes it for what is due next; due times are absolute, so lateness does not add up.
- * Always true: the timer is set to sched_wake_us(), or disarmed where that is never.
+ * The scheduler lives in engine time, which is the clock until a fault slows it down or stops it (engine_set_pace()).
+ * Always true: the timer is set to sched_wake_us(), or disarmed where that is never or engine time stands still; with pokes it is set at once.
  * Called by engine_daemon.c and serve.c, on the loop's thread only.
  */
 #include "engine.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/log.h"
 #include "io/loop.h"
 #include "kv_cache.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -22,6 +23,8 @@
 #endif
 
 struct engine {
+	struct loop *loop;
+	struct engine_opts opts;
 	const struct backend_ops *ops;
 	struct backend *backend;
 	struct sched *sched;
@@ -29,16 +32,46 @@ struct engine {
 	struct loop_watch *watch;
 	uint64_t due_us;   /* of the next step; UINT64_MAX: there is none */
 	uint64_t armed_us; /* when that became known: it cannot have been done before */
+	TAILQ_HEAD(, engine_poke) pokes;
+	/* Engine time was engine_us at clock_us, and goes on at 1 / slow; wedged: not at all. */
+	uint64_t engine_us, clock_us;
+	double slow;
+	bool is_wedged;
 };
+
+static uint64_t engine_time_us(const struct engine *e, uint64_t now_us)
+{
+	uint64_t since_us = now_us - e->clock_us;
+
+	if (e->is_wedged)
+		return e->engine_us;
+	if (e->slow != 1)
+		since_us = (uint64_t)((double)since_us / e->slow);
+	return e->engine_us + since_us;
+}
+
+/* When engine time will be at_us; what is past is due since the pace was set. */
+static uint64_t clock_time_us(const struct engine *e, uint64_t at_us)
+{
+	uint64_t after_us = at_us > e->engine_us ? at_us - e->engine_us : 0;
+
+	if (e->is_wedged || at_us == UINT64_MAX)
+		return UINT64_MAX;
+	if (e->slow != 1)
+		after_us = (uint64_t)ceil((double)after_us * e->slow) + 1; /* never early */
+	return e->clock_us + after_us;
+}
 
 /* Sets the timer for what is due next; now_us counts for what is due at once. */
 static void arm(struct engine *e, uint64_t now_us)
 {
 	struct itimerspec at = { 0 };
 
-	e->due_us = sched_wake_us(e->sched);
+	e->due_us = clock_time_us(e, sched_wake_us(e->sched));
 	e->armed_us = now_us;
-	if (e->due_us != UINT64_MAX) {
+	if (!TAILQ_EMPTY(&e->pokes) && !e->is_wedged) {
+		at.it_value.tv_nsec = 1;
+	} else if (e->due_us != UINT64_MAX) {
 		at.it_value.tv_sec = (time_t)(e->due_us / 1000000);
 		at.it_value.tv_nsec = (long)(e->due_us % 1000000 * 1000) + (e->due_us == 0);
 	}
@@ -54,15 +87,56 @@ static void on_work(void *arg)
 	arm(e, since_us < now_us ? since_us : now_us);
 }
 
+/* The step was made; its pokes are answered by one of the backend that computes nothing. */
+static void answer_pokes(struct engine *e)
+{
+	struct engine_poke *poke;
+	int err = e->ops->step(e->backend, NULL, 0);
+
+	while ((poke = TAILQ_FIRST(&e->pokes)) != NULL) {
+		engine_poke_cancel(e, poke);
+		poke->fn(poke->arg, err);
+	}
+}
+
 static void on_wake(void *arg, int fd, unsigned events UNUSED)
 {
 	struct engine *e = arg;
 	uint64_t times, now_us = clock_us();
 
-	if (read(fd, &times, sizeof(times)) != (ssize_t)sizeof(times))
+	if (read(fd, &times, sizeof(times)) != (ssize_t)sizeof(times) || e->is_wedged)
 		return; /* set anew in the meantime */
-	sched_step(e->sched, now_us);
+	sched_step(e->sched, engine_time_us(e, now_us));
+	if (!TAILQ_EMPTY(&e->pokes))
+		answer_pokes(e);
 	arm(e, clock_us());
+}
+
+void engine_poke(struct engine *e, struct engine_poke *poke)
+{
+	assert(!poke->is_set);
+	poke->is_set = true;
+	TAILQ_INSERT_TAIL(&e->pokes, poke, link);
+	on_work(e);
+}
+
+void engine_poke_cancel(struct engine *e, struct engine_poke *poke)
+{
+	if (poke->is_set)
+		TAILQ_REMOVE(&e->pokes, poke, link);
+	poke->is_set = false;
+}
+
+void engine_set_pace(struct engine *e, double slow, bool is_wedged)
+{
+	uint64_t now_us = clock_us();
+
+	assert(slow > 0);
+	e->engine_us = engine_time_us(e, now_us);
+	e->clock_us = now_us;
+	e->slow = slow;
+	e->is_wedged = is_wedged;
+	arm(e, now_us);
 }
 
 bool engine_is_live(const struct engine *e, uint64_t now_us)
@@ -72,7 +146,7 @@ bool engine_is_live(const struct engine *e, uint64_t now_us)
 	return e->due_us == UINT64_MAX || now_us <= since_us + ENGINE_STALL_MS * 1000u;
 }
 
-static int open_backend(struct engine *e, const struct engine_opts *opts)
+static int open_backend(const struct engine_opts *opts, struct backend **out)
 {
 	struct backend_opts backend_opts = {
 		.model = opts->model,
@@ -82,12 +156,13 @@ static int open_backend(struct engine *e, const struct engine_opts *opts)
 		.max_new = opts->sched.step_tokens,
 	};
 
-	e->ops = opts->backend;
-	return e->ops->open(&backend_opts, &e->backend);
+	return opts->backend->open(&backend_opts, out);
 }
 
-static int open_sched(struct engine *e, const struct engine_opts *opts)
+/* NULL: out of memory. */
+static struct sched *open_sched(struct engine *e, struct backend *backend)
 {
+	const struct engine_opts *opts = &e->opts;
 	struct sched_opts sched_opts = opts->sched;
 
 	sched_opts.prefill_us = opts->speed * 1e6 / opts->prefill_rate;
@@ -96,16 +171,47 @@ static int open_sched(struct engine *e, const struct engine_opts *opts)
 	sched_opts.audit_every = ENGINE_AUDIT_EVERY(sched_opts.n_blocks);
 	sched_opts.on_work = on_work;
 	sched_opts.arg = e;
-	e->sched = sched_new(&sched_opts, e->ops, e->backend);
-	return e->sched != NULL ? 0 : ERR_NOMEM;
+	return sched_new(&sched_opts, opts->backend, backend);
 }
 
-static int open_timer(struct engine *e, struct loop *l)
+/* A backend and a scheduler that know of nothing. */
+static int open_empty(struct engine *e, struct backend **backend, struct sched **sched)
+{
+	int err = open_backend(&e->opts, backend);
+
+	if (err != 0)
+		return err;
+	*sched = open_sched(e, *backend);
+	if (*sched != NULL)
+		return 0;
+	e->ops->close(*backend);
+	*backend = NULL;
+	return ERR_NOMEM;
+}
+
+int engine_restart(struct engine *e)
+{
+	struct backend *backend = NULL;
+	struct sched *sched = NULL;
+	int err = open_empty(e, &backend, &sched);
+
+	if (err != 0)
+		return err;
+	assert(sched_running(e->sched) + sched_waiting(e->sched) == 0);
+	sched_free(e->sched);
+	e->ops->close(e->backend);
+	e->backend = backend;
+	e->sched = sched;
+	arm(e, clock_us());
+	return 0;
+}
+
+static int open_timer(struct engine *e)
 {
 	e->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	if (e->timer_fd < 0)
 		return ERR_IO;
-	e->watch = loop_watch_new(l, e->timer_fd, LOOP_READ, on_wake, e);
+	e->watch = loop_watch_new(e->loop, e->timer_fd, LOOP_READ, on_wake, e);
 	return e->watch != NULL ? 0 : ERR_NOMEM;
 }
 
@@ -116,13 +222,16 @@ int engine_new(struct loop *l, const struct engine_opts *opts, struct engine **o
 
 	if (e == NULL)
 		return ERR_NOMEM;
+	e->loop = l;
+	e->opts = *opts;
+	e->ops = opts->backend;
 	e->timer_fd = -1;
 	e->due_us = UINT64_MAX;
-	err = open_backend(e, opts);
+	e->slow = 1;
+	TAILQ_INIT(&e->pokes);
+	err = open_empty(e, &e->backend, &e->sched);
 	if (err == 0)
-		err = open_sched(e, opts);
-	if (err == 0)
-		err = open_timer(e, l);
+		err = open_timer(e);
 	if (err != 0)
 		engine_free(e);
 	else

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "engine_flags.h"
+#include "fault_socket.h"
 #include "kv_cache.h"
 #include "io/loop.h"
 #include "io/notify.h"
@@ -26,6 +27,7 @@ struct daemon {
 	struct loop *loop;
 	struct engine *engine;
 	struct serve *serve;
+	struct fault_socket *faults; /* NULL: none asked for */
 	struct loop_signal *on_term, *on_int;
 	struct wheel_timer drain_timer;
 	uint64_t drain_timeout_ms, drain_end_ms;
@@ -89,6 +91,19 @@ static int listen_on(const struct engine_flags *flags, int *fd, char *text, size
 	return 0;
 }
 
+static int listen_for_faults(struct daemon *d, const char *path)
+{
+	int err = path != NULL ? fault_socket_new(d->loop, path, d->serve, &d->faults) : 0;
+
+	if (err == ERR_IO)
+		log_error("--fault-socket %s: %m", path);
+	else if (err != 0)
+		log_error("--fault-socket %s: %s", path, err_text(err));
+	else if (path != NULL)
+		log_notice("faults are taken on %s", path);
+	return err;
+}
+
 static int start(struct daemon *d, const struct engine_flags *flags)
 {
 	struct serve_opts serve_opts = { flags->served_name, (size_t)flags->max_model_len };
@@ -105,6 +120,9 @@ static int start(struct daemon *d, const struct engine_flags *flags)
 		log_error("opening %s: %s", flags->model, err_text(err != 0 ? err : ERR_NOMEM));
 		return ERR_NOMEM;
 	}
+	err = listen_for_faults(d, flags->fault_socket);
+	if (err != 0)
+		return err;
 	log_notice("model %s on the %s backend: %u blocks of %d tokens, prefill %g and decode %g "
 		   "tokens/s, speed %g",
 		flags->served_name, flags->engine.backend->name, flags->engine.sched.n_blocks,
@@ -118,6 +136,7 @@ static int start(struct daemon *d, const struct engine_flags *flags)
 
 static void stop(struct daemon *d)
 {
+	fault_socket_free(d->faults);
 	serve_free(d->serve);
 	engine_free(d->engine);
 	if (d->on_term != NULL)

@@ -37,12 +37,14 @@ static const struct flag flags[] = {
 	{ "max-model-len", "N", FLAG_U64, FIELD(max_model_len), 0, 1e9, "0", "tokens of prompt and answer; 0: what the KV cache holds" },
 	{ "max-num-seqs", "N", FLAG_UINT, FIELD(engine.sched.max_seqs), 1, 100000, "256", "sequences that run at once" },
 	{ "max-num-batched-tokens", "N", FLAG_U32, FIELD(engine.sched.step_tokens), SCHED_STEP_MIN, 1e6, "512", "tokens computed in one step" },
+	{ "long-prefill-token-threshold", "N", FLAG_U32, FIELD(engine.sched.long_prefill_tokens), 0, 1e6, "0", "tokens of one prompt in a round of max-num-batched-tokens, so that short prompts need not wait for its end; 0: no bound" },
 	{ "max-waiting", "N", FLAG_UINT, FIELD(engine.sched.max_waiting), 0, 1e6, "4096", "sequences that may wait; requests beyond are refused" },
 	{ "sim-prefill-rate", "N", FLAG_REAL, FIELD(engine.prefill_rate), 0.001, 1e12, "8000", "prompt tokens a second, one prompt after another" },
 	{ "sim-decode-rate", "N", FLAG_REAL, FIELD(engine.decode_rate), 0.001, 1e12, "50", "new tokens a second, of each sequence" },
 	{ "sim-step-latency", "TIME", FLAG_TIME, FIELD(engine.step_ms), 0, 0, "0", "what each chunk of a prompt and each new token take besides" },
 	{ "sim-blocks", "N", FLAG_U32, FIELD(engine.sched.n_blocks), 2, 1e8, "4096", "KV cache in blocks of 16 tokens" },
 	{ "sim-speed", "F", FLAG_REAL, FIELD(engine.speed), 0, 1e6, "1", "factor on all times; 0: nothing takes time" },
+	{ "fault-socket", "PATH", FLAG_TEXT, FIELD(fault_socket), 0, 0, NULL, "a unix socket on which to tell it what to do wrong, for tests" },
 	{ "drain-timeout", "TIME", FLAG_TIME, FIELD(drain_timeout_ms), 0, 0, "30s", "how long SIGTERM waits for what runs" },
 	{ "log-level", "LEVEL", FLAG_LEVEL, FIELD(log_level), 0, 0, "info", "error, warn, notice, info or debug" },
 };
@@ -164,6 +166,10 @@ static enum flags_result check(struct engine_flags *out)
 {
 	uint64_t held = (uint64_t)out->engine.sched.n_blocks * KV_BLOCK;
 
+	if (out->fault_socket != NULL && out->engine.backend != &backend_sim) {
+		(void)fprintf(stderr, "kvsteer-engine: --fault-socket is for the sim backend\n");
+		return FLAGS_USAGE;
+	}
 	if (out->served_name == NULL)
 		out->served_name = out->model;
 	if (out->max_model_len == 0)

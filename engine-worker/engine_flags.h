@@ -13,6 +13,7 @@ struct engine_flags {
 	const char *model, *served_name; /* served_name: what clients call it; NULL: model */
 	uint64_t max_model_len;		 /* 0: as much as the KV cache holds */
 	uint64_t drain_timeout_ms;
+	const char *fault_socket; /* a path; NULL: none */
 	enum log_level log_level;
 	struct engine_opts engine;
 };

@@ -7,6 +7,7 @@
 #include "sched.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 struct family {
@@ -88,31 +89,53 @@ static const struct family families[] = {
 };
 /* clang-format on */
 
-/* Bounds in milliseconds, those of vLLM. */
-static const struct {
+/* Those of vLLM. Times are observed in microseconds and printed in seconds; their bounds are milliseconds. */
+#define REQUEST_BOUNDS                                                                  \
+	21, true, { 300, 500, 800, 1000, 1500, 2000, 2500, 5000, 10000, 15000, 20000, 30000, \
+		40000, 50000, 60000, 120000, 240000, 480000, 960000, 1920000, 7680000 }
+#define TOKEN_BOUNDS                                                                         \
+	19, true, { 10, 25, 50, 75, 100, 150, 200, 300, 400, 500, 750, 1000, 2500, 5000, 7500, \
+		10000, 20000, 40000, 80000 }
+#define SIZE_BOUNDS                                                                           \
+	22, false, { 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, \
+		100000, 200000, 500000, 1000000, 2000000, 5000000, 10000000 }
+
+/* clang-format off */
+static const struct histogram {
 	const char *name, *help;
 	unsigned n_bounds;
-	uint32_t bounds_ms[ENGINE_BUCKETS_MAX];
-} histograms[ENGINE_TIME_MAX] = {
+	bool is_time;
+	uint32_t bounds[ENGINE_BUCKETS_MAX];
+} histograms[ENGINE_HISTOGRAM_MAX] = {
 	[ENGINE_TTFT] = { "vllm:time_to_first_token_seconds", "From the request to its first token",
-		22, { 1, 5, 10, 20, 40, 60, 80, 100, 250, 500, 750, 1000, 2500, 5000, 7500, 10000,
-			    20000, 40000, 80000, 160000, 640000, 2560000 } },
-	[ENGINE_ITL] = { "vllm:inter_token_latency_seconds", "From one token of a sequence to its next",
-		19, { 10, 25, 50, 75, 100, 150, 200, 300, 400, 500, 750, 1000, 2500, 5000, 7500,
-			    10000, 20000, 40000, 80000 } },
-	[ENGINE_E2E] = { "vllm:e2e_request_latency_seconds", "From the request to the end of its answer",
-		21, { 300, 500, 800, 1000, 1500, 2000, 2500, 5000, 10000, 15000, 20000, 30000,
-			    40000, 50000, 60000, 120000, 240000, 480000, 960000, 1920000, 7680000 } },
+		22, true, { 1, 5, 10, 20, 40, 60, 80, 100, 250, 500, 750, 1000, 2500, 5000, 7500, 10000,
+			20000, 40000, 80000, 160000, 640000, 2560000 } },
+	[ENGINE_ITL] = { "vllm:inter_token_latency_seconds", "From one token of a sequence to its next", TOKEN_BOUNDS },
+	[ENGINE_E2E] = { "vllm:e2e_request_latency_seconds", "From the request to the end of its answer", REQUEST_BOUNDS },
+	[ENGINE_QUEUE] = { "vllm:request_queue_time_seconds", "From the request to the begin of its prefill", REQUEST_BOUNDS },
+	[ENGINE_PREFILL] = { "vllm:request_prefill_time_seconds", "From the begin of the prefill to the first token", REQUEST_BOUNDS },
+	[ENGINE_DECODE] = { "vllm:request_decode_time_seconds", "From the first token to the last", REQUEST_BOUNDS },
+	[ENGINE_INFERENCE] = { "vllm:request_inference_time_seconds", "From the begin of the prefill to the last token", REQUEST_BOUNDS },
+	[ENGINE_TPOT] = { "vllm:request_time_per_output_token_seconds", "The mean time between the tokens of an answer", TOKEN_BOUNDS },
+	[ENGINE_PROMPT_TOKENS] = { "vllm:request_prompt_tokens", "Tokens of the prompt", SIZE_BOUNDS },
+	[ENGINE_NEW_TOKENS] = { "vllm:request_generation_tokens", "Tokens of the answer", SIZE_BOUNDS },
+	[ENGINE_COMPUTED_TOKENS] = { "vllm:request_prefill_kv_computed_tokens", "Tokens of the prompt that were not cached", SIZE_BOUNDS },
+	[ENGINE_MAX_TOKENS] = { "vllm:request_params_max_tokens", "What max_tokens said", SIZE_BOUNDS },
+	[ENGINE_LONGEST_ANSWER] = { "vllm:request_max_num_generation_tokens", "Tokens of the longest of n answers", SIZE_BOUNDS },
+	[ENGINE_N_ANSWER] = { "vllm:request_params_n", "What n said", 5, false, { 1, 2, 5, 10, 20 } },
 };
+/* clang-format on */
 
-void engine_times_observe(struct engine_times *t, enum engine_time which, uint64_t us)
+void engine_observe(struct engine_histograms *h, enum engine_histogram which, uint64_t value)
 {
+	const struct histogram *row = &histograms[which];
+	uint64_t unit = row->is_time ? 1000 : 1;
 	unsigned i = 0;
 
-	while (i < histograms[which].n_bounds && us > histograms[which].bounds_ms[i] * 1000ull)
+	while (i < row->n_bounds && value > row->bounds[i] * unit)
 		i++;
-	t->times[which].buckets[i]++;
-	t->times[which].sum_us += us;
+	h->of[which].buckets[i]++;
+	h->of[which].sum += value;
 }
 
 static const char *const end_names[SCHED_END_MAX] = {
@@ -129,35 +152,95 @@ static void print_labels(struct metric_text *out, const char *name, const char *
 	metric_printf(out, "\",engine=\"0\"");
 }
 
-static void print_histogram(struct metric_text *out, const struct engine_times *times,
-	enum engine_time which, const char *model)
+/* One line of a histogram, up to le. */
+static void print_bucket(struct metric_text *out, const char *name, const char *model, double le,
+	uint64_t n)
 {
-	const char *name = histograms[which].name;
-	char label[64];
-	uint64_t n = 0;
+	char label[80];
 
-	metric_family(out, name, "histogram", histograms[which].help);
 	(void)snprintf(label, sizeof(label), "%s_bucket", name);
-	for (unsigned i = 0; i <= histograms[which].n_bounds; i++) {
-		n += times->times[which].buckets[i];
-		print_labels(out, label, model);
-		if (i < histograms[which].n_bounds)
-			metric_printf(out, ",le=\"%g\"} %" PRIu64 "\n",
-				histograms[which].bounds_ms[i] / 1e3, n);
-		else
-			metric_printf(out, ",le=\"+Inf\"} %" PRIu64 "\n", n);
-	}
+	print_labels(out, label, model);
+	if (isinf(le))
+		metric_printf(out, ",le=\"+Inf\"} %" PRIu64 "\n", n);
+	else
+		metric_printf(out, ",le=\"%.10g\"} %" PRIu64 "\n", le, n);
+}
+
+static void print_sum(struct metric_text *out, const char *name, const char *model, double sum,
+	uint64_t n)
+{
+	char label[80];
+
 	(void)snprintf(label, sizeof(label), "%s_sum", name);
 	print_labels(out, label, model);
-	metric_printf(out, "} %.6f\n", (double)times->times[which].sum_us / 1e6);
+	metric_printf(out, "} %.17g\n", sum);
 	(void)snprintf(label, sizeof(label), "%s_count", name);
 	print_labels(out, label, model);
 	metric_printf(out, "} %" PRIu64 "\n", n);
 }
 
-void engine_metrics_print(struct metric_text *out, const struct sched *s,
-	const struct engine_times *times, const char *model, uint64_t started_ms)
+static void print_histogram(struct metric_text *out, const struct engine_histograms *h,
+	enum engine_histogram which, const struct engine_metrics_opts *opts)
 {
+	const struct histogram *row = &histograms[which];
+	double unit = row->is_time ? 1e3 : 1;
+	uint64_t n = 0;
+
+	metric_family(out, row->name, "histogram", row->help);
+	for (unsigned i = 0; i < row->n_bounds; i++) {
+		n += h->of[which].buckets[i];
+		if (row->is_time || row->bounds[i] <= opts->max_model_len)
+			print_bucket(out, row->name, opts->model, row->bounds[i] / unit, n);
+	}
+	n += h->of[which].buckets[row->n_bounds];
+	print_bucket(out, row->name, opts->model, INFINITY, n);
+	print_sum(out, row->name, opts->model,
+		(double)h->of[which].sum / (row->is_time ? 1e6 : 1), n);
+}
+
+static void print_steps(struct metric_text *out, const struct sched_counts *c, const char *model)
+{
+	static const char name[] = "vllm:iteration_tokens_total";
+	uint64_t n = 0;
+
+	metric_family(out, name, "histogram", "Tokens of a step");
+	for (unsigned i = 0; i < SCHED_STEP_BUCKETS; i++) {
+		n += c->step_buckets[i];
+		print_bucket(out, name, model,
+			i == SCHED_STEP_BUCKETS - 1 ? INFINITY :
+			i == 0			    ? 1 :
+						      (double)(4u << i),
+			n);
+	}
+	print_sum(out, name, model, (double)c->step_tokens, n);
+}
+
+/* Prompt tokens by where their KV came from. */
+static void print_sources(struct metric_text *out, const struct sched_counts *c, const char *model)
+{
+	static const char name[] = "vllm:prompt_tokens_by_source_total";
+	const struct {
+		const char *source;
+		uint64_t n;
+	} rows[] = {
+		{ "local_compute", c->prompt_tokens - c->cached_tokens },
+		{ "local_cache_hit", c->cached_tokens },
+		{ "external_kv_transfer", 0 },
+	};
+
+	metric_family(out, name, "counter", "Prompt tokens by where their KV came from");
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		print_labels(out, name, model);
+		metric_printf(
+			out, ",source=\"%s\"} %" PRIu64 "\n", rows[i].source, rows[i].n);
+	}
+}
+
+void engine_metrics_print(struct metric_text *out, const struct sched *s,
+	const struct engine_histograms *h, const struct engine_metrics_opts *opts)
+{
+	const char *model = opts->model;
+
 	for (size_t i = 0; i < ARRAY_LEN(families); i++) {
 		const struct family *f = &families[i];
 
@@ -171,12 +254,14 @@ void engine_metrics_print(struct metric_text *out, const struct sched *s,
 		metric_printf(out, ",finished_reason=\"%s\"} %" PRIu64 "\n", end_names[i],
 			sched_counts(s)->ended[i]);
 	}
-	for (enum engine_time which = 0; which < ENGINE_TIME_MAX; which++)
-		print_histogram(out, times, which, model);
+	print_sources(out, sched_counts(s), model);
+	for (enum engine_histogram which = 0; which < ENGINE_HISTOGRAM_MAX; which++)
+		print_histogram(out, h, which, opts);
+	print_steps(out, sched_counts(s), model);
 	metric_family(out, "vllm:cache_config_info", "gauge", "The size of the KV cache");
 	print_labels(out, "vllm:cache_config_info", model);
 	metric_printf(out, ",block_size=\"%d\",num_gpu_blocks=\"%zu\"} 1\n", KV_BLOCK,
 		sched_max_tokens(s) / KV_BLOCK);
 	metric_family(out, "process_start_time_seconds", "gauge", "When this process began");
-	metric_printf(out, "process_start_time_seconds %.3f\n", (double)started_ms / 1000);
+	metric_printf(out, "process_start_time_seconds %.3f\n", (double)opts->started_ms / 1000);
 }

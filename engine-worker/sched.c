@@ -41,6 +41,7 @@ struct sched_seq {
 	size_t n_blocks, n_named; /* held; leading ones that were offered their names */
 	size_t cached;
 	uint32_t chunk; /* of the prompt being computed, due at ready_us; 0: none */
+	uint64_t round; /* in which it had its chunk */
 	int row;	/* in the step being planned or done */
 	bool was_admitted, has_prompt, is_parked, was_parked, is_stopped, is_calling;
 	uint64_t ready_us;
@@ -55,6 +56,8 @@ struct sched {
 	unsigned n_waiting, n_running; /* n_waiting: those held, too */
 	uint64_t arrivals, admissions;
 	uint64_t prefill_free_us; /* when the chunk before is done */
+	uint64_t round;		  /* of prompts that take turns, from 1 */
+	uint32_t round_tokens;	  /* left of it */
 	bool is_blocked;	  /* the first one waiting did not fit, and nothing was freed since */
 	struct backend_row *rows;
 	struct sched_seq **planned; /* of each row; NULL: it left meanwhile */
@@ -421,6 +424,12 @@ static void promote_oldest(struct sched *s)
 	enter(oldest, SEQ_WAITING);
 }
 
+static void tell_begin(const struct sched_seq *seq)
+{
+	if (seq->ops->on_begin != NULL)
+		seq->ops->on_begin(seq->arg);
+}
+
 static void count_admission(struct sched_seq *seq)
 {
 	struct sched *s = seq->sched;
@@ -432,6 +441,7 @@ static void count_admission(struct sched_seq *seq)
 	seq->cached = seq->n_computed;
 	s->counts.prompt_tokens += seq->n_prompt;
 	s->counts.cached_tokens += seq->cached;
+	tell_begin(seq);
 }
 
 /* The first one waiting begins to be computed; NULL: there is none, or no room. */
@@ -471,6 +481,62 @@ static bool start_chunk(struct sched_seq *seq, uint32_t budget, uint64_t now_us)
 	seq->ready_us += (uint64_t)took_us;
 	s->prefill_free_us = seq->ready_us;
 	return true;
+}
+
+/* Who is to have the next chunk of this round. */
+static struct sched_seq *next_of_round(struct sched *s)
+{
+	struct sched_seq *seq;
+
+	if (s->round_tokens == 0)
+		return NULL;
+	TAILQ_FOREACH(seq, &s->prefills, link) {
+		if (!seq->is_parked && seq->row == NO_ROW && seq->round != s->round)
+			return seq;
+	}
+	do
+		seq = admit(s);
+	while (seq != NULL && seq->is_parked);
+	return seq;
+}
+
+/* Who is being computed, or whose turn it is; NULL: nobody's. */
+static struct sched_seq *next_turn(struct sched *s, uint64_t now_us)
+{
+	struct sched_seq *seq;
+
+	TAILQ_FOREACH(seq, &s->prefills, link) {
+		if (seq->chunk > 0 && seq->row == NO_ROW)
+			return seq;
+	}
+	if (s->prefill_free_us > now_us)
+		return NULL;
+	seq = next_of_round(s);
+	if (seq != NULL)
+		return seq;
+	s->round++;
+	s->round_tokens = s->opts.step_tokens;
+	return next_of_round(s);
+}
+
+/* Prompts that take turns: none has more than its share of a round, in which the first by rank come first. */
+static void plan_turns(struct sched *s, uint64_t now_us, uint32_t budget)
+{
+	struct sched_seq *seq;
+
+	while (budget > 0 && (seq = next_turn(s, now_us)) != NULL) {
+		uint32_t most = MIN(s->round_tokens, s->opts.long_prefill_tokens);
+
+		if (seq->chunk == 0 && !start_chunk(seq, MIN(most, budget), now_us))
+			return;
+		if (seq->ready_us > now_us)
+			return;
+		seq->chunk = MIN(seq->chunk, budget);
+		plan_row(seq, seq->chunk);
+		budget -= seq->chunk;
+		seq->round = s->round;
+		s->round_tokens -= MIN(s->round_tokens, seq->chunk);
+	}
 }
 
 static void plan_prefills(struct sched *s, uint64_t now_us, uint32_t budget)
@@ -526,6 +592,7 @@ static void fork_seq(struct sched_seq *seq, const struct sched_seq *leader)
 	seq->leader = NULL;
 	seq->was_admitted = true; /* its prompt is counted with the leader's */
 	seq->cached = leader->cached;
+	tell_begin(seq);
 	if (s->n_running >= s->opts.max_seqs) {
 		enter(seq, SEQ_WAITING); /* it will find them in the cache */
 		return;
@@ -592,15 +659,34 @@ static void take_row(struct sched_seq *seq, const struct backend_row *row)
 		take_token(seq, row->token);
 }
 
+static void count_step(struct sched *s)
+{
+	uint32_t tokens = 0, bound = 8;
+	unsigned i = 1;
+
+	for (size_t k = 0; k < s->n_planned; k++)
+		tokens += s->rows[k].n_new;
+	for (; i < SCHED_STEP_BUCKETS - 1 && tokens > bound; i++)
+		bound *= 2;
+	s->counts.step_buckets[tokens <= 1 ? 0 : i]++;
+	s->counts.step_tokens += tokens;
+	s->counts.steps++;
+}
+
 void sched_step(struct sched *s, uint64_t now_us)
 {
+	uint32_t budget;
 	bool is_broken;
 
 	s->n_planned = 0;
-	plan_prefills(s, now_us, plan_decodes(s, now_us));
+	budget = plan_decodes(s, now_us);
+	if (s->opts.long_prefill_tokens > 0)
+		plan_turns(s, now_us, budget);
+	else
+		plan_prefills(s, now_us, budget);
 	fill_rows(s);
 	if (s->n_planned > 0) {
-		s->counts.steps++;
+		count_step(s);
 		is_broken = s->ops->step(s->backend, s->rows, s->n_planned) != 0;
 		for (size_t i = 0; i < s->n_planned; i++) {
 			s->rows[i].is_broken |= is_broken;

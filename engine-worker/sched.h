@@ -7,6 +7,8 @@
  *	Decodes come first, those that have waited longest for a step before others; while prompts wait, a quarter of the budget is theirs.
  *	Prompts are computed in order of rank, one after another; several that fit into a step share it. One is admitted when its turn comes, fewer than
  *	max_seqs run, and the blocks for all of its tokens are free (and 1 % more while others run); nobody overtakes it because it needs more.
+ *	With long_prefill_tokens a prompt gets no more than that many tokens of a round of step_tokens, and others of lower rank the rest of it, so that
+ *	short prompts do not wait for the end of a long one.
  *	A sequence that finds no block for its next token takes those of the last by rank, itself included, which waits again and is computed anew;
  *	its named blocks stay in the cache until they are needed, so that this is mostly a prefix hit. The first by rank is never preempted.
  *	Nobody starves: who has seen as many admitted as waited before it, and SCHED_PASS_MAX more, becomes the first of all ranks, in order of arrival.
@@ -30,6 +32,7 @@ struct sched_opts {
 	unsigned max_seqs;    /* running at once */
 	unsigned max_waiting; /* beyond what could run at once */
 	uint32_t step_tokens; /* budget of a step, at least SCHED_STEP_MIN */
+	uint32_t long_prefill_tokens; /* of one prompt in a round; 0: no bound */
 	double prefill_us, decode_us, step_us;
 	uint32_t audit_every; /* steps, after which all invariants are asserted, in time linear in blocks; 0: never */
 	void (*on_work)(void *arg); /* sched_wake_us() may have become earlier; may be NULL */
@@ -43,6 +46,8 @@ enum sched_end { SCHED_END_LENGTH, SCHED_END_STOP, SCHED_END_ABORT, SCHED_END_ER
 	SCHED_END_MAX };
 
 struct sched_ops {
+	/* Its prompt begins to be computed, or to be shared, for the first time, in sched_step(). Must call nothing here. May be NULL. */
+	void (*on_begin)(void *arg);
 	/* The next token, from inside sched_step(). May call sched_park(), sched_stop(), and sched_drop() for others. */
 	void (*on_token)(void *arg, struct sched_seq *seq, uint32_t id);
 	/* All tokens were given; seq is freed when this returns. May call sched_drop() for others. */
@@ -61,8 +66,12 @@ struct sched_request {
 	void *arg;
 };
 
+/* Steps by the tokens they computed: up to 1, 8, 16, 32 and so on to 16384, and above. */
+enum { SCHED_STEP_BUCKETS = 14 };
+
 struct sched_counts {
 	uint64_t steps, preemptions, copies, broken;
+	uint64_t step_buckets[SCHED_STEP_BUCKETS], step_tokens;
 	uint64_t generated_tokens;
 	uint64_t prompt_tokens, cached_tokens; /* of prompts as first admitted, once for all their choices */
 	uint64_t computed_tokens;	       /* by the backend, what was computed again included */

@@ -9,6 +9,9 @@
 #include "completion.h"
 #include "engine.h"
 #include "engine_metrics.h"
+#include "fault.h"
+#include "hang.h"
+#include "health.h"
 #include "http/http_server.h"
 #include "io/js.h"
 #include "kv_cache.h"
@@ -24,8 +27,11 @@ struct serve {
 	struct engine *engine;
 	struct serve_opts opts;
 	unsigned n_open; /* completions */
-	struct engine_times times;
-	bool is_draining;
+	struct engine_histograms histograms;
+	struct health *health;
+	struct faults faults;
+	struct hang hang;
+	int listen_fd; /* the server's; -1: it takes nobody any more */
 	uint64_t started_ms;
 	char engine_id[33]; /* of this process: another one after a restart */
 };
@@ -43,15 +49,40 @@ static void reply_json(struct http_call *call, struct js *root)
 	free(text);
 }
 
+/* Answers with what a fault says; false: there is none. */
+static bool meets_fault(struct serve *s, struct http_call *call)
+{
+	int64_t status = faults_take_answer(&s->faults);
+	char extra[64] = "";
+
+	if (status == FAULT_NONE)
+		return false;
+	if (status == FAULT_RESET) {
+		http_call_abort(call);
+		return true;
+	}
+	if (s->faults.retry_after_s != FAULT_NONE)
+		(void)snprintf(extra, sizeof(extra), "Retry-After: %" PRId64 "\r\n",
+			s->faults.retry_after_s);
+	http_call_reply(call, (int)status, "application/json",
+		SPAN_LIT("{\"error\":{\"message\":\"The engine was told to answer this.\","
+			 "\"type\":\"server_error\",\"param\":null,\"code\":\"fault\"}}"),
+		span_str(extra));
+	return true;
+}
+
 static void start_completion(struct serve *s, struct http_call *call, bool is_chat)
 {
 	struct completion_opts opts = {
 		.sched = engine_sched(s->engine),
 		.limits = { s->opts.model, s->opts.max_model_len, 0 },
 		.n_open = &s->n_open,
-		.times = &s->times,
+		.histograms = &s->histograms,
+		.faults = &s->faults,
 	};
 
+	if (meets_fault(s, call))
+		return;
 	completion_start(&opts, call, is_chat);
 }
 
@@ -128,19 +159,8 @@ static void handle_models(void *arg, struct http_call *call)
 static void handle_health(void *arg, struct http_call *call)
 {
 	struct serve *s = arg;
-	struct js *root;
 
-	if (s->is_draining) {
-		http_call_fail_text(call, FAIL_DRAINING, "The engine is shutting down.");
-		return;
-	}
-	if (!engine_is_live(s->engine, clock_us())) {
-		http_call_fail_text(call, FAIL_OVERLOADED, "The engine makes no steps.");
-		return;
-	}
-	root = js_object();
-	js_set_str(root, "status", "ok");
-	reply_json(call, root);
+	health_handle(s->health, call);
 }
 
 static void handle_version(void *arg UNUSED, struct http_call *call)
@@ -179,8 +199,9 @@ static void handle_metrics(void *arg, struct http_call *call)
 {
 	struct serve *s = arg;
 	struct metric_text text = { NULL, 0, 0, false };
+	struct engine_metrics_opts opts = { s->opts.model, s->opts.max_model_len, s->started_ms };
 
-	engine_metrics_print(&text, engine_sched(s->engine), &s->times, s->opts.model, s->started_ms);
+	engine_metrics_print(&text, engine_sched(s->engine), &s->histograms, &opts);
 	if (text.failed)
 		http_call_fail_text(call, FAIL_OVERLOADED, "The engine is out of memory.");
 	else
@@ -199,13 +220,15 @@ static void handle_flush(void *arg, struct http_call *call)
 	reply_json(call, root);
 }
 
-/* A random name, in hex. */
-static void name_process(char out[33])
+/* A random name, in hex, and the time of birth. */
+static void name_process(struct serve *s)
 {
 	uint64_t id[2];
 
+	s->started_ms = clock_wall_ms();
 	rng_secret(id, sizeof(id));
-	(void)snprintf(out, 33, "%016" PRIx64 "%016" PRIx64, id[0], id[1]);
+	(void)snprintf(s->engine_id, sizeof(s->engine_id), "%016" PRIx64 "%016" PRIx64, id[0],
+		id[1]);
 }
 
 static const struct http_route routes[] = {
@@ -238,19 +261,60 @@ struct serve *serve_new(
 		return NULL;
 	s->engine = engine;
 	s->opts = *opts;
-	s->started_ms = clock_wall_ms();
-	name_process(s->engine_id);
-	s->server = http_server_new(l, listen_fd, &server_opts);
+	faults_clear(&s->faults);
+	hang_init(&s->hang);
+	s->listen_fd = listen_fd;
+	name_process(s);
+	s->health = health_new(l, engine, &s->faults, s->engine_id);
+	if (s->health != NULL)
+		s->server = http_server_new(l, listen_fd, &server_opts);
 	if (s->server == NULL) {
+		health_free(s->health);
 		free(s);
 		return NULL;
 	}
 	return s;
 }
 
+struct faults *serve_faults(struct serve *s)
+{
+	return &s->faults;
+}
+
+static void hang_connects(struct serve *s, bool on)
+{
+	if (s->listen_fd < 0)
+		return;
+	http_server_pause(s->server, on);
+	hang_set(&s->hang, s->listen_fd, on);
+}
+
+void serve_faults_changed(struct serve *s)
+{
+	engine_set_pace(s->engine, s->faults.slow, s->faults.is_wedged);
+	hang_connects(s, s->faults.hangs_connect);
+	health_refresh(s->health);
+}
+
+int serve_restart(struct serve *s)
+{
+	int err;
+
+	http_server_cut(s->server);
+	err = engine_restart(s->engine);
+	if (err != 0)
+		return err;
+	memset(&s->histograms, 0, sizeof(s->histograms));
+	name_process(s);
+	s->faults.n_restarts++;
+	return 0;
+}
+
 void serve_drain(struct serve *s)
 {
-	s->is_draining = true;
+	hang_set(&s->hang, s->listen_fd, false);
+	s->listen_fd = -1;
+	health_drain(s->health);
 	http_server_drain(s->server);
 }
 
@@ -263,6 +327,8 @@ void serve_free(struct serve *s)
 {
 	if (s == NULL)
 		return;
+	hang_set(&s->hang, -1, false);
 	http_server_free(s->server);
+	health_free(s->health);
 	free(s);
 }

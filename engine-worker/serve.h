@@ -9,6 +9,7 @@
 
 struct loop;
 struct engine;
+struct faults;
 struct serve;
 
 struct serve_opts {
@@ -19,6 +20,14 @@ struct serve_opts {
 /* Takes the listening descriptor. NULL: out of memory. */
 struct serve *serve_new(
 	struct loop *l, int listen_fd, struct engine *engine, const struct serve_opts *opts);
+/* What it was told to do wrong; who changes it calls serve_faults_changed(). */
+struct faults *serve_faults(struct serve *s);
+void serve_faults_changed(struct serve *s);
+/*
+ * As if the process had ended and begun anew: all connections break, nothing is cached, counters are at zero, there is another engine_id and
+ * another start time; faults stay. Not from inside a handler of this server. ERR_NOMEM: the connections broke, all else stays.
+ */
+int serve_restart(struct serve *s) MUST_CHECK;
 /* No new connections; what runs goes on. */
 void serve_drain(struct serve *s);
 /* Whether nothing runs and nobody is connected. */

@@ -297,3 +297,9 @@ void http_call_abort(struct http_call *call)
 {
 	conn_cut(call->conn);
 }
+
+void http_call_break(struct http_call *call)
+{
+	assert(call->has_begun);
+	conn_call_over(call->conn, true);
+}

@@ -69,7 +69,7 @@ struct http_server {
 	struct loop_watch *watch;
 	struct wheel_timer accept_timer; /* set: accepting is paused after EMFILE */
 	struct http_server_opts opts;
-	bool is_unix, is_draining;
+	bool is_unix, is_draining, is_paused;
 	unsigned n_conns;
 	LIST_HEAD(, http_conn) conns;
 	LIST_HEAD(, http_conn) ready; /* to be run at the end of this turn */

@@ -73,7 +73,8 @@ static void conn_destroy(struct reap *r)
 static void accept_enable(struct http_server *s)
 {
 	if (s->listen_fd >= 0 && !wheel_is_set(&s->accept_timer))
-		loop_watch_enable(s->watch, s->n_conns < s->opts.max_connections);
+		loop_watch_enable(s->watch,
+			!s->is_paused && s->n_conns < s->opts.max_connections);
 }
 
 static void conn_close(struct http_conn *c)
@@ -705,7 +706,9 @@ static void on_accept(void *arg, int listen_fd, unsigned events UNUSED)
 	union sock_addr peer;
 	int fd, err;
 
-	for (int i = 0; i < ACCEPTS_A_WAKE && s->n_conns < s->opts.max_connections; i++) {
+	for (int i = 0; !s->is_paused && i < ACCEPTS_A_WAKE &&
+			s->n_conns < s->opts.max_connections;
+		i++) {
 		err = sock_accept(listen_fd, &fd, &peer);
 		if (err == ERR_AGAIN)
 			return;
@@ -791,6 +794,23 @@ void http_server_drain(struct http_server *s)
 	{
 		if (c->state == CONN_HEAD && c->in_len == 0 && !c->is_running)
 			conn_linger(c);
+	}
+}
+
+void http_server_pause(struct http_server *s, bool on)
+{
+	s->is_paused = on;
+	accept_enable(s);
+}
+
+void http_server_cut(struct http_server *s)
+{
+	struct http_conn *c, *next;
+
+	LIST_FOREACH_SAFE(c, &s->conns, link, next)
+	{
+		if (c->state != CONN_ORPHAN)
+			conn_gone(c);
 	}
 }
 

@@ -43,6 +43,11 @@ struct http_server *http_server_new(
 	struct loop *l, int listen_fd, const struct http_server_opts *opts);
 /* Stops accepting; connections end after what they are doing. */
 void http_server_drain(struct http_server *s);
+/* While on, nobody is accepted: who connects waits in the backlog. */
+void http_server_pause(struct http_server *s, bool on);
+/* Ends all connections with RST, as the end of a process does; on_gone is called for open
+ * calls. Not from inside a handler of this server. */
+void http_server_cut(struct http_server *s);
 unsigned http_server_connections(const struct http_server *s);
 /* Closes everything at once; on_gone is called for open calls, and unwatched ones must
  * not be touched any more. NULL is fine. */
@@ -81,6 +86,9 @@ size_t http_call_queued(const struct http_call *c);
 void http_call_end(struct http_call *c);
 void http_call_abort(struct http_call *c); /* cuts the connection: a stream that failed
 					      half-way must not look complete */
+
+void http_call_break(struct http_call *c); /* ends a streamed answer without its end: FIN
+					      behind what was written */
 
 /*
  * While a call is open: the client left (the call is dead when on_gone returns: do not

@@ -17,7 +17,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define LISTEN_BACKLOG 4096
 #define KEEPALIVE_IDLE_S 30
 #define KEEPALIVE_INTERVAL_S 10
 #define KEEPALIVE_PROBES 3
@@ -139,7 +138,7 @@ int sock_listen(const union sock_addr *a, int *fd)
 		(a->sa.sa_family == AF_INET6 &&
 			!set_int(s, IPPROTO_IPV6, IPV6_V6ONLY, 1)) ||
 		!set_tcp_options(s) || bind(s, &a->sa, sock_addr_len(a)) != 0 ||
-		listen(s, LISTEN_BACKLOG) != 0) {
+		listen(s, SOCK_BACKLOG) != 0) {
 		close_keep_errno(s);
 		return ERR_IO;
 	}
@@ -201,7 +200,7 @@ int sock_listen_unix(const char *path, mode_t mode, int *fd)
 	/* The file is born with the mode of the socket less the umask, so it is never too
 	 * open. */
 	err = fchmod(s, mode) == 0 ? bind_unix(s, &un) : ERR_IO;
-	if (err == 0 && (chmod(path, mode) != 0 || listen(s, LISTEN_BACKLOG) != 0))
+	if (err == 0 && (chmod(path, mode) != 0 || listen(s, SOCK_BACKLOG) != 0))
 		err = ERR_IO;
 	if (err != 0) {
 		close_keep_errno(s);

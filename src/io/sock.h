@@ -17,6 +17,8 @@ union sock_addr {
 	struct sockaddr_storage storage;
 };
 
+#define SOCK_BACKLOG 4096 /* connections that wait to be accepted, of each listener */
+
 socklen_t sock_addr_len(const union sock_addr *a);
 /* "127.0.0.1:80", "[::1]:80"; always NUL-terminates; returns the length. with_port false:
  * the bare address, no brackets. */

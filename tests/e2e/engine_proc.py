@@ -1,9 +1,12 @@
 """A kvsteer-engine process for tests, and what it must say: its tokenizer and its next token, computed anew."""
 
+import http.client
 import json
 import os
 import re
+import socket
 import subprocess
+import tempfile
 import urllib.request
 
 MASK = (1 << 64) - 1
@@ -60,15 +63,32 @@ def render(messages):
     return "".join(f"<|{m['role']}|>\n{m['content']}\n" for m in messages) + "<|assistant|>\n"
 
 
-class Engine:
-    """Started with flags; stopped by stop(), which insists on a clean end."""
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP on a unix socket."""
 
-    def __init__(self, *flags, binary=None):
+    def __init__(self, path):
+        super().__init__("engine", timeout=30)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+class Engine:
+    """Started with flags; stopped by stop(), which insists on a clean end. With faults=True it can be told to misbehave."""
+
+    def __init__(self, *flags, binary=None, faults=False):
         build = os.environ.get("KVSTEER_BUILDDIR", ".")
         self.binary = binary or os.environ.get("KVSTEER_ENGINE") or os.path.join(build, "kvsteer-engine")
         self.flags = [str(f) for f in flags]
         self.process = None
         self.url = None
+        self.fault_folder = tempfile.TemporaryDirectory(prefix="kvsteer-faults") if faults else None
+        if faults:
+            self.fault_path = os.path.join(self.fault_folder.name, "faults")
+            self.flags += ["--fault-socket", self.fault_path]
 
     def start(self):
         self.process = subprocess.Popen(
@@ -115,6 +135,35 @@ class Engine:
                 return answer.status, json.loads(answer.read())
         except urllib.error.HTTPError as e:
             return e.code, json.loads(e.read())
+
+    def control(self, method, path, body=None):
+        """Status and JSON of an answer of the control socket."""
+        connection = UnixConnection(self.fault_path)
+        try:
+            connection.request(method, path, body)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+        finally:
+            connection.close()
+
+    def told(self, method, path, body=None):
+        status, answer = self.control(method, path, body)
+        assert status == 200, answer
+        return answer
+
+    def fault(self, **changes):
+        """Changes faults (engine-worker/fault.h), which are in force when this returns; returns all of them."""
+        return self.told("POST", "/faults", json.dumps(changes))
+
+    def faults(self):
+        return self.told("GET", "/faults")
+
+    def clear_faults(self):
+        return self.told("POST", "/faults/clear")
+
+    def restart_empty(self):
+        """As a crash and a new start, on the same port."""
+        return self.told("POST", "/restart")
 
     def metrics(self):
         """Name (with finished_reason where there is one) to value."""

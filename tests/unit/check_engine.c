@@ -18,7 +18,7 @@ static void on_end(void *arg UNUSED, struct sched_seq *seq UNUSED, enum sched_en
 	ends++;
 }
 
-static const struct sched_ops ops = { on_token, on_end };
+static const struct sched_ops ops = { .on_token = on_token, .on_end = on_end };
 
 static void set_up_with(double speed)
 {
@@ -119,6 +119,120 @@ START_TEST(slow_is_not_dead)
 }
 END_TEST
 
+/* Faults */
+
+/* Nothing is done while wedged, and nobody can tell from engine_is_live(); then it goes on, without catching up. */
+START_TEST(wedged_stands_still)
+{
+	const uint64_t late_us = (uint64_t)ENGINE_STALL_MS * 1000 + 1000000;
+	uint64_t until_us;
+
+	set_up_with(1);
+	ck_assert_ptr_nonnull(submit(4));
+	while (tokens < 1)
+		loop_turn(loop, -1);
+	engine_set_pace(engine, 1, true);
+	until_us = clock_us() + 50000; /* five tokens' time */
+	while (clock_us() < until_us)
+		loop_turn(loop, 10);
+	ck_assert_uint_eq(tokens, 1);
+	ck_assert(engine_is_live(engine, clock_us() + late_us));
+	ck_assert_ptr_nonnull(submit(1)); /* taken, and not begun */
+	ck_assert(engine_is_live(engine, clock_us() + late_us));
+	loop_turn(loop, 0);
+	ck_assert_uint_eq(sched_waiting(engine_sched(engine)), 1);
+	until_us = clock_us() + 15000; /* two more of the first one's tokens take more */
+	engine_set_pace(engine, 1, false);
+	while (ends < 2)
+		loop_turn(loop, -1);
+	ck_assert_uint_ge(clock_us(), until_us);
+	ck_assert_uint_eq(tokens, 5);
+	tear_down();
+}
+END_TEST
+
+START_TEST(slow_takes_its_factor)
+{
+	uint64_t begun_us;
+
+	set_up_with(1);
+	ck_assert_ptr_nonnull(submit(4));
+	while (tokens < 1)
+		loop_turn(loop, -1);
+	engine_set_pace(engine, 5, false);
+	begun_us = clock_us();
+	while (tokens < 3)
+		loop_turn(loop, -1);
+	ck_assert_uint_ge(clock_us() - begun_us, 5 * 10000); /* one whole token between two */
+	ck_assert(!engine_is_live(engine, clock_us() + 60000 + (uint64_t)ENGINE_STALL_MS * 1000));
+	engine_set_pace(engine, 10000, false); /* 100 s to the next one */
+	ck_assert(engine_is_live(engine, clock_us() + 20000000));
+	loop_turn(loop, 30);
+	ck_assert_uint_eq(tokens, 3);
+	engine_set_pace(engine, 1, false);
+	while (ends < 1)
+		loop_turn(loop, -1);
+	tear_down();
+}
+END_TEST
+
+static int poked_err = 1;
+
+static void on_poked(void *arg, int err)
+{
+	++*(unsigned *)arg;
+	poked_err = err;
+}
+
+/* A poke is answered by a step, though none is due; not while wedged, and not after it was taken back. */
+START_TEST(a_poke_is_one_step)
+{
+	unsigned pokes = 0;
+	struct engine_poke poke = { .fn = on_poked, .arg = &pokes }, other = poke;
+
+	set_up_with(1);
+	engine_poke(engine, &poke);
+	loop_turn(loop, -1);
+	ck_assert_uint_eq(pokes, 1);
+	ck_assert_int_eq(poked_err, 0);
+	ck_assert_uint_eq(sched_counts(engine_sched(engine))->steps, 0);
+	loop_turn(loop, 20);
+	ck_assert_uint_eq(pokes, 1);
+	engine_set_pace(engine, 1, true);
+	engine_poke(engine, &poke);
+	engine_poke(engine, &other);
+	loop_turn(loop, 20);
+	ck_assert_uint_eq(pokes, 1);
+	engine_poke_cancel(engine, &other);
+	engine_poke_cancel(engine, &other);
+	engine_set_pace(engine, 1, false);
+	loop_turn(loop, -1);
+	ck_assert_uint_eq(pokes, 2);
+	tear_down();
+}
+END_TEST
+
+START_TEST(a_restart_knows_nothing)
+{
+	struct sched_seq *seq;
+
+	set_up_with(0);
+	seq = submit(9);
+	loop_turn(loop, -1);
+	sched_drop(seq);
+	ck_assert_uint_eq(sched_counts(engine_sched(engine))->prompt_tokens, 3);
+	ck_assert_int_eq(engine_restart(engine), 0);
+	ck_assert_uint_eq(sched_counts(engine_sched(engine))->prompt_tokens, 0);
+	ck_assert_uint_eq(sched_counts(engine_sched(engine))->steps, 0);
+	tokens = 0;
+	ck_assert_ptr_nonnull(submit(2));
+	loop_turn(loop, -1);
+	loop_turn(loop, -1);
+	ck_assert_uint_eq(tokens, 2);
+	tear_down();
+}
+END_TEST
+
 static Suite *engine_suite(void)
 {
 	Suite *suite = suite_create("engine");
@@ -128,6 +242,10 @@ static Suite *engine_suite(void)
 	tcase_add_test(tc, steps_wait_for_their_time);
 	tcase_add_test(tc, alive_is_who_makes_steps);
 	tcase_add_test(tc, slow_is_not_dead);
+	tcase_add_test(tc, wedged_stands_still);
+	tcase_add_test(tc, slow_takes_its_factor);
+	tcase_add_test(tc, a_poke_is_one_step);
+	tcase_add_test(tc, a_restart_knows_nothing);
 	suite_add_tcase(suite, tc);
 	return suite;
 }

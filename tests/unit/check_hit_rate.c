@@ -117,7 +117,7 @@ static void on_end(void *arg, struct sched_seq *seq, enum sched_end end)
 	*(size_t *)arg = sched_cached(seq);
 }
 
-static const struct sched_ops ops = { on_token, on_end };
+static const struct sched_ops ops = { .on_token = on_token, .on_end = on_end };
 
 static size_t run_request(struct rig *rig, const struct trace_request *r)
 {

@@ -78,6 +78,13 @@ static void handle_cut(void *arg UNUSED, struct http_call *call)
 	http_call_abort(call);
 }
 
+static void handle_break(void *arg UNUSED, struct http_call *call)
+{
+	http_call_begin(call, 200, "text/event-stream", span_make(NULL, 0));
+	ck_assert_int_eq(http_call_write(call, SPAN_LIT("half")), 0);
+	http_call_break(call);
+}
+
 static void handle_where(void *arg UNUSED, struct http_call *call)
 {
 	char value[16], out[128];
@@ -111,6 +118,7 @@ static const struct http_route routes[] = {
 	{ "GET", "/unwatched", handle_unwatched },
 	{ "GET", "/stream", handle_stream },
 	{ "GET", "/cut", handle_cut },
+	{ "GET", "/break", handle_break },
 	{ "GET", "/where/*", handle_where },
 	{ "DELETE", "/where/*", handle_where },
 	{ "GET", "/bad", handle_bad },
@@ -978,6 +986,68 @@ START_TEST(drain_ends_what_is_idle_and_finishes_the_rest)
 }
 END_TEST
 
+START_TEST(a_broken_off_stream_ends_without_its_end)
+{
+	struct client *c = dial(0);
+
+	say(c, GET("/break"));
+	expect(c, NULL);
+	ck_assert(!c->reset);
+	ck_assert_ptr_nonnull(strstr(c->in, "\r\n4\r\nhalf\r\n"));
+	ck_assert_ptr_null(strstr(c->in, "\r\n0\r\n"));
+	hang_up(c);
+	until_connections(0);
+}
+END_TEST
+
+/* Who connects meanwhile is served afterwards; who is there already is served all the time. */
+START_TEST(a_pause_leaves_them_in_the_backlog)
+{
+	struct client *first = dial(0), *second;
+
+	until_connections(1);
+	http_server_pause(server, true);
+	http_server_pause(server, true);
+	second = dial(1);
+	say(second, GET("/hello"));
+	say(first, GET("/hello"));
+	expect(first, "hello");
+	for (int i = 0; i < 5; i++)
+		loop_turn(loop, 2);
+	ck_assert_uint_eq(http_server_connections(server), 1);
+	http_server_pause(server, false);
+	expect(second, "hello");
+	hang_up(first);
+	hang_up(second);
+}
+END_TEST
+
+/* In every state a connection may be in; the next ones are served. */
+START_TEST(a_cut_resets_all_connections)
+{
+	struct client *open = dial(0), *idle = dial(1), *half = dial(2), *body = dial(3), *next;
+
+	say(open, GET("/later"));
+	until(&handled, 1);
+	say(half, "GET /hel");
+	say(body, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab");
+	until_connections(4);
+	loop_turn(loop, 0);
+	http_server_cut(server);
+	ck_assert_int_eq(gone, 1);
+	ck_assert_uint_eq(http_server_connections(server), 0);
+	expect(open, NULL);
+	expect(idle, NULL);
+	expect(half, NULL);
+	expect(body, NULL);
+	ck_assert(open->reset && idle->reset && half->reset && body->reset);
+	next = dial(4);
+	say(next, GET("/hello"));
+	expect(next, "hello");
+	hang_up(next);
+}
+END_TEST
+
 START_TEST(freeing_a_server_tells_open_calls)
 {
 	struct client *c = dial(0), *half = dial(1);
@@ -1103,6 +1173,9 @@ static Suite *http_server_suite(void)
 	tcase_add_test(tc, out_of_descriptors);
 	tcase_add_test(tc, no_more_connections_than_allowed);
 	tcase_add_test(tc, drain_ends_what_is_idle_and_finishes_the_rest);
+	tcase_add_test(tc, a_broken_off_stream_ends_without_its_end);
+	tcase_add_test(tc, a_pause_leaves_them_in_the_backlog);
+	tcase_add_test(tc, a_cut_resets_all_connections);
 	tcase_add_test(tc, freeing_a_server_tells_open_calls);
 	tcase_add_test(tc, a_handler_may_free_the_server);
 	tcase_add_test(tc, unix_sockets);

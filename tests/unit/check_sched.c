@@ -44,7 +44,7 @@ static void on_end(void *arg, struct sched_seq *seq, enum sched_end end)
 	r->ended_at = ++ends;
 }
 
-static const struct sched_ops ops = { on_token, on_end };
+static const struct sched_ops ops = { .on_token = on_token, .on_end = on_end };
 
 /* `family` prompts share all but their last ids. */
 static void make_request(
@@ -131,6 +131,8 @@ static struct sched_opts random_opts(struct rng *rng)
 		o.decode_us = (double)rng_below(rng, 3) * 50;
 		o.step_us = (double)rng_below(rng, 3) * 11;
 	}
+	if (rng_below(rng, 3) == 0)
+		o.long_prefill_tokens = 1 + (uint32_t)rng_below(rng, 40);
 	return o;
 }
 

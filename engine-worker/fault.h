@@ -1,0 +1,64 @@
+/*
+ * The faults that a simulated engine was told to have: which they are, their names on the
+ *control socket, and whether the next request or event meets one. Pure. They are
+ *independent of each other, and each can be taken back; without faults nothing here costs
+ *more than a compare.
+ *
+ * As JSON, with what means "no such fault":
+ *	"wedge": false			true: no step is made, all else answers
+ *	"slow": 1			factor on all times, 1 to 10000
+ *	"cut_after": null		a stream breaks where it would send one event more
+ *than this many ("data: [DONE]" is one) "cut_how": "rst"		or "fin": the end
+ *of the connection without the end of the answer "cut_left": null		how many
+ *streams still break; null: all "answer": null			completions are answered
+ *with this status (400 to 599), or "reset": RST without a byte "answer_left": null
+ *how many still are; null: all "retry_after": null		seconds in such an
+ *answer's Retry-After
+ *	"hang_connect": false		true: connects get no answer; connections that
+ *exist go on
+ *	"health": "ok"			"fail": 503; "silent": no answer until this is
+ *changed "health_delay_ms": 0		before /health is answered
+ */
+#ifndef ENGINE_FAULT_H
+#define ENGINE_FAULT_H
+
+#include "base/base.h"
+
+struct js;
+
+enum fault_health { FAULT_HEALTH_OK, FAULT_HEALTH_FAIL, FAULT_HEALTH_SILENT };
+
+enum { FAULT_NONE = -1, FAULT_ALL = -1, FAULT_RESET = 0 };
+
+struct faults {
+	bool is_wedged, hangs_connect, cuts_by_fin;
+	double slow;
+	int64_t cut_after;             /* events; FAULT_NONE */
+	int64_t cut_left, answer_left; /* FAULT_ALL */
+	int64_t answer;                /* a status, FAULT_RESET or FAULT_NONE */
+	int64_t retry_after_s;         /* FAULT_NONE */
+	enum fault_health health;
+	int64_t health_delay_ms;
+	/* What happened; faults_clear() leaves it. */
+	uint64_t n_cut, n_answered, n_restarts;
+};
+
+/* No faults. */
+void faults_clear(struct faults *f);
+/*
+ * Changes what the object names. ERR_PARSE (nothing is changed): an unknown key or a
+ * value out of range; message[0..n) says which. cut_left and answer_left count from anew
+ * when cut_after or answer are given without them: for all.
+ */
+int faults_read(
+	struct faults *f, const struct js *object, char *message, size_t n) MUST_CHECK;
+/* All of them, and under "count" what happened; the caller's. NULL: out of memory. */
+struct js *faults_json(const struct faults *f);
+
+/* What the next completion meets: its answer, or FAULT_NONE. Counts it. */
+int64_t faults_take_answer(struct faults *f);
+/* Whether a stream that has sent n_events breaks instead of sending another one. Counts
+ * it. */
+bool faults_take_cut(struct faults *f, uint64_t n_events);
+
+#endif

@@ -1,0 +1,28 @@
+/*
+ * GET /health: whether the engine takes work and makes its steps. With deep=1 in the
+ * query it is answered by the step loop: after one more step. Faults may make it lie,
+ * late or silent. Runs on the loop's thread.
+ */
+#ifndef ENGINE_HEALTH_H
+#define ENGINE_HEALTH_H
+
+#include "base/base.h"
+
+struct engine;
+struct faults;
+struct health;
+struct http_call;
+struct loop;
+
+/* engine_id and faults must outlive it. NULL: out of memory. */
+struct health *health_new(struct loop *l, struct engine *engine,
+	const struct faults *faults, const char *engine_id);
+/* Answers the call, now or later. */
+void health_handle(struct health *h, struct http_call *call);
+/* The faults were changed: who waited for that is answered. */
+void health_refresh(struct health *h);
+/* From now on 503, also for those who wait. */
+void health_drain(struct health *h);
+void health_free(struct health *h); /* after its calls; NULL is fine */
+
+#endif

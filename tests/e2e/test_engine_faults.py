@@ -1,0 +1,543 @@
+"""The faults of kvsteer-engine, each alone, together, and taken back: what a test of the router tells it by --fault-socket is what its clients see."""
+
+import contextlib
+import json
+import os
+import socket
+import stat
+import subprocess
+import time
+
+import pytest
+from engine_proc import Engine, expected, tokenize
+from test_engine import DEADLINE_S, dial, post, read_all, read_until, wait_for
+
+NONE = {
+    "wedge": False,
+    "slow": 1,
+    "cut_after": None,
+    "cut_how": "rst",
+    "cut_left": None,
+    "answer": None,
+    "answer_left": None,
+    "retry_after": None,
+    "hang_connect": False,
+    "health": "ok",
+    "health_delay_ms": 0,
+}
+COUNT = {"cut": 0, "answered": 0, "restarts": 0}
+PROMPT = "what the engine says when all is well"
+IDS = tokenize(PROMPT)
+
+
+def ask(**more):
+    return post("/v1/completions", {"prompt": PROMPT, "max_tokens": 8, **more})
+
+
+def streamed(tokens=8, **more):
+    return ask(stream=True, max_tokens=tokens, **more)
+
+
+def body_of(data):
+    """The bytes of a chunked answer, and whether its end is there."""
+    head, rest = data.split(b"\r\n\r\n", 1)
+    assert head.startswith(b"HTTP/1.1 200 "), head
+    out = b""
+    while b"\r\n" in rest:
+        size, rest = rest.split(b"\r\n", 1)
+        if size == b"0":
+            return out, True
+        out += rest[: int(size, 16)]
+        rest = rest[int(size, 16) + 2 :]
+    return out, False
+
+
+def events_of(data):
+    return [e for e in body_of(data)[0].split(b"\n\n") if e]
+
+
+def text_of(data):
+    return "".join(json.loads(e[6:])["choices"][0]["text"] for e in events_of(data) if e != b"data: [DONE]")
+
+
+def read_to_reset(s):
+    """All bytes before the RST; fails for a FIN."""
+    data = b""
+    while True:
+        try:
+            piece = s.recv(65536)
+        except ConnectionResetError:
+            return data
+        assert piece, data
+        data += piece
+
+
+def status_of(s):
+    data = read_until(s, b"\r\n\r\n")
+    return int(data.split(b" ", 2)[1]), data
+
+
+def answers(engine):
+    """A whole request on a connection of its own gets the right answer."""
+    status, answer = engine.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 8})
+    return status == 200 and answer["choices"][0]["text"] == expected(IDS, 8)
+
+
+@contextlib.contextmanager
+def faulty(*flags):
+    """An engine that must be as if nothing had been, when its faults are cleared."""
+    with Engine(*flags, faults=True) as e:
+        yield e
+        assert {k: v for k, v in e.clear_faults().items() if k != "count"} == NONE
+        wait_for(lambda: e.metrics()["vllm:num_requests_running"] == 0)
+        assert answers(e)
+        metrics = e.metrics()
+        assert metrics["vllm:kv_cache_usage_perc"] == metrics["vllm:corrupted_requests_total"] == 0
+        assert metrics["vllm:num_requests_waiting"] == 0
+
+
+@pytest.fixture
+def engine():
+    with faulty("--sim-speed", "0") as e:
+        yield e
+
+
+# ---- the socket ----
+
+
+def test_state_is_read_and_changed(engine):
+    assert engine.faults() == {**NONE, "count": COUNT}
+    changed = {
+        "wedge": True, "slow": 2.5, "cut_after": 3, "cut_how": "fin", "cut_left": 4, "answer": 503, "answer_left": 5,
+        "retry_after": 6, "hang_connect": True, "health": "silent", "health_delay_ms": 7,
+    }
+    assert changed.keys() == NONE.keys()
+    told = NONE
+    for key, value in changed.items():
+        told = {**told, key: value}
+        assert engine.fault(**{key: value}) == {**told, "count": COUNT}
+    assert engine.faults() == {**changed, "count": COUNT}
+    assert engine.fault(answer="reset", cut_after=0) == {
+        **changed, "answer": "reset", "answer_left": None, "cut_after": 0, "cut_left": None, "count": COUNT
+    }
+    assert engine.clear_faults() == {**NONE, "count": COUNT}
+
+
+@pytest.mark.parametrize(
+    "body, says",
+    [
+        ("", ""),
+        ("{", ""),
+        ("[]", "object"),
+        ("null", "object"),
+        ('{"wedged":true}', "wedged"),
+        ('{"wedge":1}', "wedge"),
+        ('{"slow":0.5}', "slow"),
+        ('{"slow":10001}', "slow"),
+        ('{"slow":"2"}', "slow"),
+        ('{"slow":null}', "slow"),
+        ('{"cut_after":-1}', "cut_after"),
+        ('{"cut_after":1.5}', "cut_after"),
+        ('{"cut_how":"maybe"}', "cut_how"),
+        ('{"answer":200}', "answer"),
+        ('{"answer":600}', "answer"),
+        ('{"answer":"fin"}', "answer"),
+        ('{"answer_left":true}', "answer_left"),
+        ('{"retry_after":"soon"}', "retry_after"),
+        ('{"health":"bad"}', "health"),
+        ('{"health_delay_ms":null}', "health_delay_ms"),
+        ('{"wedge":true,"health":"bad"}', "health"),
+    ],
+)
+def test_what_is_no_fault_changes_nothing(engine, body, says):
+    status, answer = engine.control("POST", "/faults", body)
+    assert status == 400
+    assert says in answer["error"]["message"] and answer["error"]["message"]
+    assert engine.faults() == {**NONE, "count": COUNT}
+
+
+def test_other_paths(engine):
+    assert engine.control("GET", "/nowhere")[0] == 404
+    assert engine.control("GET", "/restart")[0] == 405
+    assert engine.post("/faults", {"wedge": True})[0] == 404, "not on the API's port"
+
+
+def test_the_socket_is_its_owners(engine):
+    mode = os.stat(engine.fault_path).st_mode
+    assert stat.S_ISSOCK(mode) and stat.S_IMODE(mode) == 0o600
+    done = subprocess.run(
+        [engine.binary, "--port", "0", "--fault-socket", engine.fault_path],
+        capture_output=True, text=True, timeout=DEADLINE_S,
+    )
+    assert done.returncode == 1 and engine.fault_path in done.stderr
+    assert engine.faults() == {**NONE, "count": COUNT}, "the first one keeps it"
+
+
+def test_the_socket_goes_with_its_engine(tmp_path):
+    e = Engine("--sim-speed", "0", faults=True).start()
+    assert os.path.exists(e.fault_path)
+    e.stop()
+    assert not os.path.exists(e.fault_path)
+    done = subprocess.run(
+        [e.binary, "--port", "0", "--fault-socket", str(tmp_path / "no" / "such")],
+        capture_output=True, text=True, timeout=DEADLINE_S,
+    )
+    assert done.returncode == 1 and "no/such" in done.stderr
+
+
+# ---- wedge ----
+
+
+def test_wedged_in_mid_stream_and_green(engine):
+    """Streams stand, new requests are taken, /health is green, also long after a step would have been due; then all goes on and is right."""
+    engine.fault(wedge=True)
+    before = engine.metrics()["kvsteer_engine_steps_total"]
+    with dial(engine, streamed(5)) as s, dial(engine, ask()) as t:
+        head = read_until(s, b"\r\n\r\n")
+        wait_for(lambda: engine.metrics()["vllm:num_requests_waiting"] == 2)
+        assert json.loads(engine.get("/health"))["status"] == "ok"
+        assert engine.metrics()["kvsteer_engine_steps_total"] == before
+        engine.fault(wedge=False)
+        data = head + read_until(s, b"data: [DONE]\n\n\r\n0\r\n\r\n")
+        assert text_of(data) == expected(IDS, 5)
+        assert status_of(t)[0] == 200
+
+
+def test_wedged_with_tokens_out():
+    """A stream that has begun stops between two tokens, and what stood does not catch up."""
+    with faulty("--sim-decode-rate", "200") as e:
+        with dial(e, streamed(40)) as s:
+            data = read_until(s, b'"text":')
+            e.fault(wedge=True)
+            n = e.metrics()["vllm:generation_tokens_total"]
+            assert 1 <= n < 40
+            stood_from = time.monotonic()
+            wait_for(lambda: time.monotonic() - stood_from > 0.3)  # 60 tokens' time, were it not wedged
+            assert e.metrics()["vllm:generation_tokens_total"] == n
+            before_us = time.monotonic()
+            e.fault(wedge=False)
+            data += read_until(s, b"0\r\n\r\n")
+            assert text_of(data) == expected(IDS, 40)
+            assert time.monotonic() - before_us > (40 - n - 1) / 200 * 0.9, "no burst"
+
+
+def test_clients_that_leave_a_wedged_engine_free_their_blocks():
+    with faulty("--sim-decode-rate", "20") as e:
+        with dial(e, streamed(50)) as s:
+            read_until(s, b'"text":')
+            e.fault(wedge=True)
+            assert e.metrics()["vllm:kv_cache_usage_perc"] > 0
+        wait_for(lambda: e.metrics()["vllm:request_success_total:abort"] == 1)
+        assert e.metrics()["vllm:kv_cache_usage_perc"] == 0
+
+
+def test_deep_health_tells_a_live_loop(engine):
+    assert json.loads(engine.get("/health?deep=1"))["status"] == "ok"
+    probe = b"GET /health?deep=1 HTTP/1.1\r\nHost: x\r\n\r\n"
+    engine.fault(wedge=True)
+    with dial(engine, probe) as a, dial(engine, probe) as b:
+        b.close()  # left before it was answered
+        assert json.loads(engine.get("/health"))["status"] == "ok"
+        assert status_of(a)[0] == 503, "after 5 s"
+    with dial(engine, probe) as c:
+        wait_for(lambda: json.loads(engine.get("/health"))["status"] == "ok")
+        engine.fault(wedge=False)
+        assert status_of(c)[0] == 200
+
+
+# ---- slow ----
+
+
+def test_slow_and_back():
+    """Measured in the engine's own clock: how many tokens a sequence gets while another time passes is what the factor says, within a wide margin."""
+    with faulty("--sim-decode-rate", "1000") as e:
+
+        def seconds(n):
+            begun = time.monotonic()
+            status, answer = e.post("/v1/completions", {"prompt": PROMPT, "max_tokens": n})
+            assert status == 200 and answer["choices"][0]["text"] == expected(IDS, n)
+            return time.monotonic() - begun
+
+        e.fault(slow=50)
+        assert seconds(11) >= 10 * 0.050
+        e.fault(slow=2)
+        assert seconds(101) >= 100 * 0.002
+        e.fault(slow=1)
+        quick = min(seconds(11) for _ in range(20))
+        assert quick < 10 * 0.050, "it is over"
+
+
+def test_slow_in_mid_stream():
+    with faulty("--sim-decode-rate", "500") as e:
+        with dial(e, streamed(30)) as s:
+            data = read_until(s, b'"text":')
+            e.fault(slow=10000)  # a token in 20 s
+            n = e.metrics()["vllm:generation_tokens_total"]
+            assert n < 30
+            begun = time.monotonic()
+            wait_for(lambda: time.monotonic() - begun > 0.2)
+            assert e.metrics()["vllm:generation_tokens_total"] <= n + 1
+            e.fault(slow=1)
+            data += read_until(s, b"0\r\n\r\n")
+            assert text_of(data) == expected(IDS, 30)
+
+
+# ---- cut ----
+
+
+@pytest.mark.parametrize("how", ["rst", "fin"])
+@pytest.mark.parametrize("n", [0, 1, 5, 9])
+def test_streams_are_cut(engine, how, n):
+    """After n events; 8 tokens make 9 with the one that says why it ends, and the last, [DONE]."""
+    engine.fault(cut_after=n, cut_how=how)
+    with dial(engine, streamed()) as s:
+        data = read_to_reset(s) if how == "rst" else read_all(s)
+    body, ended = body_of(data)
+    assert not ended
+    assert len(events_of(data)) == n
+    assert b"[DONE]" not in body
+    assert text_of(data) == expected(IDS, min(n, 8))
+    assert engine.faults()["count"]["cut"] == 1
+    assert engine.metrics()["vllm:num_requests_running"] == 0
+    assert answers(engine), "only streams"
+
+
+def test_a_stream_of_fewer_events_is_whole(engine):
+    engine.fault(cut_after=10)
+    with dial(engine, streamed()) as s:
+        assert body_of(read_until(s, b"0\r\n\r\n"))[1]
+    assert engine.faults()["count"]["cut"] == 0
+
+
+def test_as_many_streams_as_told(engine):
+    engine.fault(cut_after=2, cut_left=2)
+    for left in (1, 0):
+        with dial(engine, streamed()) as s:
+            assert len(events_of(read_to_reset(s))) == 2
+        assert engine.faults()["cut_left"] == left
+    for _ in range(3):
+        with dial(engine, streamed()) as s:
+            assert body_of(read_until(s, b"0\r\n\r\n"))[1]
+    assert engine.faults()["count"]["cut"] == 2
+
+
+def test_running_streams_are_cut_at_their_next_event():
+    with faulty("--sim-decode-rate", "20") as e:
+        with dial(e, streamed(60)) as s, dial(e, ask(stream=True, max_tokens=60, n=3)) as t:
+            first = read_until(s, b'"text":')
+            read_until(t, b'"index":2')
+            e.fault(cut_after=0, cut_left=2)
+            data = first + read_to_reset(s)
+            assert 0 < len(events_of(data)) < 60
+            read_to_reset(t)
+            assert e.faults()["count"]["cut"] == 2
+        assert e.metrics()["vllm:kv_cache_usage_perc"] == 0, "all three choices are gone"
+
+
+# ---- answers ----
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_answers(engine, status):
+    engine.fault(answer=status, answer_left=2, retry_after=7)
+    for _ in range(2):
+        with dial(engine, ask()) as s:
+            got, head = status_of(s)
+            assert got == status and b"\r\nRetry-After: 7\r\n" in head
+    assert answers(engine)
+    engine.fault(answer=status)
+    for stream in (True, False):
+        for _ in range(3):
+            got, answer = engine.post("/v1/chat/completions", {"messages": [], "stream": stream})
+            assert got == status and answer["error"]["code"] == "fault", "before anything is looked at"
+    with dial(engine, ask()) as s:
+        assert b"Retry-After" in status_of(s)[1]
+        engine.fault(retry_after=None)
+        s.sendall(ask())
+        got, head = status_of(s)
+        assert got == status and b"Retry-After" not in head
+        engine.fault(answer=None)
+        s.sendall(ask())
+        assert status_of(s)[0] == 200, "on the same connection"
+    assert engine.faults()["count"]["answered"] == 10
+    assert engine.get("/v1/models") and engine.get("/health")
+
+
+def test_connections_that_die_without_a_byte(engine):
+    engine.fault(answer="reset", answer_left=2)
+    for _ in range(2):
+        with dial(engine, ask()) as s:
+            assert read_to_reset(s) == b""
+    assert answers(engine)
+
+
+# ---- connects ----
+
+
+def connect_now(engine):
+    """A connect that has at most a moment; None: it hangs."""
+    s = socket.socket()
+    s.settimeout(0.3)
+    try:
+        s.connect(("127.0.0.1", engine.port))
+    except TimeoutError:
+        s.close()
+        return None
+    return s
+
+
+def test_connects_hang(engine):
+    kept = dial(engine)
+    engine.fault(hang_connect=True)
+    assert [connect_now(engine) for _ in range(3)] == [None] * 3
+    kept.sendall(ask())
+    assert status_of(kept)[0] == 200, "those that exist go on"
+    kept.close()
+    with socket.socket() as patient:
+        patient.settimeout(DEADLINE_S)
+        patient.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            patient.connect(("127.0.0.1", engine.port))
+        engine.fault(hang_connect=False)
+        patient.settimeout(DEADLINE_S)
+        patient.sendall(ask())  # once its next SYN was answered
+        assert status_of(patient)[0] == 200
+    assert answers(engine)
+    for _ in range(3):  # again, and each time anew
+        engine.fault(hang_connect=True)
+        assert connect_now(engine) is None
+        engine.fault(hang_connect=False)
+        assert answers(engine)
+
+
+def test_the_end_of_an_engine_whose_connects_hang():
+    with Engine("--sim-speed", "0", faults=True) as e:
+        e.fault(hang_connect=True, health="silent")
+
+
+# ---- health ----
+
+
+def test_health_alone_fails(engine):
+    engine.fault(health="fail")
+    with dial(engine, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n") as s:
+        assert status_of(s)[0] == 503
+    with dial(engine, b"GET /health?deep=1 HTTP/1.1\r\nHost: x\r\n\r\n") as s:
+        assert status_of(s)[0] == 503
+    assert answers(engine)
+    engine.fault(health="ok")
+    assert json.loads(engine.get("/health"))["status"] == "ok"
+
+
+def test_health_is_silent(engine):
+    engine.fault(health="silent")
+    probes = [dial(engine, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)]
+    probes.pop().close()
+    assert answers(engine)
+    for p in probes:
+        p.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            p.recv(1)
+        p.settimeout(DEADLINE_S)
+    engine.fault(health="fail")
+    assert status_of(probes[0])[0] == 503
+    engine.fault(health="silent")
+    probes[0].sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert answers(engine)
+    engine.fault(health="ok")
+    assert status_of(probes[0])[0] == 200
+    assert status_of(probes[1])[0] == 503, "it was answered the first time"
+    for p in probes:
+        p.close()
+
+
+def test_health_is_late(engine):
+    engine.fault(health_delay_ms=300)
+    begun = time.monotonic()
+    assert json.loads(engine.get("/health"))["status"] == "ok"
+    assert time.monotonic() - begun >= 0.3
+    with dial(engine, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"):
+        assert answers(engine), "only /health, and one that left does no harm"
+    engine.fault(health_delay_ms=3600000)
+    with dial(engine, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n") as s:
+        engine.fault(health_delay_ms=0)
+        with dial(engine, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n") as t:
+            assert status_of(t)[0] == 200
+        s.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            s.recv(1)
+
+
+# ---- restart ----
+
+
+def test_restart_empty(engine):
+    def identity():
+        info = json.loads(engine.get("/server_info"))
+        health = json.loads(engine.get("/health"))
+        assert info["engine_id"] == health["engine_id"]
+        return info["engine_id"], engine.metrics()["process_start_time_seconds"]
+
+    long = {"prompt": "remember this " * 50, "max_tokens": 2}
+
+    def cached():
+        return engine.post("/v1/completions", long)[1]["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    assert cached() == 0 and cached() > 0
+    before = identity()
+    with dial(engine) as idle, dial(engine, b"POST /v1/completions HTTP/1.1\r\nContent-Le") as half:
+        wait_for(lambda: engine.post("/v1/completions", long)[0] == 200)
+        engine.fault(wedge=True)
+        with dial(engine, streamed(50)) as s, dial(engine, ask()) as t:
+            read_until(s, b"\r\n\r\n")
+            wait_for(lambda: engine.metrics()["vllm:num_requests_waiting"] == 2)
+            assert engine.restart_empty()["wedge"], "faults stay"
+            for broken in (s, t, idle, half):
+                assert read_to_reset(broken) == b""
+    engine.fault(wedge=False)
+    metrics = engine.metrics()
+    assert metrics["vllm:prompt_tokens_total"] == metrics["vllm:request_success_total:abort"] == 0
+    assert metrics["vllm:time_to_first_token_seconds_count"] == 0
+    after = identity()
+    assert after[0] != before[0] and after[1] > before[1]
+    assert cached() == 0 and cached() > 0
+    assert engine.faults()["count"]["restarts"] == 1
+
+
+def test_restart_amid_streams():
+    with faulty("--sim-decode-rate", "100", "--sim-blocks", "64") as e:
+        for turn in range(5):
+            streams = [dial(e, streamed(50, n=2)) for _ in range(6)]
+            for s in streams:
+                read_until(s, b'"text":')
+            e.restart_empty()
+            for s in streams:
+                read_to_reset(s)
+                s.close()
+            assert e.metrics()["vllm:num_requests_running"] == 0
+        assert e.faults()["count"]["restarts"] == 5
+
+
+# ---- together ----
+
+
+def test_faults_together(engine):
+    """Each is seen beside the others, and ends alone."""
+    engine.fault(health="fail", answer=503, answer_left=1, cut_after=3, cut_how="fin")
+    with dial(engine, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n") as s:
+        assert status_of(s)[0] == 503
+    with dial(engine, streamed()) as s:
+        assert status_of(s)[0] == 503
+    engine.fault(wedge=True)
+    with dial(engine, streamed()) as s:
+        head = read_until(s, b"\r\n\r\n")
+        engine.fault(hang_connect=True)
+        assert connect_now(engine) is None
+        engine.fault(wedge=False)
+        data = head + read_all(s)
+        assert len(events_of(data)) == 3 and not body_of(data)[1]
+    engine.fault(hang_connect=False, cut_after=None)
+    assert answers(engine)
+    with dial(engine, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n") as s:
+        assert status_of(s)[0] == 503
+    assert engine.faults()["count"] == {"cut": 1, "answered": 1, "restarts": 0}
