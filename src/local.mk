@@ -81,6 +81,7 @@ libkvsteer_a_SOURCES += src/model/prefix_tree.c src/model/prefix_tree.h
 libkvsteer_a_SOURCES += src/model/route_hash.c src/model/route_hash.h
 libkvsteer_a_SOURCES += src/model/route_prompt.c src/model/route_prompt.h
 libkvsteer_a_SOURCES += src/model/route_scan.c src/model/route_scan.h
+libkvsteer_a_SOURCES += src/model/routing_key.c src/model/routing_key.h
 libkvsteer_a_SOURCES += src/model/site.c src/model/site.h
 libkvsteer_a_SOURCES += src/model/prefix_check.c
 libkvsteer_a_SOURCES += src/model/prefix_shrink.c

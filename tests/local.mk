@@ -78,6 +78,7 @@ check_PROGRAMS += tests/unit/check_pool
 check_PROGRAMS += tests/unit/check_registry
 check_PROGRAMS += tests/unit/check_path_table
 check_PROGRAMS += tests/unit/check_policy
+check_PROGRAMS += tests/unit/check_routing_key
 check_PROGRAMS += tests/unit/check_breaker
 check_PROGRAMS += tests/unit/check_progress
 check_PROGRAMS += tests/unit/check_guard

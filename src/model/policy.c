@@ -27,6 +27,24 @@ const struct policy_ops *policy_ops(enum policy_kind kind)
 	return table[kind];
 }
 
+unsigned policy_wants(const struct policy_opts *o)
+{
+	const struct policy_ops *ops = table[o->policy];
+
+	return ops->wants | (ops->needs_index ? POLICY_WANTS_PROMPT : 0);
+}
+
+bool policy_needs_body(unsigned wants, const struct policy_head *head)
+{
+	bool reads_hashes = (wants & (POLICY_WANTS_PROMPT | POLICY_WANTS_PREFIX)) != 0;
+
+	if ((wants & POLICY_WANTS_PROMPT) != 0 && !head->hashes_sent)
+		return true;
+	if ((wants & POLICY_WANTS_SESSION) != 0)
+		return !head->has_session && !(reads_hashes && head->hashes_sent);
+	return (wants & POLICY_WANTS_KEY) != 0 && !head->has_key;
+}
+
 void policy_pick(const struct pick_input *in, struct pick_decision *out)
 {
 	assert(in->n > 0);

@@ -67,14 +67,42 @@ struct pick_decision {
 	bool is_cold; /* no prefix was followed */
 };
 
+/* What a policy reads of a request: a set of bits. */
+enum policy_wants {
+	POLICY_WANTS_PROMPT = 1 << 0, /* all its block hashes, for the index */
+	POLICY_WANTS_PREFIX =
+		1 << 1, /* those of its beginning, where no session is named */
+	POLICY_WANTS_SESSION = 1 << 2, /* the session: its headers, else body fields */
+	POLICY_WANTS_KEY =
+		1 << 3, /* any routing key: the listed headers, else body fields */
+};
+
 struct policy_ops {
 	const char *name;
 	bool needs_index; /* prompts are hashed, matched and inserted only for these */
+	unsigned wants;   /* besides what the index needs; policy_wants() has all of it */
 	void (*pick)(const struct pick_input *in, struct pick_decision *out);
 };
 
 /* The row for a kind. */
 const struct policy_ops *policy_ops(enum policy_kind kind);
+
+/* All that a policy with these options reads, its fallback included. */
+unsigned policy_wants(const struct policy_opts *o);
+
+/* What the head of a request says already. */
+struct policy_head {
+	bool hashes_sent; /* X-Kvsteer-Prefix */
+	bool has_session; /* routing_key_session() finds it in the headers */
+	bool has_key;     /* routing_key_any() does */
+};
+/*
+ * Whether a policy with these wants must read the body, when the head says that much. A
+ * request that is pinned, or whose endpoint carries no prompt, need not be asked about.
+ * Hashes that were sent stand for the body's session fields too, where the policy takes
+ * either: what is decided does not depend on who else has read the body.
+ */
+bool policy_needs_body(unsigned wants, const struct policy_head *head);
 
 /* Whole decision: only_candidate, else the policy's own. */
 void policy_pick(const struct pick_input *in, struct pick_decision *out);
