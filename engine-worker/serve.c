@@ -96,24 +96,78 @@ static void handle_completion(void *arg, struct http_call *call)
 	start_completion(arg, call, false);
 }
 
+static struct js *ids_json(const struct token_list *list)
+{
+	struct js *ids = js_array();
+
+	for (size_t i = 0; i < list->n; i++)
+		js_push(ids, js_int(list->ids[i]));
+	return ids;
+}
+
+/* One prompt as a request by token ids, as far as a router wants to know it. */
+static struct js *rendered_json(
+	const struct serve *s, const struct params *params, const struct token_list *prompt)
+{
+	struct js *root = js_object(), *sampling = js_object();
+
+	js_set_str(root, "model", s->opts.model);
+	js_set(root, "token_ids", ids_json(prompt));
+	js_set_int(sampling, "n", params->n);
+	js_set(sampling, "max_tokens", params->max_new > 0 ? js_int(params->max_new) : js_null());
+	js_set(root, "sampling_params", sampling);
+	js_set_bool(root, "stream", params->is_stream);
+	return root;
+}
+
+/* What a request would be computed from; nothing is computed. */
+static void render(struct serve *s, struct http_call *call, bool is_chat)
+{
+	struct params_limits limits = { s->opts.model, s->opts.max_model_len, 0 };
+	struct params params;
+	char message[MESSAGE_BYTES];
+	enum fail why = params_read(
+		http_call_body(call), is_chat, &limits, &params, message, sizeof(message));
+	struct js *list;
+
+	if (why != FAIL_NONE) {
+		http_call_fail_text(call, why, message);
+	} else if (is_chat) {
+		reply_json(call, rendered_json(s, &params, &params.prompts[0]));
+	} else {
+		list = js_array();
+		for (size_t i = 0; i < params.n_prompts; i++)
+			js_push(list, rendered_json(s, &params, &params.prompts[i]));
+		reply_json(call, list);
+	}
+	params_free(&params);
+}
+
+static void handle_render_chat(void *arg, struct http_call *call)
+{
+	render(arg, call, true);
+}
+
+static void handle_render_completion(void *arg, struct http_call *call)
+{
+	render(arg, call, false);
+}
+
 static void handle_tokenize(void *arg, struct http_call *call)
 {
 	struct serve *s = arg;
 	struct token_list list = { NULL, 0, 0 };
 	char message[MESSAGE_BYTES];
 	enum fail why = params_tokenize(http_call_body(call), &list, message, sizeof(message));
-	struct js *root, *tokens;
+	struct js *root;
 
 	if (why != FAIL_NONE) {
 		http_call_fail_text(call, why, message);
 	} else {
 		root = js_object();
-		tokens = js_array();
-		for (size_t i = 0; i < list.n; i++)
-			js_push(tokens, js_int(list.ids[i]));
 		js_set_int(root, "count", (int64_t)list.n);
 		js_set_int(root, "max_model_len", (int64_t)s->opts.max_model_len);
-		js_set(root, "tokens", tokens);
+		js_set(root, "tokens", ids_json(&list));
 		reply_json(call, root);
 	}
 	token_list_free(&list);
@@ -234,6 +288,8 @@ static void name_process(struct serve *s)
 static const struct http_route routes[] = {
 	{ "POST", "/v1/chat/completions", handle_chat },
 	{ "POST", "/v1/completions", handle_completion },
+	{ "POST", "/v1/chat/completions/render", handle_render_chat },
+	{ "POST", "/v1/completions/render", handle_render_completion },
 	{ "POST", "/tokenize", handle_tokenize },
 	{ "POST", "/detokenize", handle_detokenize },
 	{ "GET", "/v1/models", handle_models },

@@ -306,6 +306,30 @@ def test_tokenize(engine):
     assert engine.post("/tokenize", {"messages": CHAT})[1]["tokens"] == tokenize(render(CHAT))
 
 
+def test_render(engine):
+    """What vllm-router asks of each worker before it routes: the ids that the request would be computed from, and the same errors."""
+    chat = {"model": "sim", "messages": CHAT, "max_tokens": 7, "stream": True, "n": 2}
+    status, one = engine.post("/v1/chat/completions/render", chat)
+    assert status == 200 and one["token_ids"] == tokenize(render(CHAT))
+    assert one["model"] == "sim" and one["stream"] and one["sampling_params"] == {"n": 2, "max_tokens": 7}
+    ids = tokenize("given as ids")
+    status, many = engine.post("/v1/completions/render", {"prompt": ["first", "and second"]})
+    assert status == 200 and [m["token_ids"] for m in many] == [tokenize("first"), tokenize("and second")]
+    status, many = engine.post("/v1/completions/render", {"prompt": ids})
+    assert status == 200 and [m["token_ids"] for m in many] == [ids]
+    assert many[0]["sampling_params"]["max_tokens"] is None
+    for path, body, code in (
+        ("/v1/chat/completions/render", {"messages": []}, 400),
+        ("/v1/completions/render", {"prompt": ""}, 400),
+        ("/v1/completions/render", b"{", 400),
+        ("/v1/completions/render", {"prompt": "x", "model": "other"}, 404),
+        ("/v1/completions/render", {"prompt": "x", "max_tokens": 10**9}, 400),
+    ):
+        assert engine.post(path, body)[0] == code
+    metrics = engine.metrics()
+    assert metrics["vllm:prompt_tokens_total"] == metrics["kvsteer_engine_steps_total"] == 0
+
+
 def test_what_routers_read(engine, client):
     model = client.models.list().data[0]
     assert (model.id, model.object, model.max_model_len) == ("sim", "model", 65536)
@@ -375,6 +399,67 @@ def test_times(engine, client):
         assert len(rows) == bounds + 1 and rows[-1][0] == "+Inf"
         counts = [int(n) for _, n in rows]
         assert counts == sorted(counts) and counts[-1] == metrics[f"vllm:{name}_seconds_count"]
+
+
+def test_histograms_of_requests(engine, client):
+    """Each choice once, each request once, and sums that the answers' usage gives."""
+    client.completions.create(model="sim", prompt="sizes " * 30, max_tokens=5, n=3)
+    client.completions.create(model="sim", prompt=["one", "two two"], max_tokens=1)
+    client.chat.completions.create(model="sim", messages=CHAT)
+    again = client.completions.create(model="sim", prompt="sizes " * 30, max_tokens=8)
+    cached = again.usage.prompt_tokens_details.cached_tokens
+    assert cached > 0
+    n = len(tokenize("sizes " * 30)), len(tokenize("one")), len(tokenize("two two")), len(tokenize(render(CHAT)))
+    m = engine.metrics()
+    chat_tokens = m["vllm:generation_tokens_total"] - 3 * 5 - 2 - 8
+
+    def both(name):
+        return m[f"vllm:{name}_count"], m[f"vllm:{name}_sum"]
+
+    assert both("request_prompt_tokens") == (7, 4 * n[0] + n[1] + n[2] + n[3])
+    assert both("request_prefill_kv_computed_tokens") == (5, 2 * n[0] + n[1] + n[2] + n[3] - cached)
+    assert both("request_generation_tokens") == (7, m["vllm:generation_tokens_total"])
+    assert both("request_max_num_generation_tokens") == (4, 5 + 1 + chat_tokens + 8)
+    assert both("request_params_n") == (4, 3 + 1 + 1 + 1)
+    assert both("request_params_max_tokens") == (3, 5 + 1 + 8)
+    assert both("iteration_tokens_total") == (m["kvsteer_engine_steps_total"], m["kvsteer_engine_computed_tokens_total"])
+    for name in ("queue", "prefill", "decode", "inference"):
+        assert m[f"vllm:request_{name}_time_seconds_count"] == 7
+    assert m["vllm:request_time_per_output_token_seconds_count"] == 5, "one token has no time between"
+    times = [m[f"vllm:request_{name}_time_seconds_sum"] for name in ("queue", "prefill", "decode", "inference")]
+    assert min(times) >= 0 and abs(times[1] + times[2] - times[3]) < 1e-9
+    assert times[0] + times[3] <= m["vllm:e2e_request_latency_seconds_sum"] + 1e-9
+    text = engine.get("/metrics")
+    sources = dict(re.findall(r'vllm:prompt_tokens_by_source_total\{.*source="(\w+)"\} (\d+)', text))
+    assert int(sources["local_cache_hit"]) == m["vllm:prompt_tokens_cached_total"] == cached
+    assert sum(map(int, sources.values())) == m["vllm:prompt_tokens_total"]
+    for name in re.findall(r"^# TYPE (\S+) histogram", text, re.M):
+        rows = re.findall(rf'^{name}_bucket\{{.*le="(.+)"\}} (\d+)$', text, re.M)
+        bounds, counts = [float(le) for le, _ in rows], [int(k) for _, k in rows]
+        assert bounds == sorted(set(bounds)) and bounds[-1] == float("inf"), name
+        assert counts == sorted(counts) and counts[-1] == m[name + "_count"], name
+    bounds = re.findall(r'^vllm:request_prompt_tokens_bucket\{.*le="(.+)"\}', text, re.M)
+    assert bounds[-2] == "50000", "none is above max_model_len, 65536"
+    steps = re.findall(r'^vllm:iteration_tokens_total_bucket\{.*le="(.+)"\}', text, re.M)
+    assert [float(b) for b in steps[:-1]] == [1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384]
+
+
+def test_a_long_prompt_shares_with_short_ones():
+    """With a threshold short prompts are answered while a long one is computed; without, after it."""
+    for flags, first in ((["--long-prefill-token-threshold", "64"], "short"), ([], "long")):
+        with Engine("--sim-prefill-rate", "10000", "--sim-blocks", "8192", *flags) as e:
+            with dial(e, post("/v1/completions", {"prompt": "long " * 5000, "max_tokens": 1}, "Connection: close")) as s:
+                wait_for(lambda: e.metrics()["vllm:num_requests_running"] == 1)
+                status, answer = e.post("/v1/completions", {"prompt": "short", "max_tokens": 1})
+                assert status == 200 and answer["choices"][0]["text"] == expected(tokenize("short"), 1)
+                s.setblocking(False)
+                try:
+                    done = s.recv(1) != b""
+                except BlockingIOError:
+                    done = False
+                assert done == (first == "long")
+                s.settimeout(DEADLINE_S)
+                assert expected(tokenize("long " * 5000), 1).encode() in read_all(s)
 
 
 def test_served_model_name():

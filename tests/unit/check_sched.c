@@ -600,6 +600,69 @@ START_TEST(one_prompt_at_a_time)
 }
 END_TEST
 
+/* Prompts that take turns: short ones that come all the time go beside a long one, which gets its share of each round and so ends in time. */
+START_TEST(long_prompts_take_turns)
+{
+	struct sched_opts opts = { .n_blocks = 40, .max_seqs = 8, .step_tokens = 32,
+		.long_prefill_tokens = 8, .max_waiting = 9, .audit_every = 1 };
+	static struct request a, b, shorts[16];
+	struct rig rig;
+	unsigned k = 0;
+
+	rig_open(&rig, &opts);
+	make_request(&a, 1, 120, 1, 0);
+	make_request(&b, 2, 120, 1, 0);
+	submit(&rig, &a, NULL);
+	submit(&rig, &b, NULL);
+	for (; a.ended_at == 0; k++) {
+		make_request(&shorts[k], 10 + k, 4, 1, 0);
+		submit(&rig, &shorts[k], NULL);
+		(void)rig_step(&rig);
+		ck_assert_uint_eq(shorts[k].n_got, 1); /* 8, 8 and 4 of 32 */
+		ck_assert_uint_eq(sched_counts(rig.sched)->computed_tokens, 20 * (k + 1));
+		REQUIRE(k < 14 || a.ended_at > 0);
+	}
+	ck_assert_uint_eq(k, 15); /* chunks of 8 */
+	finish(&rig, &b, 1);
+	rig_close(&rig);
+}
+END_TEST
+
+/* The same by the clock: one chunk after another, and a short prompt waits for one of them, not for the prompt. */
+START_TEST(turns_take_their_time)
+{
+	struct sched_opts opts = { .n_blocks = 40, .max_seqs = 8, .step_tokens = 32,
+		.long_prefill_tokens = 8, .max_waiting = 9, .audit_every = 1, .prefill_us = 10 };
+	static struct request a, b, c;
+	struct rig rig;
+	uint64_t came_us;
+
+	rig_open(&rig, &opts);
+	make_request(&a, 1, 120, 1, 0);
+	submit(&rig, &a, NULL);
+	(void)rig_step(&rig);
+	ck_assert_uint_eq(sched_wake_us(rig.sched), 80);
+	while (sched_counts(rig.sched)->computed_tokens < 24)
+		REQUIRE(rig_step(&rig));
+	(void)rig_step(&rig); /* begins the next chunk */
+	ck_assert_uint_eq(rig.now_us, 240);
+	came_us = rig.now_us;
+	make_request(&b, 2, 4, 1, 0);
+	make_request(&c, 3, 12, 1, 0);
+	submit(&rig, &b, NULL);
+	submit(&rig, &c, NULL);
+	while (b.n_got == 0)
+		REQUIRE(rig_step(&rig));
+	ck_assert_uint_eq(rig.now_us - came_us, 80 + 40); /* the chunk that was begun, and its own */
+	while (c.n_got == 0)
+		REQUIRE(rig_step(&rig));
+	ck_assert_uint_eq(rig.now_us - came_us, 80 + 40 + 80 + 80 + 40); /* its 8, one of a, its 4 */
+	finish(&rig, &a, 1);
+	ck_assert_uint_eq(rig.now_us, 1200 + 160); /* no time is lost between them */
+	rig_close(&rig);
+}
+END_TEST
+
 /* The first one waiting does not fit: one of lower rank does not overtake it, one of higher rank that fits goes at once. */
 START_TEST(who_may_overtake)
 {
@@ -880,6 +943,8 @@ static Suite *sched_suite(void)
 	tcase_add_test(tc, the_older_one_wins);
 	tcase_add_test(tc, the_urgent_one_wins);
 	tcase_add_test(tc, one_prompt_at_a_time);
+	tcase_add_test(tc, long_prompts_take_turns);
+	tcase_add_test(tc, turns_take_their_time);
 	tcase_add_test(tc, who_may_overtake);
 	tcase_add_test(tc, preemption_makes_room);
 	tcase_add_test(tc, some_blocks_are_spared);
