@@ -92,6 +92,7 @@ libkvsteer_a_SOURCES += src/proxy/access_log.c src/proxy/access_log.h
 libkvsteer_a_SOURCES += src/proxy/client.c src/proxy/client.h
 libkvsteer_a_SOURCES += src/proxy/conn.c src/proxy/conn.h
 libkvsteer_a_SOURCES += src/proxy/listener.c src/proxy/listener.h
+libkvsteer_a_SOURCES += src/proxy/pin.c src/proxy/pin.h
 libkvsteer_a_SOURCES += src/proxy/relay.c src/proxy/relay.h
 libkvsteer_a_SOURCES += src/proxy/request.c src/proxy/request.h
 libkvsteer_a_SOURCES += src/proxy/upstream.c src/proxy/upstream.h
@@ -112,6 +113,7 @@ libkvsteer_a_SOURCES += src/control/admin_workers.c
 libkvsteer_a_SOURCES += src/control/boot.c src/control/boot.h
 libkvsteer_a_SOURCES += src/control/daemon.c src/control/daemon.h
 libkvsteer_a_SOURCES += src/control/health.c src/control/health.h
+libkvsteer_a_SOURCES += src/control/host.c src/control/host.h
 libkvsteer_a_SOURCES += src/control/local.c src/control/local.h
 libkvsteer_a_SOURCES += src/control/log_file.c src/control/log_file.h
 libkvsteer_a_SOURCES += src/control/reload.c src/control/reload.h
@@ -119,7 +121,8 @@ libkvsteer_a_SOURCES += src/control/admin_calls.h
 libkvsteer_a_SOURCES += src/control/control.h
 libkvsteer_a_SOURCES += src/control/listen.c src/control/listen.h
 libkvsteer_a_SOURCES += src/control/models.c src/control/models.h
-libkvsteer_a_SOURCES += src/control/scrape.c src/control/scrape.h
+libkvsteer_a_SOURCES += src/control/report.c src/control/report.h
+libkvsteer_a_SOURCES += src/control/scrape.c src/control/scrape_json.c src/control/scrape.h
 libkvsteer_a_SOURCES += src/control/threads.c src/control/threads.h
 
 # What a program or a test links with libkvsteer.a, in this order.

@@ -68,6 +68,7 @@ check_PROGRAMS += tests/unit/check_prefix_index
 check_PROGRAMS += tests/unit/check_route_prompt
 check_PROGRAMS += tests/unit/check_address
 check_PROGRAMS += tests/unit/check_models
+check_PROGRAMS += tests/unit/check_ranks
 check_PROGRAMS += tests/unit/check_scrape
 check_PROGRAMS += tests/unit/check_client_body
 check_PROGRAMS += tests/unit/check_relay

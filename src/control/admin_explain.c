@@ -10,6 +10,7 @@
 #include "http/http_server.h"
 #include "model/path_table.h"
 #include "model/pool.h"
+#include "proxy/pin.h"
 
 #include <stdlib.h>
 
@@ -173,15 +174,16 @@ static void explain(struct question *q)
 		.key = pool_needs_key(q->pool, q->role) || q->key.hashes_sent ? &q->key
 									      : NULL,
 		.model = q->key.model,
-		.pinned = q->pinned,
 		.now_ms = clock_now_ms(),
 	};
 	struct explain e = {0};
-	int err = pool_explain(q->pool, &ask, &e);
+	int err;
 
+	pin_read(q->pinned, http_call_field(q->call, "X-data-parallel-rank"), &ask);
+	err = pool_explain(q->pool, &ask, &e);
 	if (err == ERR_PARSE)
-		admin_fail(q->call, ADMIN_NO_WORKER, "there is no worker " SPAN_FMT,
-			SPAN_ARG(q->pinned));
+		admin_fail(q->call, ADMIN_NO_WORKER, "there is no worker " SPAN_FMT "%s",
+			SPAN_ARG(ask.pinned), ask.is_rank_pinned ? " of that rank" : "");
 	else if (err != 0)
 		admin_fail(q->call, ADMIN_MEMORY, "out of memory");
 	else

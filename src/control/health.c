@@ -1,12 +1,14 @@
 /*
  * Liveness probes and worker states. See health.h.
  *
- * Each worker has one entry with one timer. A turn of it: look the name up if that is
- * due, take the addresses that are allowed, ask one of them for health_path, judge the
- * answer, set the timer again. A worker that is about to become healthy is asked for its
- * models first, and after a failure for its start time, so that what the first request
- * meets is known. Always true: an entry has at most one probe under way; its timer is
- * set, or a look-up or a probe is under way that sets it.
+ * Each host (a worker, or all the ranks behind one URL) has one entry with one timer. A
+ * turn of it: look the name up if that is due, take the addresses that are allowed, ask
+ * one of them for health_path, judge the answer, set the timer again. A good probe is
+ * followed by a report (report.h). A worker that is about to become healthy is asked for
+ * its models first, and after a failure for its start time, so that what the first
+ * request meets is known. Always true: an entry has at most one probe under way; its
+ * timer is set, or a look-up or a probe is under way that sets it; its workers are all in
+ * its state.
  */
 #include "control/health.h"
 
@@ -17,8 +19,9 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "control/address.h"
+#include "control/host.h"
 #include "control/models.h"
-#include "control/scrape.h"
+#include "control/report.h"
 #include "io/fetch.h"
 #include "io/js.h"
 #include "io/loop.h"
@@ -26,7 +29,6 @@
 #include "io/wheel.h"
 #include "model/worker.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,8 +37,6 @@
 #define STARTING_EVERY_MS 250 /* a worker that never answered is tried this often */
 #define MODELS_EVERY_MS 30000 /* each healthy worker's list is read again */
 #define MODELS_MAX_BYTES (4u << 20)
-#define METRICS_MAX_BYTES (8u << 20)
-#define RESTART_SECONDS 0.5 /* start times further apart than this are two processes */
 
 struct health {
 	struct loop *loop;
@@ -53,21 +53,21 @@ struct health {
 struct entry {
 	TAILQ_ENTRY(entry) link;
 	struct health *h;
-	struct pool *pool; /* a reference */
-	struct worker *w;  /* a reference */
+	struct host host;
+	enum worker_state state; /* of all its workers */
+	char reason[sizeof(((struct worker *)NULL)->reason)];
+	struct report *report;
 	struct addr_list
 		*known; /* what the name stands for, before worker_cidrs; NULL: not yet */
 	bool is_literal, is_asking;
 	uint64_t asked_ms;
-	unsigned addr_turn; /* the next address after a failed probe */
 	struct wheel_timer timer;
 	uint64_t started_ms; /* of the last turn */
-	struct fetch *probe, *models_fetch, *metrics_fetch;
+	struct fetch *probe, *models_fetch;
 	unsigned failures, successes; /* in a row */
 	bool is_rising;               /* healthy as soon as its models are there */
 	bool is_listed;               /* its models are in the published list */
 	char rise_reason[64];
-	double start_seconds; /* of its process; 0: unknown */
 	struct js *models;
 	uint64_t models_ms; /* when they were asked for; 0: never */
 };
@@ -82,12 +82,12 @@ struct models *health_models(struct health *h)
 
 static const struct worker_opts *opts(const struct entry *e)
 {
-	return &e->w->conf->opts;
+	return &host_worker(&e->host)->conf->opts;
 }
 
-static enum worker_state state_of(const struct entry *e)
+static const char *name_of(const struct entry *e)
 {
-	return (enum worker_state)atomic_load(&e->w->health);
+	return host_worker(&e->host)->group;
 }
 
 /* ---- models ---- */
@@ -123,25 +123,30 @@ static void set_reason(struct entry *e, const char *fmt, ...)
 	va_list args;
 
 	va_start(args, fmt);
-	vsnprintf(e->w->reason, sizeof(e->w->reason), fmt, args);
+	vsnprintf(e->reason, sizeof(e->reason), fmt, args);
 	va_end(args);
+	for (size_t i = 0; i < e->host.n; i++)
+		memcpy(e->host.workers[i]->reason, e->reason, sizeof(e->reason));
 }
 
 /* The one place where a worker's health changes; its reason was set before. */
 static void set_state(struct entry *e, enum worker_state to)
 {
-	enum worker_state from = state_of(e);
+	enum worker_state from = e->state;
 
 	if (from == to)
 		return;
 	list_models(e, to == WORKER_HEALTHY);
-	atomic_store(&e->w->health, to);
-	e->w->state_since_ms = clock_now_ms();
+	e->state = to;
+	for (size_t i = 0; i < e->host.n; i++) {
+		atomic_store(&e->host.workers[i]->health, to);
+		e->host.workers[i]->state_since_ms = clock_now_ms();
+	}
 	e->failures = 0;
 	e->successes = 0;
 	log_at(to == WORKER_HEALTHY ? LOG_LEVEL_NOTICE : LOG_LEVEL_WARN, NULL,
-		"worker %s %s -> %s (%s)", e->w->name, worker_state_name(from),
-		worker_state_name(to), e->w->reason);
+		"worker %s %s -> %s (%s)", name_of(e), worker_state_name(from),
+		worker_state_name(to), e->reason);
 	e->h->on_change(e->h->arg);
 }
 
@@ -155,9 +160,11 @@ static const char *ordinal(unsigned n)
 /* Bytes came from it within the interval: it is alive, whatever the probe says. */
 static bool is_answering(const struct entry *e)
 {
-	uint64_t last_ms = atomic_load(&e->w->last_byte_ms), now_ms = clock_now_ms();
+	uint64_t last_ms = 0, now_ms = clock_now_ms();
 
-	return state_of(e) == WORKER_HEALTHY && last_ms != 0 &&
+	for (size_t i = 0; i < e->host.n; i++)
+		last_ms = MAX(last_ms, atomic_load(&e->host.workers[i]->last_byte_ms));
+	return e->state == WORKER_HEALTHY && last_ms != 0 &&
 	       last_ms + opts(e)->health_interval_ms >= now_ms;
 }
 
@@ -165,60 +172,30 @@ static void probe_failed(struct entry *e, const char *why)
 {
 	if (is_answering(e)) {
 		log_debug("worker %s: probe failed (%s), but it is answering requests",
-			e->w->name, why);
+			name_of(e), why);
 		return;
 	}
 	e->is_rising = false;
 	e->successes = 0;
 	e->failures++;
-	e->addr_turn++;
+	e->host.addr_turn++;
+	report_start_anew(e->report);
 	set_reason(e, "%s, %u%s failure", why, e->failures, ordinal(e->failures));
-	if (state_of(e) != WORKER_STARTING && state_of(e) != WORKER_UNHEALTHY &&
+	if (e->state != WORKER_STARTING && e->state != WORKER_UNHEALTHY &&
 		e->failures >= opts(e)->health_failures)
 		set_state(e, WORKER_UNHEALTHY);
 }
 
 /* ---- what else is asked of a worker ---- */
 
-/* The request goes to the address that was checked, not to the name once more. */
 static struct fetch *ask(
 	struct entry *e, const char *path, size_t max_body, fetch_done_fn *fn)
 {
-	struct addr_list *list;
-	char host[SOCK_ADDR_TEXT_MAX], *url, *host_field, *auth_field = NULL;
-	const char *auth = atomic_load(&e->w->authorization),
-		   *fields[3] = {NULL, NULL, NULL};
-	struct fetch_request req = {.headers = fields, .max_body = max_body};
-	struct fetch *f;
-	unsigned start;
+	struct host_ask what = {.path = path,
+		.max_body = max_body,
+		.timeout_ms = opts(e)->health_timeout_ms};
 
-	list = worker_addrs(e->w, &start);
-	if (list == NULL)
-		return NULL;
-	sock_addr_text(&list->addrs[e->addr_turn % list->n], true, host, sizeof(host));
-	addr_list_unref(list);
-	url = xasprintf("%s://%s%s%s", e->w->url.tls ? "https" : "http", host,
-		e->w->url.base, path);
-	host_field = xasprintf("Host: %s", e->w->url.host_header);
-	fields[0] = host_field;
-	if (auth != NULL) {
-		auth_field = xasprintf("Authorization: %s", auth);
-		fields[1] = auth_field;
-	}
-	req.url = url;
-	req.timeout_ms = opts(e)->health_timeout_ms;
-	f = fetch_start(e->h->fetcher, &req, fn, e);
-	free(url);
-	free(host_field);
-	if (auth_field != NULL)
-		mem_wipe(auth_field, strlen(auth_field));
-	free(auth_field);
-	return f;
-}
-
-static bool is_good(const struct fetch_answer *a)
-{
-	return a->result == FETCH_OK && a->status >= 200 && a->status < 300;
+	return host_fetch(&e->host, e->h->fetcher, &what, fn, e);
 }
 
 /* A refresh that fails leaves what is known; an answer that is no list empties it. */
@@ -229,7 +206,7 @@ static void on_models(void *arg, const struct fetch_answer *a)
 	e->models_fetch = NULL;
 	if (a->result == FETCH_OK) {
 		js_free(e->models);
-		e->models = is_good(a) ? models_parse(a->body) : NULL;
+		e->models = host_said_yes(a) ? models_parse(a->body) : NULL;
 		if (e->is_listed)
 			publish_models(e->h);
 	}
@@ -244,38 +221,9 @@ static void ask_models(struct entry *e)
 	e->models_fetch = ask(e, "/v1/models", MODELS_MAX_BYTES, on_models);
 }
 
-static void learn(struct entry *e, const struct scrape *s)
+static void on_report(void *arg)
 {
-	if (s->capacity_tokens != 0)
-		pool_worker_capacity(e->pool, e->w, s->capacity_tokens);
-	if (s->start_seconds == 0)
-		return;
-	if (e->start_seconds != 0 &&
-		fabs(e->start_seconds - s->start_seconds) > RESTART_SECONDS) {
-		pool_clear_worker(e->pool, e->w);
-		log_notice("worker %s has been restarted: its cache counts as empty",
-			e->w->name);
-	}
-	e->start_seconds = s->start_seconds;
-}
-
-static void on_metrics(void *arg, const struct fetch_answer *a)
-{
-	struct entry *e = arg;
-	struct scrape s;
-
-	e->metrics_fetch = NULL;
-	if (is_good(a)) {
-		scrape_read(a->body, &s);
-		learn(e, &s);
-	}
-	rise_if_ready(e);
-}
-
-static void ask_metrics(struct entry *e)
-{
-	if (e->metrics_fetch == NULL)
-		e->metrics_fetch = ask(e, "/metrics", METRICS_MAX_BYTES, on_metrics);
+	rise_if_ready(arg);
 }
 
 static void rise_if_ready(struct entry *e)
@@ -284,7 +232,7 @@ static void rise_if_ready(struct entry *e)
 		return;
 	/* One that was down may be another process now; a new one has no cache to forget.
 	 */
-	if (state_of(e) == WORKER_UNHEALTHY && e->metrics_fetch != NULL)
+	if (e->state == WORKER_UNHEALTHY && report_is_asking(e->report))
 		return;
 	e->is_rising = false;
 	set_reason(e, "%s", e->rise_reason);
@@ -293,21 +241,20 @@ static void rise_if_ready(struct entry *e)
 
 static bool is_down(const struct entry *e)
 {
-	return state_of(e) == WORKER_STARTING || state_of(e) == WORKER_UNHEALTHY;
+	return e->state == WORKER_STARTING || e->state == WORKER_UNHEALTHY;
 }
 
 static void start_rising(struct entry *e)
 {
 	e->is_rising = true;
 	ask_models(e);
-	ask_metrics(e);
+	report_ask(e->report);
 	rise_if_ready(e);
 }
 
 static void probe_succeeded(struct entry *e, int status)
 {
-	unsigned failures = e->failures;
-	unsigned want = state_of(e) == WORKER_STARTING ? 1 : opts(e)->health_successes;
+	unsigned want = e->state == WORKER_STARTING ? 1 : opts(e)->health_successes;
 	char text[sizeof(e->rise_reason)];
 
 	snprintf(text, sizeof(text), "%d in %llu ms", status,
@@ -321,8 +268,7 @@ static void probe_succeeded(struct entry *e, int status)
 		return;
 	}
 	set_reason(e, "%s", text);
-	if (failures > 0)
-		ask_metrics(e);
+	report_ask(e->report);
 	if (clock_now_ms() - e->models_ms >= MODELS_EVERY_MS)
 		ask_models(e);
 }
@@ -334,7 +280,7 @@ static void schedule(struct entry *e)
 {
 	uint64_t every_ms = opts(e)->health_interval_ms, due_ms;
 
-	if (state_of(e) == WORKER_STARTING)
+	if (e->state == WORKER_STARTING)
 		every_ms = MIN(every_ms, (uint64_t)STARTING_EVERY_MS);
 	due_ms = e->started_ms +
 		 (uint64_t)((double)every_ms * (0.9 + 0.2 * rng_unit(&e->h->rng)));
@@ -347,7 +293,7 @@ static void on_probe(void *arg, const struct fetch_answer *a)
 	char why[64];
 
 	e->probe = NULL;
-	if (is_good(a)) {
+	if (host_said_yes(a)) {
 		probe_succeeded(e, a->status);
 	} else if (a->result == FETCH_OK) {
 		snprintf(why, sizeof(why), "status %d", a->status);
@@ -358,6 +304,13 @@ static void on_probe(void *arg, const struct fetch_answer *a)
 	schedule(e);
 }
 
+static void give_addrs(const struct entry *e, struct addr_list *list)
+{
+	for (size_t i = 0; i < e->host.n; i++)
+		worker_set_addrs(
+			e->host.workers[i], list != NULL ? addr_list_ref(list) : NULL);
+}
+
 /* False: it has no address that it may have. */
 static bool take_addrs(struct entry *e)
 {
@@ -366,14 +319,13 @@ static bool take_addrs(struct entry *e)
 	unsigned start;
 
 	if (allowed == NULL) {
-		worker_set_addrs(e->w, NULL);
+		give_addrs(e, NULL);
 		return false;
 	}
-	now = worker_addrs(e->w, &start);
-	if (now != NULL && addr_list_equal(now, allowed))
-		addr_list_unref(allowed);
-	else
-		worker_set_addrs(e->w, allowed);
+	now = worker_addrs(host_worker(&e->host), &start);
+	if (now == NULL || !addr_list_equal(now, allowed))
+		give_addrs(e, allowed);
+	addr_list_unref(allowed);
 	addr_list_unref(now);
 	return true;
 }
@@ -420,7 +372,7 @@ static void on_addresses(void *arg, int err, struct addr_list *list)
 /* A look-up that is due; false when none is under way. */
 static bool look_up(struct entry *e)
 {
-	const struct conf_url *url = &e->w->url;
+	const struct conf_url *url = &host_worker(&e->host)->url;
 
 	if (e->is_literal || e->is_asking ||
 		(e->known != NULL && clock_now_ms() - e->asked_ms < RESOLVE_EVERY_MS))
@@ -458,14 +410,39 @@ void health_reconfigured(struct health *h)
 
 /* ---- workers come and go ---- */
 
-static void on_worker_add(void *arg, struct pool *p, struct worker *w)
+static struct entry *find_entry(
+	struct health *h, const struct pool *p, const struct worker *w)
 {
-	struct health *h = arg;
+	struct entry *e;
+
+	TAILQ_FOREACH (e, &h->entries, link) {
+		if (e->host.pool == p && e->host.id == w->host_id)
+			return e;
+	}
+	return NULL;
+}
+
+/* One more rank of a host that is known: what is known of it holds for this one too. */
+static void add_rank(struct entry *e, struct worker *w)
+{
+	unsigned start;
+
+	worker_set_addrs(w, worker_addrs(host_worker(&e->host), &start));
+	memcpy(w->reason, e->reason, sizeof(w->reason));
+	w->state_since_ms = clock_now_ms();
+	host_add(&e->host, w);
+	atomic_store(&w->health, e->state);
+}
+
+static void add_host(struct health *h, struct pool *p, struct worker *w)
+{
 	struct entry *e = xcalloc(1, sizeof(*e));
 
 	e->h = h;
-	e->pool = pool_ref(p);
-	e->w = worker_ref(w);
+	host_init(&e->host, p, w);
+	e->state = WORKER_STARTING;
+	memcpy(e->reason, w->reason, sizeof(e->reason));
+	e->report = report_new(&e->host, h->fetcher, on_report, e);
 	e->known = addr_list_literal(w->url.host, w->url.port);
 	e->is_literal = e->known != NULL;
 	w->state_since_ms = clock_now_ms();
@@ -473,6 +450,17 @@ static void on_worker_add(void *arg, struct pool *p, struct worker *w)
 	TAILQ_INSERT_TAIL(&h->entries, e, link);
 	h->n++;
 	wheel_set(loop_wheel(h->loop), &e->timer, clock_now_ms());
+}
+
+static void on_worker_add(void *arg, struct pool *p, struct worker *w)
+{
+	struct health *h = arg;
+	struct entry *e = find_entry(h, p, w);
+
+	if (e != NULL)
+		add_rank(e, w);
+	else
+		add_host(h, p, w);
 	h->on_change(h->arg);
 }
 
@@ -492,29 +480,24 @@ static void entry_free(struct entry *e)
 	wheel_stop(loop_wheel(h->loop), &e->timer);
 	cancel(&e->probe);
 	cancel(&e->models_fetch);
-	cancel(&e->metrics_fetch);
+	report_free(e->report);
 	if (e->is_asking)
 		resolver_cancel(h->resolver, e);
 	if (e->is_listed)
 		publish_models(h);
 	js_free(e->models);
 	addr_list_unref(e->known);
-	worker_unref(e->w);
-	pool_unref(e->pool);
+	host_free(&e->host);
 	free(e);
 }
 
 static void on_worker_remove(void *arg, struct pool *p, struct worker *w)
 {
 	struct health *h = arg;
-	struct entry *e, *next;
+	struct entry *e = find_entry(h, p, w);
 
-	(void)p;
-	TAILQ_FOREACH_SAFE(e, &h->entries, link, next)
-	{
-		if (e->w == w)
-			entry_free(e);
-	}
+	if (e != NULL && !host_drop(&e->host, w))
+		entry_free(e);
 	h->on_change(h->arg);
 }
 

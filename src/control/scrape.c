@@ -1,5 +1,6 @@
 /*
- * What a worker's /metrics says of its cache and its process. See scrape.h.
+ * What a worker's /metrics says of its cache, its requests and its process. See
+ * scrape.h.
  */
 #include "control/scrape.h"
 
@@ -69,33 +70,152 @@ static bool read_real(struct span text, double *out)
 	return *end == '\0' && isfinite(*out);
 }
 
-static void read_cache_config(struct span labels, struct scrape *out)
+/* The rank that the labels name; NULL: none of the worker's. */
+static struct scrape_engine *labelled_rank(const struct scrape *s, struct span labels)
+{
+	uint64_t rank;
+
+	if (!label_number(labels, "engine", &rank) &&
+		!label_number(labels, "dp_rank", &rank))
+		return NULL;
+	return rank < s->n_ranks ? &s->ranks[rank] : NULL;
+}
+
+static void add_capacity(struct scrape *s, struct scrape_engine *rank, uint64_t tokens)
+{
+	s->all.capacity_tokens = MIN(s->all.capacity_tokens + tokens, TOKENS_MAX);
+	if (rank != NULL)
+		rank->capacity_tokens = MIN(rank->capacity_tokens + tokens, TOKENS_MAX);
+}
+
+static void add_config(struct scrape *s, struct scrape_engine *rank, struct span labels,
+	const char *size_label, const char *count_label)
 {
 	uint64_t size, blocks;
 
-	if (!label_number(labels, "block_size", &size) ||
-		!label_number(labels, "num_gpu_blocks", &blocks))
+	if (!label_number(labels, size_label, &size) ||
+		!label_number(labels, count_label, &blocks))
 		return;
 	if (size == 0 || blocks == 0 || size > TOKENS_MAX / blocks)
 		return;
-	out->capacity_tokens = MIN(out->capacity_tokens + size * blocks, TOKENS_MAX);
+	add_capacity(s, rank, size * blocks);
 }
 
-void scrape_read(struct span text, struct scrape *out)
+/* A number of requests, as a gauge has it. */
+static uint64_t whole(double number)
 {
-	struct span line, name, labels, value;
+	return number < 0 ? 0 : number > 1e9 ? (uint64_t)1e9 : (uint64_t)(number + 0.5);
+}
+
+enum meaning {
+	MEANS_VLLM_CONFIG,
+	MEANS_SGLANG_CONFIG,
+	MEANS_RUNNING,
+	MEANS_WAITING,
+	MEANS_TOKENS,
+	MEANS_START
+};
+
+/* The names that engines use (prometheus_client appends _total to counters). */
+static const struct {
+	const char *name;
+	enum meaning meaning;
+} samples[] = {
+	{"vllm:cache_config_info", MEANS_VLLM_CONFIG},
+	{"sglang:cache_config_info", MEANS_SGLANG_CONFIG},
+	{"vllm:num_requests_running", MEANS_RUNNING},
+	{"sglang:num_running_reqs", MEANS_RUNNING},
+	{"vllm:num_requests_waiting", MEANS_WAITING},
+	{"sglang:num_queue_reqs", MEANS_WAITING},
+	{"vllm:prompt_tokens_total", MEANS_TOKENS},
+	{"vllm:generation_tokens_total", MEANS_TOKENS},
+	{"sglang:prompt_tokens_total", MEANS_TOKENS},
+	{"sglang:generation_tokens_total", MEANS_TOKENS},
+	{"process_start_time_seconds", MEANS_START},
+};
+
+static void add_load(
+	struct scrape *s, struct scrape_engine *rank, uint64_t n, bool is_waiting)
+{
+	struct scrape_engine *both[] = {&s->all, rank};
+	size_t i;
+
+	for (i = 0; i < ARRAY_LEN(both); i++) {
+		if (both[i] == NULL)
+			continue;
+		both[i]->has_load = true;
+		if (is_waiting)
+			both[i]->waiting += n;
+		else
+			both[i]->running += n;
+	}
+}
+
+static void take_number(
+	struct scrape *s, enum meaning meaning, struct scrape_engine *rank, double number)
+{
+	switch (meaning) {
+	case MEANS_RUNNING:
+	case MEANS_WAITING:
+		add_load(s, rank, whole(number), meaning == MEANS_WAITING);
+		break;
+	case MEANS_TOKENS:
+		s->tokens = MAX(s->tokens, 0.0) + number;
+		break;
+	case MEANS_START:
+		if (number > 0)
+			s->start_seconds = number;
+		break;
+	default:
+		break;
+	}
+}
+
+/* SGLang may have each tensor-parallel rank count the same requests. */
+static bool is_echo(struct span labels)
+{
+	uint64_t n;
+
+	return (label_number(labels, "tp_rank", &n) && n > 0) ||
+	       (label_number(labels, "pp_rank", &n) && n > 0);
+}
+
+static void take_sample(
+	struct scrape *s, enum meaning meaning, struct span labels, struct span value)
+{
+	struct scrape_engine *rank = labelled_rank(s, labels);
 	double number;
 
-	*out = (struct scrape){0};
+	if (is_echo(labels))
+		return;
+	if (meaning == MEANS_VLLM_CONFIG)
+		add_config(s, rank, labels, "block_size", "num_gpu_blocks");
+	else if (meaning == MEANS_SGLANG_CONFIG)
+		add_config(s, rank, labels, "page_size", "num_pages");
+	else if (read_real(value, &number))
+		take_number(s, meaning, rank, number);
+}
+
+void scrape_begin(struct scrape *s)
+{
+	if (s->n_ranks > 0)
+		memset(s->ranks, 0, s->n_ranks * sizeof(*s->ranks));
+	*s = (struct scrape){.ranks = s->ranks, .n_ranks = s->n_ranks, .tokens = -1};
+}
+
+void scrape_read(struct span text, struct scrape *s)
+{
+	struct span line, name, labels, value;
+	size_t i;
+
 	while (span_next(&text, '\n', &line)) {
 		line = span_trim_all(line);
 		if (line.n == 0 || line.p[0] == '#' ||
 			!split_sample(line, &name, &labels, &value))
 			continue;
-		if (span_is(name, "vllm:cache_config_info"))
-			read_cache_config(labels, out);
-		else if (span_is(name, "process_start_time_seconds") &&
-			 read_real(value, &number) && number > 0)
-			out->start_seconds = number;
+		for (i = 0; i < ARRAY_LEN(samples); i++) {
+			if (span_is(name, samples[i].name))
+				take_sample(s, samples[i].meaning, labels, value);
+		}
 	}
 }

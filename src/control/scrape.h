@@ -1,18 +1,44 @@
 /*
- * What a worker's /metrics says of its cache and its process. Pure: text in, numbers out;
- * lines that cannot be read are passed over. Called by health.c.
+ * What a worker says of itself: the size of its KV cache, its requests, its process. Read
+ * from /metrics (scrape_read) or from the JSON that engines serve beside it (scrape_json:
+ * server_info, loads). Pure: text in, numbers out; what cannot be read is passed over.
+ * Called by report.c.
  */
 #ifndef CONTROL_SCRAPE_H
 #define CONTROL_SCRAPE_H
 
+#include "base/base.h"
 #include "base/span.h"
 
-struct scrape {
-	uint64_t capacity_tokens; /* KV cache, all engines of the process together; 0: not
-				     said */
-	double start_seconds;     /* process_start_time_seconds; 0: not said */
+#define SCRAPE_ID_MAX 64
+
+/* One engine, or all engines of the process together. */
+struct scrape_engine {
+	uint64_t capacity_tokens; /* of its KV cache; 0: not said */
+	uint64_t running, waiting;
+	bool has_load; /* running or waiting was said */
 };
 
-void scrape_read(struct span text, struct scrape *out);
+struct scrape {
+	/* The caller's: one for each data-parallel rank of the worker, or none. Filled
+	 * from what is said of that rank by number. */
+	struct scrape_engine *ranks;
+	size_t n_ranks;
+
+	struct scrape_engine all;
+	double start_seconds;   /* process_start_time_seconds; 0: not said */
+	double tokens;          /* counted since the process began; < 0: not said */
+	char id[SCRAPE_ID_MAX]; /* of this process; empty: not said */
+};
+
+/* Sets all but ranks and n_ranks, which the caller has set, to "not said". */
+void scrape_begin(struct scrape *s);
+/* Prometheus text of vLLM, SGLang or our own engine. */
+void scrape_read(struct span text, struct scrape *s);
+/*
+ * JSON: SGLang's server_info and loads (/v1/loads, /get_load), the server_info of our own
+ * engine, and {"load": N} or {"server_load": N}.
+ */
+void scrape_json(struct span text, struct scrape *s);
 
 #endif

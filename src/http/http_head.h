@@ -146,5 +146,13 @@ const struct http_field *http_head_find(const struct http_head *h, enum http_fie
 /* The first field with this name (any case). */
 const struct http_field *http_head_named(
 	const char *base, const struct http_head *h, struct span name);
+/* Its value; empty when absent. */
+static inline struct span http_head_value(
+	const char *base, const struct http_head *h, struct span name)
+{
+	const struct http_field *f = http_head_named(base, h, name);
+
+	return f != NULL ? http_field_value(base, f) : span_make(NULL, 0);
+}
 
 #endif

@@ -136,6 +136,22 @@ static bool is_replaced(const struct http_request_out *o, const struct http_fiel
 	}
 }
 
+/* With '_' for '-' too: some servers take one for the other. */
+static bool is_rank_field(struct span name)
+{
+	static const char rank[] = "x-data-parallel-rank";
+
+	if (name.n != sizeof(rank) - 1)
+		return false;
+	for (size_t i = 0; i < name.n; i++) {
+		char c = name.p[i] == '_' ? '-' : name.p[i];
+
+		if (c != rank[i] && (c < 'A' || c > 'Z' || (c | 0x20) != rank[i]))
+			return false;
+	}
+	return true;
+}
+
 static void put_request_line(struct cursor *c, const struct http_request_out *o)
 {
 	struct span target = http_head_target(o->base, o->head);
@@ -158,9 +174,12 @@ size_t http_write_request(const struct http_request_out *o, char *out, size_t ca
 
 	put_request_line(&c, o);
 	put(&c, o->host_line);
+	put(&c, o->rank_line);
 	for (unsigned i = 0; i < h->n_fields; i++) {
 		const struct http_field *f = &h->fields[i];
 
+		if (o->rank_line.n > 0 && is_rank_field(http_field_name(o->base, f)))
+			continue;
 		if (!f->is_hop && !is_replaced(o, f))
 			put_line(&c, http_field_name(o->base, f),
 				http_field_value(o->base, f));

@@ -24,7 +24,9 @@ struct http_request_out {
 				      when sane) */
 	struct span authorization; /* not empty: replaces the client's Authorization and
 				      X-Api-Key ("Bearer ...") */
-	struct span extra;         /* whole lines with CRLF, may be empty */
+	struct span rank_line; /* not empty: "X-data-parallel-rank: 2\r\n", replaces what
+				  came, in any spelling */
+	struct span extra;     /* whole lines with CRLF, may be empty */
 	enum http_framing
 		framing; /* NONE, LENGTH or CHUNKED: what the caller will send */
 	uint64_t content_length;

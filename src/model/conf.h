@@ -27,6 +27,8 @@ enum policy_kind {
 	POLICY_KIND_MAX
 };
 enum signal_kind { SIGNAL_LONGEST_PREFIX, SIGNAL_KIND_MAX };
+/* Whose requests count as a worker's load. */
+enum load_source { LOAD_SOURCE_OWN, LOAD_SOURCE_REPORTED };
 enum cost_kind { COST_OVERLOAD_CHECK, COST_KIND_MAX };
 
 /* A list of strings, owned by the conf. */
@@ -107,7 +109,7 @@ struct role_opts {
 	unsigned prefix_block; /* bytes */
 	uint64_t index_memory;
 	uint64_t prefix_ttl_ms;
-	char *load_source; /* "own" */
+	enum load_source load_source;
 	char *kv_connector;
 	unsigned pd_min_prefill;
 	struct worker_opts worker;

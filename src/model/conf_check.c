@@ -40,7 +40,6 @@ static const char *const without_effect[] = {
 	"max_load_skew",
 	"affinity_fallback",
 	"affinity_hash_tokens",
-	"load_source",
 	"kv_connector",
 	"pd_min_prefill",
 	"stall_timeout",
@@ -55,7 +54,6 @@ static const char *const without_effect[] = {
 	"cb_window",
 	"tls_ca",
 	"tls_verify",
-	"dp_size",
 	"bootstrap_port",
 	"kv_group",
 };
@@ -187,6 +185,17 @@ bool conf_check_worker(const struct worker_conf *w, const struct conf_section *s
 	return false;
 }
 
+/* "NAME@RANK" of a worker with ranks, as w is called. */
+static bool is_rank_name(const struct worker_conf *group, const struct worker_conf *w)
+{
+	size_t n = strlen(group->name);
+	uint64_t rank;
+
+	return group->dp_size > 1 && strncmp(w->name, group->name, n) == 0 &&
+	       w->name[n] == '@' && span_to_u64(span_str(w->name + n + 1), &rank) == 0 &&
+	       rank < group->dp_size;
+}
+
 bool conf_check_twins(const struct conf *c, const struct worker_conf *w, const char *file,
 	unsigned line, const char *key, struct conf_errors *errors)
 {
@@ -197,6 +206,13 @@ bool conf_check_twins(const struct conf *c, const struct worker_conf *w, const c
 			conf_errors_add(errors, file, line, key, w->url.text,
 				"leave one of them",
 				"worker %s has this URL and role already", other->name);
+			return false;
+		}
+		if (is_rank_name(other, w) || is_rank_name(w, other)) {
+			conf_errors_add(errors, file, line, key, w->url.text,
+				"give one of them another name",
+				"workers %s and %s: one is called as a rank of the other",
+				other->name, w->name);
 			return false;
 		}
 	}

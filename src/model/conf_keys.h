@@ -129,7 +129,7 @@
 	K(prefix_ttl, prefix_ttl_ms, TIME, "300s", 0, CONF_YEAR_MS, live, open, \
 	  "a prefix not used for this long is forgotten; 0: never") \
 	K(load_source, load_source, LOAD_SOURCE, "own", 0, 0, live, open, \
-	  "whose load is read: own is the router's requests in flight") \
+	  "whose requests are load: own, or reported, which adds those that others sent") \
 	K(kv_connector, kv_connector, CONNECTOR, NULL, 0, 0, live, open, \
 	  "how prefill hands KV to decode: nixl, mooncake, p2p_nccl or sglang") \
 	K(pd_min_prefill, pd_min_prefill, COUNT, "256", 0, CONF_MANY, live, open, \

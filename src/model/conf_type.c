@@ -97,7 +97,8 @@ static const struct choice connectors[] = {
 	{NULL, 0},
 };
 static const struct choice load_sources[] = {
-	{"own", 0},
+	{"own", LOAD_SOURCE_OWN},
+	{"reported", LOAD_SOURCE_REPORTED},
 	{NULL, 0},
 };
 
@@ -500,19 +501,11 @@ static int check_connector(struct span text, struct conf_fault *fault)
 	return find_choice(connectors, text, &value, fault);
 }
 
-static int check_load_source(struct span text, struct conf_fault *fault)
-{
-	int value;
-
-	return find_choice(load_sources, text, &value, fault);
-}
-
 /* "none" unsets what may be unset; the types that must have a value take it as any other
  * word. */
 static bool is_none(const struct conf_key *key, struct span text)
 {
 	return span_is(text, "none") && key->type != CONF_TYPE_TARGET &&
-	       key->type != CONF_TYPE_LOAD_SOURCE &&
 	       !(key->type == CONF_TYPE_NAME && key->def != NULL);
 }
 
@@ -618,7 +611,7 @@ static const struct type_row types[CONF_TYPE_MAX] = {
 	[CONF_TYPE_SIGNAL] = { "word", CHOICE(signals) },
 	[CONF_TYPE_COST] = { "word", CHOICE(costs) },
 	[CONF_TYPE_CONNECTOR] = { "word", STRING(check_connector) },
-	[CONF_TYPE_LOAD_SOURCE] = { "word", STRING(check_load_source) },
+	[CONF_TYPE_LOAD_SOURCE] = { "word", CHOICE(load_sources) },
 	[CONF_TYPE_TEXT] = { "text", STRING(check_text) },
 	[CONF_TYPE_TOKEN] = { "key", STRING(check_token) },
 	[CONF_TYPE_NAME] = { "name", STRING(conf_name_check) },

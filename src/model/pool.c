@@ -19,6 +19,7 @@
 
 struct pool_role {
 	struct policy_opts policy;
+	_Atomic int load_source;       /* enum load_source */
 	_Atomic unsigned prefix_block; /* bytes */
 	_Atomic bool needs_index;
 	struct prefix_index *index; /* NULL until a policy needs it */
@@ -133,14 +134,20 @@ static uint64_t capacity_blocks(const struct pool_role *r, uint64_t tokens)
 	return MAX(tokens * TOKEN_BYTES / block, UINT64_C(1));
 }
 
+/* The configured size wins over the one that the worker says. */
+static uint64_t capacity_tokens(const struct worker *w)
+{
+	return w->conf->capacity != 0 ? w->conf->capacity : w->learned_tokens;
+}
+
 static void give_slot(struct pool *p, struct worker *w)
 {
 	struct pool_role *r = &p->roles[w->role];
 
 	if (r->index == NULL || w->index_slot != PREFIX_NO_SLOT)
 		return;
-	if (prefix_index_worker_add(
-		    r->index, capacity_blocks(r, w->conf->capacity), &w->index_slot) != 0)
+	if (prefix_index_worker_add(r->index, capacity_blocks(r, capacity_tokens(w)),
+		    &w->index_slot) != 0)
 		w->index_slot = PREFIX_NO_SLOT; /* picked by load alone */
 }
 
@@ -243,6 +250,7 @@ static int configure_role(
 		prefix_index_configure(r->index, &r->index_opts, now_ms);
 	}
 	r->policy = o->policy;
+	atomic_store(&r->load_source, (int)o->load_source);
 	atomic_store(&r->prefix_block, o->prefix_block);
 	atomic_store(&r->needs_index, needs);
 	return 0;
@@ -257,9 +265,9 @@ static void refresh_slots(struct pool *p)
 		struct pool_role *r = &p->roles[w->role];
 
 		give_slot(p, w);
-		if (w->index_slot != PREFIX_NO_SLOT && w->conf->capacity != 0)
+		if (w->index_slot != PREFIX_NO_SLOT)
 			prefix_index_worker_capacity(r->index, w->index_slot,
-				capacity_blocks(r, w->conf->capacity));
+				capacity_blocks(r, capacity_tokens(w)));
 	}
 }
 
@@ -267,17 +275,19 @@ int pool_update(struct pool *p, const struct pool_conf *pc, const struct conf *c
 	uint64_t now_ms)
 {
 	const struct worker_conf **list = calloc(conf->n_workers + 1, sizeof(*list));
-	size_t i, n = 0;
+	size_t i, n = 0, ranks = 0;
 	enum role r;
 	int err = list == NULL ? ERR_NOMEM : 0;
 
 	for (i = 0; err == 0 && i < conf->n_workers; i++) {
-		if (strcmp(conf->workers[i].pool, p->name) == 0)
-			list[n++] = &conf->workers[i];
+		if (strcmp(conf->workers[i].pool, p->name) != 0)
+			continue;
+		list[n++] = &conf->workers[i];
+		ranks += registry_ranks(&conf->workers[i]);
 	}
 	lock(p);
 	if (err == 0)
-		err = make_room(p, n);
+		err = make_room(p, ranks);
 	for (r = 0; err == 0 && r < ROLE_MAX; r++)
 		err = configure_role(p, r, &pc->roles[r], now_ms);
 	if (err == 0)
@@ -295,7 +305,7 @@ int pool_add_worker(struct pool *p, const struct worker_conf *c)
 	int err;
 
 	lock(p);
-	err = make_room(p, 1);
+	err = make_room(p, registry_ranks(c));
 	if (err == 0)
 		err = registry_add(&p->registry, c, &registry_ops, p);
 	unlock(p);
@@ -330,6 +340,12 @@ void pool_close(struct pool *p)
 bool pool_needs_key(const struct pool *p, enum role role)
 {
 	return atomic_load_explicit(&p->roles[role].needs_index, memory_order_relaxed);
+}
+
+enum load_source pool_load_source(const struct pool *p, enum role role)
+{
+	return (enum load_source)atomic_load_explicit(
+		&p->roles[role].load_source, memory_order_relaxed);
 }
 
 void pool_key_opts(const struct pool *p, enum role role, struct route_key_opts *out)
@@ -385,7 +401,7 @@ static bool was_tried(const struct pool_ask *ask, const struct worker *w)
 	unsigned i;
 
 	for (i = 0; i < ask->n_tried; i++) {
-		if (ask->tried[i] == w->id)
+		if (ask->tried[i] == w->id || ask->tried[i] == w->host_id)
 			return true;
 	}
 	return false;
@@ -429,11 +445,21 @@ static uint32_t match_depths(
 	return blocks;
 }
 
-static void add_candidate(struct pool *p, struct pick_input *in, struct worker *w)
+/* What policies and thresholds read as its load. */
+static unsigned effective_load(
+	const struct pool *p, const struct pool_ask *ask, const struct worker *w)
+{
+	if (pool_load_source(p, w->role) == LOAD_SOURCE_REPORTED)
+		return worker_whole_load(w, ask->now_ms);
+	return worker_load(w);
+}
+
+static void add_candidate(struct pool *p, const struct pool_ask *ask,
+	struct pick_input *in, struct worker *w)
 {
 	p->candidates[in->n++] = (struct candidate){
 		.worker = w,
-		.load = worker_load(w),
+		.load = effective_load(p, ask, w),
 		.depth = in->blocks > 0 && w->index_slot != PREFIX_NO_SLOT
 				 ? p->depth[w->index_slot]
 				 : 0,
@@ -442,7 +468,31 @@ static void add_candidate(struct pool *p, struct pick_input *in, struct worker *
 	};
 }
 
-/* Fills in for policy_pick(); pinned asks have at most one candidate. */
+static bool is_rank_wanted(const struct pool_ask *ask, const struct worker *w)
+{
+	return !ask->is_rank_pinned || (w->has_rank && w->rank == ask->pinned_rank);
+}
+
+/* False: pinned to what does not exist. A rank is no pin where nobody has ranks: it is
+ * for the engine then. */
+static bool pins_exist(const struct pool *p, struct pool_ask *ask)
+{
+	bool has_ranks = false, is_found = false;
+	size_t i;
+
+	for (i = 0; ask->is_rank_pinned && i < p->registry.n; i++) {
+		const struct worker *w = p->registry.items[i];
+
+		has_ranks |= w->role == ask->role && w->has_rank;
+		is_found |= w->role == ask->role && is_rank_wanted(ask, w);
+	}
+	ask->is_rank_pinned = has_ranks;
+	if (has_ranks && !is_found)
+		return false;
+	return ask->pinned.n == 0 || registry_has(&p->registry, ask->pinned);
+}
+
+/* Fills in for policy_pick(). */
 static void gather(struct pool *p, const struct pool_ask *ask, struct pick_input *in)
 {
 	struct pool_role *r = &p->roles[ask->role];
@@ -460,9 +510,11 @@ static void gather(struct pool *p, const struct pool_ask *ask, struct pick_input
 
 		if (w->role != ask->role || out_of_play(ask, w) != NULL)
 			continue;
-		if (ask->pinned.n > 0 && !span_is(ask->pinned, w->name))
+		if (ask->pinned.n > 0 && !worker_has_name(w, ask->pinned))
 			continue;
-		add_candidate(p, in, w);
+		if (!is_rank_wanted(ask, w))
+			continue;
+		add_candidate(p, ask, in, w);
 	}
 }
 
@@ -470,7 +522,7 @@ static void decide(
 	const struct pool_ask *ask, const struct pick_input *in, struct pick_decision *d)
 {
 	policy_pick(in, d);
-	if (ask->pinned.n > 0)
+	if (ask->pinned.n > 0 || ask->is_rank_pinned)
 		d->reason = PICK_PINNED;
 }
 
@@ -499,15 +551,16 @@ static void copy_timeouts(const struct worker_opts *o, struct pool_pick *out)
 	out->max_retries = o->retry_max_retries;
 }
 
-static int pick_locked(struct pool *p, const struct pool_ask *ask, struct guard *g,
+static int pick_locked(struct pool *p, const struct pool_ask *asked, struct guard *g,
 	struct pool_pick *out)
 {
-	struct pool_role *r = &p->roles[ask->role];
+	struct pool_role *r = &p->roles[asked->role];
+	struct pool_ask copy = *asked, *ask = &copy;
 	struct pick_input in;
 	struct pick_decision d;
 	struct candidate *c;
 
-	if (ask->pinned.n > 0 && registry_find(&p->registry, ask->pinned) == NULL)
+	if (!pins_exist(p, ask))
 		return ERR_PARSE;
 	gather(p, ask, &in);
 	if (in.n == 0)
@@ -574,8 +627,8 @@ static void describe(const struct pool *p, const struct pool_ask *ask,
 
 		if (w->role != ask->role)
 			continue;
-		*e = (struct explain_candidate){
-			.out_of_play = out_of_play(ask, w), .load = worker_load(w)};
+		*e = (struct explain_candidate){.out_of_play = out_of_play(ask, w),
+			.load = effective_load(p, ask, w)};
 		snprintf(e->worker, sizeof(e->worker), "%s", w->name);
 		e->state = worker_state_name(worker_state(w));
 		/* Candidates were gathered in this very order. */
@@ -597,13 +650,15 @@ static void describe(const struct pool *p, const struct pool_ask *ask,
 	out->chosen = out->chosen <= -2 ? -out->chosen - 2 : -1;
 }
 
-static int explain_locked(struct pool *p, const struct pool_ask *ask, struct explain *out)
+static int explain_locked(
+	struct pool *p, const struct pool_ask *asked, struct explain *out)
 {
+	struct pool_ask copy = *asked, *ask = &copy;
 	struct rng saved = p->rng; /* the next real pick must not notice */
 	struct pick_input in;
 	struct pick_decision d = {0, PICK_NONE, false};
 
-	if (ask->pinned.n > 0 && registry_find(&p->registry, ask->pinned) == NULL)
+	if (!pins_exist(p, ask))
 		return ERR_PARSE;
 	gather(p, ask, &in);
 	*out = (struct explain){.chosen = -1,
@@ -709,14 +764,17 @@ void pool_clear_worker(struct pool *p, const struct worker *w)
 	unlock(p);
 }
 
-void pool_worker_capacity(struct pool *p, const struct worker *w, uint64_t tokens)
+void pool_worker_capacity(struct pool *p, struct worker *w, uint64_t tokens)
 {
 	struct pool_role *r = &p->roles[w->role];
 
+	if (w->learned_tokens == tokens)
+		return; /* this thread alone writes it */
 	lock(p);
-	if (w->index_slot != PREFIX_NO_SLOT && w->conf->capacity == 0)
+	w->learned_tokens = tokens;
+	if (w->index_slot != PREFIX_NO_SLOT)
 		prefix_index_worker_capacity(
-			r->index, w->index_slot, capacity_blocks(r, tokens));
+			r->index, w->index_slot, capacity_blocks(r, capacity_tokens(w)));
 	unlock(p);
 }
 

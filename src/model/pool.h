@@ -37,13 +37,15 @@ int pool_update(struct pool *p, const struct pool_conf *pc, const struct conf *c
 	uint64_t now_ms) MUST_CHECK;
 int pool_add_worker(struct pool *p,
 	const struct worker_conf *c) MUST_CHECK; /* ERR_EXISTS, ERR_NOMEM */
-int pool_remove_worker(struct pool *p, struct span name) MUST_CHECK; /* ERR_NOENT */
+/* ERR_NOENT; a group's name takes all its ranks. */
+int pool_remove_worker(struct pool *p, struct span name) MUST_CHECK;
 /* Before the last reference goes: no worker is left, nothing is picked any more. */
 void pool_close(struct pool *p);
 
 /* Whether requests of this role are keyed by their prompt. Unlocked, may be stale by one
  * reload: harmless. */
 bool pool_needs_key(const struct pool *p, enum role role);
+enum load_source pool_load_source(const struct pool *p, enum role role);
 void pool_key_opts(const struct pool *p, enum role role, struct route_key_opts *out);
 
 /* What a request asks for. */
@@ -51,9 +53,12 @@ struct pool_ask {
 	enum role role;
 	struct route_key *key; /* NULL: nothing known of the prompt */
 	struct span tenant;
-	struct span model;     /* empty: any */
-	struct span pinned;    /* worker name; empty: policy */
-	const uint64_t *tried; /* ids of workers that failed this request */
+	struct span model;  /* empty: any */
+	struct span pinned; /* worker, or group of ranks, by name; empty: policy */
+	/* Only this rank of whatever worker; no matter where no worker has ranks. */
+	bool is_rank_pinned;
+	uint32_t pinned_rank;
+	const uint64_t *tried; /* ids, or host_ids, of workers that failed this request */
 	unsigned n_tried;
 	uint64_t now_ms;
 };
@@ -82,7 +87,7 @@ struct pool_pick {
 void pool_seal_key(struct pool *p, struct route_key *key, struct span tenant);
 
 /* Chooses, takes the guard, inserts. 0; ERR_NOENT: no usable worker (for a pinned one: it
- * is unusable); ERR_PARSE: pinned names none. */
+ * is unusable); ERR_PARSE: no worker has that name or rank. */
 int pool_pick(struct pool *p, const struct pool_ask *ask, struct guard *g,
 	struct pool_pick *out) MUST_CHECK;
 /* The exchange failed before a 2xx head: the insertion is taken back. */
@@ -125,8 +130,9 @@ uint64_t pool_bump_generation(struct pool *p);
 void pool_set_generation(struct pool *p, uint64_t generation);
 /* The worker's cache is gone (restart, flush). */
 void pool_clear_worker(struct pool *p, const struct worker *w);
-/* Learned KV capacity in tokens (0: unknown); the configured one wins. */
-void pool_worker_capacity(struct pool *p, const struct worker *w, uint64_t tokens);
+/* Learned KV capacity in tokens (0: unknown); the configured one wins. It outlives
+ * reloads and changes of policy. Control thread. */
+void pool_worker_capacity(struct pool *p, struct worker *w, uint64_t tokens);
 uint64_t pool_worker_blocks(struct pool *p, const struct worker *w);
 void pool_index_stats(struct pool *p, enum role role, struct prefix_index_stats *out);
 const char *pool_policy_name(const struct pool *p, enum role role);

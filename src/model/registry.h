@@ -1,7 +1,8 @@
 /*
  * The set of workers of one pool, in file order, updated by merge-join from a new list:
- * kept ones keep load, health and residency. Not locked here: the pool's lock is held
- * around update and around walks by I/O threads.
+ * kept ones keep load, health and residency. A worker_conf with several data-parallel
+ * ranks stands for as many workers, one after the other. Not locked here: the pool's lock
+ * is held around update and around walks by I/O threads.
  */
 #ifndef MODEL_REGISTRY_H
 #define MODEL_REGISTRY_H
@@ -26,19 +27,24 @@ struct registry_ops {
 
 /*
  * Makes the registry hold exactly confs (in that order), then those added by the admin
- * API, which survive. Same name, URL and role: kept and reconfigured. ERR_NOMEM: nothing
- * changed.
+ * API, which survive. Same name, URL, role and rank: kept and reconfigured. ERR_NOMEM:
+ * nothing changed.
  */
 int registry_update(struct registry *r, const struct worker_conf *const *confs, size_t n,
 	const struct registry_ops *ops, void *arg) MUST_CHECK;
-/* ERR_EXISTS (name), ERR_NOMEM. */
+/* All ranks of c, or none: ERR_EXISTS (name), ERR_NOMEM. */
 int registry_add(struct registry *r, const struct worker_conf *c,
 	const struct registry_ops *ops, void *arg) MUST_CHECK;
-/* Marks it draining and removed, takes it out. ERR_NOENT. */
+/* Marks it draining and removed, takes it out; all ranks where name is a group's.
+ * ERR_NOENT. */
 int registry_remove(struct registry *r, struct span name, const struct registry_ops *ops,
 	void *arg) MUST_CHECK;
 struct worker *registry_find(
 	const struct registry *r, struct span name); /* borrowed; NULL */
+/* A worker or a group of ranks has this name. */
+bool registry_has(const struct registry *r, struct span name);
+/* How many workers a worker_conf stands for. */
+unsigned registry_ranks(const struct worker_conf *c);
 void registry_free(struct registry *r, const struct registry_ops *ops, void *arg);
 
 #endif

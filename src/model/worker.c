@@ -97,8 +97,38 @@ static void worker_destroy(struct worker *w)
 	free_conf(w->conf);
 	conf_url_free(&w->url);
 	free((char *)w->host_line.p);
+	free((char *)w->rank_line.p);
+	free(w->stable_id);
+	free(w->group);
 	free(w->name);
 	free(w);
+}
+
+/* The names that tell ranks apart: for people, for hashing, and for the engine. */
+static int fill_names(struct worker *w, const struct worker_conf *c)
+{
+	char *line = NULL;
+
+	w->group = strdup(c->name);
+	if (w->group == NULL)
+		return ERR_NOMEM;
+	if (!w->has_rank) {
+		w->name = strdup(c->name);
+		w->stable_id = strdup(w->url.text);
+		return w->name == NULL || w->stable_id == NULL ? ERR_NOMEM : 0;
+	}
+	if (asprintf(&w->name, "%s@%u", c->name, w->rank) < 0) {
+		w->name = NULL;
+		return ERR_NOMEM;
+	}
+	if (asprintf(&w->stable_id, "%s@%u", w->url.text, w->rank) < 0) {
+		w->stable_id = NULL;
+		return ERR_NOMEM;
+	}
+	if (asprintf(&line, "X-data-parallel-rank: %u\r\n", w->rank) < 0)
+		return ERR_NOMEM;
+	w->rank_line = span_str(line);
+	return 0;
 }
 
 static int fill_identity(struct worker *w, const struct worker_conf *c)
@@ -106,8 +136,9 @@ static int fill_identity(struct worker *w, const struct worker_conf *c)
 	char *host = NULL;
 	const char *why;
 
-	w->name = strdup(c->name);
-	if (w->name == NULL || conf_url_parse(span_str(c->url.text), &w->url, &why) != 0)
+	if (conf_url_parse(span_str(c->url.text), &w->url, &why) != 0)
+		return ERR_NOMEM;
+	if (fill_names(w, c) != 0)
 		return ERR_NOMEM;
 	if (asprintf(&host, "Host: %s\r\n", w->url.host_header) < 0)
 		return ERR_NOMEM;
@@ -121,6 +152,12 @@ static int fill_identity(struct worker *w, const struct worker_conf *c)
 
 struct worker *worker_new(const struct worker_conf *c)
 {
+	return worker_new_rank(c, 0, 0);
+}
+
+struct worker *worker_new_rank(
+	const struct worker_conf *c, unsigned rank, uint64_t host_id)
+{
 	struct worker *w = aligned_alloc(CACHE_LINE, sizeof(*w));
 
 	if (w == NULL)
@@ -128,6 +165,9 @@ struct worker *worker_new(const struct worker_conf *c)
 	memset(w, 0, sizeof(*w));
 	atomic_store(&w->refs, 1);
 	w->id = atomic_fetch_add(&next_id, 1);
+	w->host_id = host_id != 0 ? host_id : atomic_fetch_add(&next_id, 1);
+	w->has_rank = c->dp_size > 1;
+	w->rank = rank;
 	w->index_slot = UINT32_MAX;
 	pthread_mutex_init(&w->addr_lock, NULL);
 	atomic_store(&w->health, WORKER_STARTING);
@@ -176,8 +216,14 @@ int worker_configure(struct worker *w, const struct worker_conf *c)
 
 bool worker_same_identity(const struct worker *w, const struct worker_conf *c)
 {
-	return strcmp(w->name, c->name) == 0 && strcmp(w->url.text, c->url.text) == 0 &&
-	       w->role == c->role;
+	return strcmp(w->group, c->name) == 0 && strcmp(w->url.text, c->url.text) == 0 &&
+	       w->role == c->role && w->has_rank == (c->dp_size > 1) &&
+	       (!w->has_rank || w->rank < c->dp_size);
+}
+
+bool worker_has_name(const struct worker *w, struct span name)
+{
+	return span_is(name, w->name) || (w->has_rank && span_is(name, w->group));
 }
 
 enum worker_state worker_state(const struct worker *w)
@@ -194,6 +240,19 @@ bool worker_is_usable(const struct worker *w)
 	if (s != WORKER_HEALTHY && s != WORKER_SUSPECT)
 		return false;
 	return w->conf->max_requests == 0 || worker_load(w) < w->conf->max_requests;
+}
+
+void worker_report(struct worker *w, unsigned running, unsigned waiting, unsigned own,
+	uint64_t now_ms, uint64_t until_ms)
+{
+	unsigned all = running + waiting;
+
+	atomic_store_explicit(&w->reported_running, running, memory_order_relaxed);
+	atomic_store_explicit(&w->reported_waiting, waiting, memory_order_relaxed);
+	atomic_store_explicit(
+		&w->reported_others, all - MIN(all, own), memory_order_relaxed);
+	atomic_store_explicit(&w->reported_ms, now_ms, memory_order_relaxed);
+	atomic_store_explicit(&w->reported_until_ms, until_ms, memory_order_relaxed);
 }
 
 void worker_set_addrs(struct worker *w, struct addr_list *list)

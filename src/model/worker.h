@@ -1,5 +1,7 @@
 /*
- * One backend: identity, address, health, load counter, reference count.
+ * One backend: identity, address, health, load counter, reference count. Each
+ * data-parallel rank behind one URL is a worker of its own; what they have in common is
+ * their group: name as configured, URL, role.
  * Shared between threads. Identity is immutable after worker_new(); `load` is written by
  * guard.c only; atomics are readable without a lock; `conf` is swapped by the control
  * thread under the pool's lock; addresses have their own small lock. Lives as long as its
@@ -33,11 +35,18 @@ const char *worker_state_name(enum worker_state s);
 
 struct worker {
 	_Atomic unsigned refs;
-	uint64_t id; /* never reused in this process */
-	char *name;
+	uint64_t id;      /* never reused in this process */
+	char *name;       /* as configured, or "gpu1@2" for rank 2 of several */
+	char *group;      /* as configured */
+	uint64_t host_id; /* the same for all ranks of a group, and for nobody else */
+	unsigned rank;
+	bool has_rank; /* one of several behind this URL: requests must name it */
 	struct conf_url url;
 	enum role role;
+	/* The same in every router: "http://h:8000", or "http://h:8000@2" for a rank. */
+	char *stable_id;
 	struct span host_line; /* "Host: …\r\n" */
+	struct span rank_line; /* "X-data-parallel-rank: 2\r\n"; empty without a rank */
 	struct span url_base;
 
 	/* Under the pool's lock for I/O threads; the control thread, the only writer,
@@ -46,10 +55,12 @@ struct worker {
 	enum worker_origin origin;       /* conf's */
 	uint64_t last_picked, last_cold; /* sequence numbers of the pool */
 	uint32_t index_slot;
+	uint64_t learned_tokens; /* KV cache as the worker says; 0: not said */
 
 	/* The control thread's (health). */
 	char reason[160]; /* why the state is what it is */
 	uint64_t state_since_ms;
+	unsigned load_when_asked; /* report.c: own load as the report was asked for */
 
 	/* Any thread. */
 	_Atomic int health;       /* enum worker_state but for DRAINING */
@@ -57,6 +68,12 @@ struct worker {
 	_Atomic bool is_removed;
 	_Atomic(char *) authorization; /* "Bearer …" from worker_key, or NULL; old ones
 					  live until the worker goes */
+
+	/* What the worker last said of its requests; written by the control thread. */
+	_Atomic unsigned reported_running, reported_waiting;
+	_Atomic unsigned reported_others; /* beyond those of this router */
+	_Atomic uint64_t reported_ms;     /* when; 0: never */
+	_Atomic uint64_t reported_until_ms;
 
 	pthread_mutex_t addr_lock;
 	struct addr_list *addrs; /* NULL: not resolved yet */
@@ -71,12 +88,21 @@ struct worker {
 
 /* Takes a copy of c. NULL: out of memory. One reference for the caller. */
 struct worker *worker_new(const struct worker_conf *c);
+/*
+ * Rank `rank` of c, which has several (dp_size > 1), or the one worker of it. host_id:
+ * that of the ranks that are there already; 0: none is.
+ */
+struct worker *worker_new_rank(
+	const struct worker_conf *c, unsigned rank, uint64_t host_id);
 struct worker *worker_ref(struct worker *w);
 void worker_unref(struct worker *w);
 /* New options for the same identity (name, URL, role); caller holds the pool's lock.
  * ERR_NOMEM. */
 int worker_configure(struct worker *w, const struct worker_conf *c) MUST_CHECK;
+/* w is the worker of c, or one of its ranks. */
 bool worker_same_identity(const struct worker *w, const struct worker_conf *c);
+/* name is w's, or that of its group. */
+bool worker_has_name(const struct worker *w, struct span name);
 
 enum worker_state worker_state(const struct worker *w);
 /* Takes new requests: healthy or suspect, not draining, below max_requests. */
@@ -85,6 +111,31 @@ bool worker_is_usable(const struct worker *w);
 static inline unsigned worker_load(const struct worker *w)
 {
 	return atomic_load_explicit(&w->load, memory_order_relaxed);
+}
+
+/*
+ * The worker said at now_ms that it has running and waiting requests; that counts up to
+ * until_ms. own: the highest load that this router had there since it asked: what is
+ * beyond it, others sent.
+ */
+void worker_report(struct worker *w, unsigned running, unsigned waiting, unsigned own,
+	uint64_t now_ms, uint64_t until_ms);
+static inline bool worker_report_is_fresh(const struct worker *w, uint64_t now_ms)
+{
+	return now_ms <=
+	       atomic_load_explicit(&w->reported_until_ms, memory_order_relaxed);
+}
+/*
+ * load_source = reported: own requests in flight now, and those of others as last
+ * reported. Own ones are never counted twice; a stale report counts nothing.
+ */
+static inline unsigned worker_whole_load(const struct worker *w, uint64_t now_ms)
+{
+	unsigned own = worker_load(w);
+
+	if (!worker_report_is_fresh(w, now_ms))
+		return own;
+	return own + atomic_load_explicit(&w->reported_others, memory_order_relaxed);
 }
 
 /* Addresses: set takes the reference; get gives one (NULL: none yet) and the position to

@@ -24,6 +24,7 @@
 #include "proxy/body.h"
 #include "proxy/client.h"
 #include "proxy/io_thread.h"
+#include "proxy/pin.h"
 #include "proxy/relay.h"
 #include "proxy/upstream.h"
 
@@ -126,8 +127,9 @@ static void withdraw(struct request *r)
 static enum step_result request_retry(struct request *r)
 {
 	assert(!r->head_sent);
+	/* Not connected, or died in silence: its other ranks are the same process. */
 	if (r->n_tried < TRIED_MAX)
-		r->tried[r->n_tried++] = r->guard.worker->id;
+		r->tried[r->n_tried++] = r->guard.worker->host_id;
 	exchange_cancel(&r->ex);
 	withdraw(r);
 	guard_drop(&r->guard);
@@ -459,7 +461,10 @@ static enum step_result pick(struct request *r)
 	int err;
 
 	if (opts(r)->allow_pin)
-		ask.pinned = field(r, FIELD_X_KVSTEER_WORKER);
+		pin_read(field(r, FIELD_X_KVSTEER_WORKER),
+			http_head_value(
+				r->c->buf, &r->head, SPAN_LIT("x-data-parallel-rank")),
+			&ask);
 	err = pool_pick(r->pool, &ask, &r->guard, &r->pick);
 	if (err != 0)
 		return no_worker(r, err);
@@ -496,6 +501,7 @@ static bool start_exchange(struct request *r, bool fresh_only)
 		.head = &r->head,
 		.url_base = w->url_base,
 		.host_line = w->host_line,
+		.rank_line = w->rank_line,
 		.client_ip = span_make(r->c->ip, r->c->ip_len),
 		.request_id = request_id(r),
 		.authorization = authorization(r),

@@ -333,13 +333,15 @@ class Hold:
 class Worker:
     """A mock worker on its own port. handler(x) answers one request (in the connection's thread).
 
-    Probes (GET health path, /v1/models and /metrics asked without a client) are answered by .health and not recorded.
+    Probes (GET health path, /v1/models, /metrics and the paths of .told, asked without a client) are answered by .healthy and
+    .told, and not recorded among the requests.
     """
 
     def __init__(self, name="w", handler=answer_ok, host="127.0.0.1", models=("m",), base="", port=0):
         self.name, self.handler, self.models, self.base = name, handler, list(models), base
         self.healthy = True  # what probes are told; or a callable(x) that answers them
         self.metrics_text = None
+        self.told = dict.fromkeys(("/server_info", "/get_server_info", "/v1/loads?include=core", "/get_load", "/load"))  # path: JSON, or None: 404
         self.requests, self.exchanges, self.probes = [], [], []
         self.connections = 0
         self.lock = threading.Condition()
@@ -375,7 +377,7 @@ class Worker:
 
     def _is_probe(self, m):
         path = m.target[len(self.base):] if self.base else m.target
-        return m.method == "GET" and path in ("/health", "/v1/models", "/metrics") and m.get("via") is None
+        return m.method == "GET" and (path in ("/health", "/v1/models", "/metrics") or path in self.told) and m.get("via") is None
 
     def _probe(self, x):
         with self.lock:
@@ -389,6 +391,9 @@ class Worker:
             x.answer(200, json.dumps({"object": "list", "data": [{"id": m, "object": "model"} for m in self.models]}))
         elif x.request.target.endswith("/metrics"):
             x.answer(200 if self.metrics_text else 404, self.metrics_text or "", content_type="text/plain")
+        elif x.request.target[len(self.base):] in self.told:
+            told = self.told[x.request.target[len(self.base):]]
+            x.answer(200 if told is not None else 404, json.dumps(told))
         else:
             x.answer(200, "{}")
 

@@ -216,7 +216,8 @@ def test_probes_and_base_path(router, worker):
     w, w6 = worker("w0", base="/team-a"), worker("w6", host="::1")
     r = router(conf=worker_conf([]) + f"[worker w0]\nurl = {w.url}/\n[worker w6]\nurl = {w6.url}\n", wait=False)
     r.wait_workers("w0", "w6")
-    assert {m.target for m in w.probes} == {"/team-a/health", "/team-a/v1/models", "/team-a/metrics"}
+    wait_until(lambda: {m.target for m in w.probes} >= {"/team-a/health", "/team-a/v1/models", "/team-a/metrics"}, "all three")
+    assert all(m.target.startswith("/team-a/") for m in w.probes)
     assert r.admin("GET", "workers/w6")[1]["url"] == w6.url
 
 

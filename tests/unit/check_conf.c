@@ -226,8 +226,8 @@ static const struct {
 		"overload_check", 0},
 	{"[pool default]\nkv_connector = moriio\n" W, 2, "kv_connector", "not built yet",
 		"nixl", 0},
-	{"[pool default]\nload_source = engine\n" W, 2, "load_source", "not known", "own",
-		0},
+	{"[pool default]\nload_source = engine\n" W, 2, "load_source", "not known",
+		"own, reported", 0},
 	{W "role = encode\n", 3, "role", "not known", "unified, prefill, decode", 0},
 	/* addresses and lists */
 	{"[router]\nlisten = 30000\n" W, 2, "listen", "port without an address", ":30000",
@@ -423,7 +423,7 @@ START_TEST(defaults_are_those_of_the_contract)
 		ck_assert_uint_eq(o->prefix_ttl_ms, 300000);
 		ck_assert_uint_eq(o->pd_min_prefill, 256);
 		ck_assert_ptr_null(o->kv_connector);
-		ck_assert_str_eq(o->load_source, "own");
+		ck_assert_int_eq(o->load_source, LOAD_SOURCE_OWN);
 	}
 	ck_assert_uint_eq(conf->n_workers, 1);
 	ck_assert_str_eq(conf->workers[0].name, "a");

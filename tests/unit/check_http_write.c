@@ -116,6 +116,25 @@ START_TEST(request_joins_what_came)
 }
 END_TEST
 
+/* A rank's requests say which one; what the client said of it is gone, however spelt. */
+START_TEST(rank_replaces_what_came)
+{
+	struct http_request_out o =
+		plain_request("GET / HTTP/1.1\r\nHost: a\r\nX-Data-Parallel-Rank: 7\r\n"
+			      "x_data-PARALLEL_rank: 8\r\nX-Data-Parallel-Ranks: 9\r\n"
+			      "x-data-parallel-rank:\r\n\r\n");
+
+	check_request(&o,
+		"GET / HTTP/1.1\r\nHost: w0.test:8001\r\n"
+		"X-Data-Parallel-Rank: 7\r\nx_data-PARALLEL_rank: 8\r\n"
+		"X-Data-Parallel-Ranks: 9\r\nx-data-parallel-rank: \r\n" OURS "\r\n");
+	o.rank_line = SPAN_LIT("X-data-parallel-rank: 2\r\n");
+	check_request(&o, "GET / HTTP/1.1\r\nHost: w0.test:8001\r\n"
+			  "X-data-parallel-rank: 2\r\n"
+			  "X-Data-Parallel-Ranks: 9\r\n" OURS "\r\n");
+}
+END_TEST
+
 START_TEST(nominated_fields_go_before_ours_come)
 {
 	struct http_request_out o = plain_request(
@@ -362,6 +381,7 @@ static Suite *write_suite(void)
 	metric_thread_start();
 	tcase_add_test(t, request_is_made_anew);
 	tcase_add_test(t, request_joins_what_came);
+	tcase_add_test(t, rank_replaces_what_came);
 	tcase_add_test(t, nominated_fields_go_before_ours_come);
 	tcase_add_test(t, worker_key_replaces_credentials);
 	tcase_add_test(t, targets_leave_in_origin_form);

@@ -877,6 +877,46 @@ START_TEST(learned_capacity_survives_a_reload)
 }
 END_TEST
 
+/* What the worker said outlives the index that it sized, and a configured size. */
+START_TEST(learned_capacity_survives_what_it_sized)
+{
+	static const char *const texts[] = {
+		"[pool default]\npolicy = least_requests\n",
+		"[pool default]\nprefix_block = 64\n",
+		"[pool default]\n",
+	};
+	static const char w0[] = "[worker w0]\nurl = http://10.0.0.1:8000\n";
+	static const char sized[] = "[worker w0]\nurl = http://10.0.0.1:8000\n"
+				    "capacity = 320\n";
+	char text[256];
+
+	pool = unit_pool_of(1, "");
+	pool_worker_capacity(pool, unit_worker(pool, "w0"), 160);
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+		struct conf *conf;
+
+		snprintf(text, sizeof(text), "%s%s", texts[i], w0);
+		conf = unit_conf(text);
+		ck_assert_int_eq(pool_update(pool, &conf->pools[0], conf, NOW), 0);
+		conf_unref(conf);
+	}
+	warm("w0", 1, 16);
+	ck_assert_uint_eq(blocks_of("w0"), 5);
+	for (size_t i = 0; i < 2; i++) {
+		struct conf *conf = unit_conf(i == 0 ? sized : w0);
+
+		ck_assert_int_eq(pool_update(pool, &conf->pools[0], conf, NOW), 0);
+		warm("w0", 1, 16);
+		ck_assert_uint_eq(blocks_of("w0"), i == 0 ? 10 : 5);
+		conf_unref(conf);
+	}
+	/* 0: nothing is said any more; what was believed has no bound then. */
+	pool_worker_capacity(pool, unit_worker(pool, "w0"), 0);
+	warm("w0", 1, 16);
+	ck_assert_uint_eq(blocks_of("w0"), 16);
+}
+END_TEST
+
 START_TEST(age_bounds_what_is_believed)
 {
 	struct route_key key;
@@ -1236,6 +1276,7 @@ static TCase *index_case(void)
 	tcase_add_test(tc, withdraw_across_a_bump);
 	tcase_add_test(tc, capacity_bounds_what_is_believed);
 	tcase_add_test(tc, learned_capacity_survives_a_reload);
+	tcase_add_test(tc, learned_capacity_survives_what_it_sized);
 	tcase_add_test(tc, age_bounds_what_is_believed);
 	tcase_add_test(tc, a_pick_carries_the_options_in_force);
 	return tc;

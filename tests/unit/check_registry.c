@@ -262,6 +262,127 @@ START_TEST(add_and_remove_one)
 }
 END_TEST
 
+/* ---- data-parallel ranks ---- */
+
+#define A2 "[worker a]\nurl = http://a:1\ndp_size = 2\n"
+#define A4 "[worker a]\nurl = http://a:1\ndp_size = 4\n"
+
+/* As many workers as ranks, in the place of their section; each tells itself apart. */
+START_TEST(ranks_are_workers)
+{
+	struct worker *a1;
+
+	update(B A4 C);
+	want_order("b a@0 a@1 a@2 a@3 c");
+	a1 = get("a@1");
+	ck_assert_uint_eq(a1->rank, 1);
+	ck_assert(a1->has_rank);
+	ck_assert_str_eq(a1->group, "a");
+	ck_assert_str_eq(a1->stable_id, "http://a:1@1");
+	ck_assert(span_is(a1->rank_line, "X-data-parallel-rank: 1\r\n"));
+	ck_assert(span_is(a1->host_line, "Host: a:1\r\n"));
+	ck_assert_str_eq(get("b")->stable_id, "http://b:1");
+	ck_assert(!get("b")->has_rank);
+	ck_assert_uint_eq(get("b")->rank_line.n, 0);
+	for (size_t i = 1; i < 5; i++) {
+		ck_assert_uint_eq(reg.items[i]->host_id, a1->host_id);
+		ck_assert_uint_ne(reg.items[i]->id, reg.items[i - 1]->id);
+	}
+	ck_assert_uint_ne(get("b")->host_id, a1->host_id);
+	ck_assert_uint_ne(get("b")->host_id, get("c")->host_id);
+}
+END_TEST
+
+/* Another dp_size: only the ranks concerned come and go. */
+START_TEST(more_and_fewer_ranks)
+{
+	struct worker *a0, *a1, *a3;
+	struct guard g = {NULL};
+
+	update(A2 B);
+	a0 = get("a@0");
+	a1 = get("a@1");
+	guard_take(&g, a1);
+	update(A4 B);
+	want_order("a@0 a@1 a@2 a@3 b");
+	ck_assert_ptr_eq(get("a@0"), a0);
+	ck_assert_ptr_eq(get("a@1"), a1);
+	ck_assert_uint_eq(worker_load(a1), 1);
+	ck_assert_uint_eq(get("a@3")->host_id, a0->host_id);
+	ck_assert_uint_eq(a0->conf->dp_size, 4);
+	ck_assert_uint_eq(told.adds, 5);
+	ck_assert_uint_eq(told.removes, 0);
+	a3 = get("a@3");
+	update("[worker a]\nurl = http://a:1\ndp_size = 3\n" B);
+	want_order("a@0 a@1 a@2 b");
+	ck_assert_ptr_eq(told.last_removed, a3);
+	ck_assert_uint_eq(told.removes, 1);
+	/* One worker without a rank is another one than rank 0 of several. */
+	update(A B);
+	want_order("a b");
+	ck_assert_uint_eq(told.removes, 4);
+	ck_assert(!get("a")->has_rank);
+	guard_drop(&g);
+}
+END_TEST
+
+/* One that was taken out alone comes back with the next reload, to its host. */
+START_TEST(one_rank_goes_and_comes)
+{
+	uint64_t host_id;
+
+	update(A2);
+	host_id = get("a@1")->host_id;
+	ck_assert_int_eq(registry_remove(&reg, SPAN_LIT("a@0"), &ops, &told), 0);
+	want_order("a@1");
+	update(A2);
+	want_order("a@0 a@1");
+	ck_assert_uint_eq(get("a@0")->host_id, host_id);
+	ck_assert_int_eq(registry_remove(&reg, SPAN_LIT("a"), &ops, &told), 0);
+	want_order("");
+	ck_assert_uint_eq(told.removes, 3);
+	ck_assert_int_eq(registry_remove(&reg, SPAN_LIT("a"), &ops, &told), ERR_NOENT);
+}
+END_TEST
+
+static int add_api_ranks(const char *name, const char *url, const char *dp_size)
+{
+	struct conf *conf = unit_conf("[pool default]\n");
+	struct conf_pair pairs[] = {{"url", url}, {"dp_size", dp_size}};
+	struct conf_errors errors = {0};
+	struct worker_conf w;
+	int err;
+
+	ck_assert_int_eq(conf_worker_make(conf, name, pairs, 2, &errors, &w), 0);
+	err = registry_add(&reg, &w, &ops, &told);
+	worker_conf_free(&w);
+	conf_errors_free(&errors);
+	conf_unref(conf);
+	return err;
+}
+
+/* Names of groups and of ranks are names: all of them come, or none. */
+START_TEST(ranks_of_the_api)
+{
+	update("[worker a@1]\nurl = http://elsewhere:1\n" B);
+	ck_assert_int_eq(add_api_ranks("a", "http://a:1", "2"), ERR_EXISTS);
+	ck_assert_int_eq(add_api_ranks("b", "http://b:2", "2"), ERR_EXISTS);
+	want_order("a@1 b");
+	ck_assert_int_eq(add_api_ranks("c", "http://c:1", "3"), 0);
+	want_order("a@1 b c@0 c@1 c@2");
+	ck_assert(registry_has(&reg, SPAN_LIT("c")));
+	ck_assert(registry_has(&reg, SPAN_LIT("c@2")));
+	ck_assert(!registry_has(&reg, SPAN_LIT("c@3")));
+	ck_assert_int_eq(add_api("c", "http://c:2"), ERR_EXISTS);
+	ck_assert_int_eq(add_api("c@1", "http://c:2"), ERR_EXISTS);
+	update(B);
+	want_order("b c@0 c@1 c@2");
+	/* The file gives the group's name to another. */
+	update(B C);
+	want_order("b c");
+}
+END_TEST
+
 /*
  * Random lists, random calls of the API, guards held throughout, against what a naive
  * list of (name, url, origin) says.
@@ -406,6 +527,10 @@ static Suite *registry_suite(void)
 	tcase_add_test(tc, the_file_takes_a_name_from_the_api);
 	tcase_add_test(tc, the_file_adopts_a_worker_of_the_api);
 	tcase_add_test(tc, add_and_remove_one);
+	tcase_add_test(tc, ranks_are_workers);
+	tcase_add_test(tc, more_and_fewer_ranks);
+	tcase_add_test(tc, one_rank_goes_and_comes);
+	tcase_add_test(tc, ranks_of_the_api);
 	tcase_add_loop_test(tc, random_updates_against_a_list, 0, 4);
 	suite_add_tcase(s, tc);
 	return s;

@@ -1,35 +1,37 @@
 /*
- * What a worker's /metrics says: capacity and start time, from text that may be anything.
+ * What a worker's /metrics and its JSON say: capacity, load, start time and id, of the
+ * whole process and of each rank, from text that may be anything.
  */
 #include "control/scrape.h"
 #include "tests/unit/unit.h"
 
 static struct scrape scrape(const char *text)
 {
-	struct scrape s;
+	struct scrape s = {0};
 
+	scrape_begin(&s);
 	scrape_read(span_str(text), &s);
 	return s;
 }
 
 START_TEST(test_capacity)
 {
-	ck_assert_uint_eq(scrape("").capacity_tokens, 0);
+	ck_assert_uint_eq(scrape("").all.capacity_tokens, 0);
 	ck_assert_uint_eq(
 		scrape("# HELP vllm:cache_config_info x\n"
 		       "# TYPE vllm:cache_config_info gauge\n"
 		       "vllm:cache_config_info{block_size=\"16\",cache_dtype=\"auto\","
 		       "engine=\"0\",num_gpu_blocks=\"2756\"} 1.0\n")
-			.capacity_tokens,
+			.all.capacity_tokens,
 		16 * 2756);
 	/* The order of labels, blanks, CR LF and a missing last newline do not matter. */
 	ck_assert_uint_eq(scrape("\r\nvllm:cache_config_info{num_gpu_blocks=\"10\", "
 				 "block_size=\"32\"}  1\r\n")
-				  .capacity_tokens,
+				  .all.capacity_tokens,
 		320);
 	ck_assert_uint_eq(
 		scrape("vllm:cache_config_info{num_gpu_blocks=\"10\",block_size=\"8\"} 1")
-			.capacity_tokens,
+			.all.capacity_tokens,
 		80);
 }
 END_TEST
@@ -40,7 +42,7 @@ START_TEST(test_capacity_of_several_engines)
 				 "num_gpu_blocks=\"100\"} 1\n"
 				 "vllm:cache_config_info{engine=\"1\",block_size=\"16\","
 				 "num_gpu_blocks=\"200\"} 1\n")
-				  .capacity_tokens,
+				  .all.capacity_tokens,
 		4800);
 }
 END_TEST
@@ -70,7 +72,7 @@ START_TEST(test_capacity_not_said)
 	size_t i;
 
 	for (i = 0; i < ARRAY_LEN(lines); i++)
-		ck_assert_msg(scrape(lines[i]).capacity_tokens == 0, "%s", lines[i]);
+		ck_assert_msg(scrape(lines[i]).all.capacity_tokens == 0, "%s", lines[i]);
 }
 END_TEST
 
@@ -79,7 +81,7 @@ START_TEST(test_a_brace_in_a_label_ends_nothing)
 	ck_assert_uint_eq(
 		scrape("vllm:cache_config_info{a=\"}\",block_size=\"2\",b=\"\\\"\","
 		       "num_gpu_blocks=\"5\"} 1\n")
-			.capacity_tokens,
+			.all.capacity_tokens,
 		10);
 }
 END_TEST
@@ -99,6 +101,165 @@ START_TEST(test_start_time)
 }
 END_TEST
 
+/* The names of vLLM and of SGLang; gauges of several models and engines add up. */
+START_TEST(test_load)
+{
+	struct scrape s =
+		scrape("vllm:num_requests_running{engine=\"0\"} 3.0\n"
+		       "vllm:num_requests_waiting{engine=\"0\"} 2.0\n"
+		       "vllm:num_requests_waiting_by_reason{reason=\"capacity\"} "
+		       "2.0\n");
+
+	ck_assert(s.all.has_load);
+	ck_assert_uint_eq(s.all.running, 3);
+	ck_assert_uint_eq(s.all.waiting, 2);
+	s = scrape("sglang:num_running_reqs{tp_rank=\"0\"} 4\n"
+		   "sglang:num_running_reqs{tp_rank=\"1\"} 4\n"
+		   "sglang:num_queue_reqs{tp_rank=\"0\",pp_rank=\"0\"} 5\n"
+		   "sglang:num_queue_reqs{tp_rank=\"0\",pp_rank=\"1\"} 5\n"
+		   "sglang:cache_config_info{page_size=\"64\",num_pages=\"10\"} 1\n");
+	ck_assert_uint_eq(s.all.running, 4);
+	ck_assert_uint_eq(s.all.waiting, 5);
+	ck_assert_uint_eq(s.all.capacity_tokens, 640);
+	ck_assert(!scrape("vllm:num_requests_running NaN\n").all.has_load);
+	ck_assert(!scrape("vllm:num_requests_running\n").all.has_load);
+	ck_assert(!scrape("").all.has_load);
+	ck_assert_uint_eq(scrape("vllm:num_requests_running -4\n").all.running, 0);
+	ck_assert_uint_eq(
+		scrape("vllm:num_requests_running 1e300\n").all.running, 1000000000);
+}
+END_TEST
+
+START_TEST(test_tokens)
+{
+	ck_assert(scrape("").tokens < 0);
+	ck_assert(scrape("vllm:prompt_tokens_total 7\nvllm:generation_tokens_total{} 5\n"
+			 "vllm:prompt_tokens_created 1.7e9\n")
+			  .tokens == 12);
+	ck_assert(scrape("sglang:prompt_tokens_total 0\n").tokens == 0);
+}
+END_TEST
+
+static struct scrape_engine engines[3];
+
+static struct scrape of_ranks(
+	void (*read)(struct span text, struct scrape *s), const char *text)
+{
+	struct scrape s = {.ranks = engines, .n_ranks = 3};
+
+	scrape_begin(&s);
+	read(span_str(text), &s);
+	return s;
+}
+
+START_TEST(test_ranks)
+{
+	struct scrape s = of_ranks(scrape_read,
+		"vllm:num_requests_running{engine=\"0\"} 3\n"
+		"vllm:num_requests_running{engine=\"2\"} 4\n"
+		"vllm:num_requests_waiting{engine=\"2\"} 1\n"
+		"vllm:num_requests_waiting{engine=\"3\"} 50\n"
+		"vllm:cache_config_info{engine=\"1\",block_size=\"16\","
+		"num_gpu_blocks=\"10\"} 1\n");
+
+	ck_assert_uint_eq(s.all.running, 7);
+	ck_assert_uint_eq(s.all.waiting, 51);
+	ck_assert_uint_eq(engines[0].running, 3);
+	ck_assert(!engines[1].has_load);
+	ck_assert_uint_eq(engines[1].capacity_tokens, 160);
+	ck_assert_uint_eq(engines[2].running, 4);
+	ck_assert_uint_eq(engines[2].waiting, 1);
+	of_ranks(scrape_read, "sglang:num_running_reqs{dp_rank=\"1\"} 9\n");
+	ck_assert_uint_eq(engines[1].running, 9);
+	ck_assert_uint_eq(engines[1].capacity_tokens, 0);
+	ck_assert(!engines[2].has_load);
+}
+END_TEST
+
+START_TEST(test_json_loads)
+{
+	struct scrape s = of_ranks(scrape_json,
+		"{\"timestamp\":1,\"dp_rank_count\":2,\"loads\":[{\"dp_rank\":1,"
+		"\"num_running_reqs\":5,\"num_waiting_reqs\":2,\"max_total_num_tokens\":"
+		"99},"
+		"{\"dp_rank\":0,\"num_running_reqs\":1,\"num_waiting_reqs\":0}]}");
+
+	ck_assert_uint_eq(s.all.running, 6);
+	ck_assert_uint_eq(s.all.waiting, 2);
+	ck_assert_uint_eq(engines[0].running, 1);
+	ck_assert_uint_eq(engines[1].running, 5);
+	ck_assert_uint_eq(engines[1].waiting, 2);
+	ck_assert(!engines[2].has_load);
+	s = of_ranks(scrape_json, "[{\"num_reqs\":7,\"num_waiting_reqs\":3},"
+				  "{\"num_reqs\":1,\"num_waiting_reqs\":4},{}, 5, null]");
+	ck_assert_uint_eq(engines[0].running, 4);
+	ck_assert_uint_eq(engines[0].waiting, 3);
+	ck_assert_uint_eq(engines[1].running, 0);
+	ck_assert(!engines[2].has_load);
+	s = of_ranks(scrape_json, "{\"load\":12}");
+	ck_assert(s.all.has_load);
+	ck_assert_uint_eq(s.all.running, 12);
+	ck_assert(!engines[0].has_load);
+	s = of_ranks(scrape_json, "{\"server_load\":0}");
+	ck_assert(s.all.has_load);
+}
+END_TEST
+
+START_TEST(test_json_server_info)
+{
+	struct scrape s = of_ranks(scrape_json,
+		"{\"model_path\":\"m\",\"dp_size\":3,\"max_total_num_tokens\":1000}");
+
+	ck_assert_uint_eq(s.all.capacity_tokens, 3000);
+	ck_assert_uint_eq(engines[2].capacity_tokens, 1000);
+	ck_assert_str_eq(s.id, "");
+	s = of_ranks(scrape_json, "{\"engine_id\":\"e-1\",\"block_size\":16,"
+				  "\"num_blocks\":100,\"dp_size\":0}");
+	ck_assert_uint_eq(s.all.capacity_tokens, 1600);
+	ck_assert_str_eq(s.id, "e-1");
+	s = of_ranks(scrape_json, "{\"instance_id\":\"i\"}");
+	ck_assert_str_eq(s.id, "i");
+}
+END_TEST
+
+START_TEST(test_json_that_says_nothing)
+{
+	static const char *const texts[] = {
+		"",
+		"nonsense",
+		"null",
+		"7",
+		"\"load\"",
+		"[]",
+		"{}",
+		"{\"load\":-1}",
+		"{\"load\":\"5\"}",
+		"{\"load\":1.5}",
+		"{\"load\":99999999999999}",
+		"{\"loads\":{}}",
+		"{\"loads\":[{\"num_running_reqs\":-1}]}",
+		"{\"max_total_num_tokens\":0}",
+		"{\"max_total_num_tokens\":9007199254740993000}",
+		"{\"block_size\":16}",
+		"{\"block_size\":0,\"num_blocks\":5}",
+		"{\"block_size\":281474976710656,\"num_blocks\":281474976710656}",
+		"{\"engine_id\":\"\"}",
+		"{\"engine_id\":5}",
+		"{\"engine_id\":\"0123456789012345678901234567890123456789012345678901234"
+		"567890123456789\"}",
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+		struct scrape s = of_ranks(scrape_json, texts[i]);
+
+		ck_assert_msg(!s.all.has_load, "%s", texts[i]);
+		ck_assert_msg(s.all.capacity_tokens == 0, "%s", texts[i]);
+		ck_assert_msg(s.id[0] == '\0', "%s", texts[i]);
+		ck_assert_msg(!engines[0].has_load, "%s", texts[i]);
+	}
+}
+END_TEST
+
 static Suite *scrape_suite(void)
 {
 	Suite *s = suite_create("scrape");
@@ -109,6 +270,12 @@ static Suite *scrape_suite(void)
 	tcase_add_test(t, test_capacity_not_said);
 	tcase_add_test(t, test_a_brace_in_a_label_ends_nothing);
 	tcase_add_test(t, test_start_time);
+	tcase_add_test(t, test_load);
+	tcase_add_test(t, test_tokens);
+	tcase_add_test(t, test_ranks);
+	tcase_add_test(t, test_json_loads);
+	tcase_add_test(t, test_json_server_info);
+	tcase_add_test(t, test_json_that_says_nothing);
 	suite_add_tcase(s, t);
 	return s;
 }

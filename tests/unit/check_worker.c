@@ -174,6 +174,34 @@ START_TEST(identity_is_name_url_and_role)
 }
 END_TEST
 
+/* Others' requests count as long as the report is fresh; own ones never twice. */
+START_TEST(reported_load)
+{
+	struct worker *w = worker_new(&conf->workers[0]);
+	struct guard held[5];
+
+	ck_assert_uint_eq(worker_whole_load(w, 1), 0);
+	ck_assert(!worker_report_is_fresh(w, 1));
+	unit_hold(w, held, 2);
+	/* It has nine, of which two are ours: seven are others'. */
+	worker_report(w, 6, 3, 2, 1000, 1300);
+	ck_assert_uint_eq(worker_whole_load(w, 1000), 9);
+	unit_hold(w, held + 2, 3);
+	ck_assert_uint_eq(worker_whole_load(w, 1100), 12);
+	unit_drop(held, 5);
+	ck_assert_uint_eq(worker_whole_load(w, 1300), 7);
+	ck_assert_uint_eq(worker_whole_load(w, 1301), 0);
+	ck_assert_uint_eq(worker_load(w), 0);
+	/* It has fewer than we sent: some are on the way. */
+	unit_hold(w, held, 5);
+	worker_report(w, 1, 0, 5, 2000, 2300);
+	ck_assert_uint_eq(worker_whole_load(w, 2000), 5);
+	unit_drop(held, 5);
+	ck_assert_uint_eq(worker_whole_load(w, 2000), 0);
+	worker_unref(w);
+}
+END_TEST
+
 /* A literal address needs no resolver; a name has none until one is set. */
 START_TEST(addresses)
 {
@@ -212,6 +240,7 @@ static Suite *worker_suite(void)
 	tcase_add_test(tc, usable_in_two_states_only);
 	tcase_add_test(tc, full_at_max_requests);
 	tcase_add_test(tc, configure_keeps_identity_and_load);
+	tcase_add_test(tc, reported_load);
 	tcase_add_test(tc, a_key_that_stays_is_the_same_text);
 	tcase_add_test(tc, identity_is_name_url_and_role);
 	tcase_add_test(tc, addresses);

@@ -1,0 +1,288 @@
+/*
+ * What a worker's process says of itself. See report.h.
+ *
+ * A round goes through the table of sources from top to bottom: each is asked only for
+ * what those before it did not say. At the end of a round all that was said is applied at
+ * once. Always true: at most one fetch is under way.
+ */
+#include "control/report.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "control/host.h"
+#include "control/scrape.h"
+#include "model/pool.h"
+#include "model/worker.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BODY_MAX_BYTES (8u << 20)
+#define RESTART_SECONDS 0.5  /* start times further apart are two processes */
+#define ABSENT_FOR_MS 300000 /* a path that says nothing is asked again then */
+#define FRESH_INTERVALS 3    /* of probes: how long a report of load counts */
+
+enum { WANT_CAPACITY = 1, WANT_LOAD = 2, WANT_IDENTITY = 4 };
+
+static const struct source {
+	const char *path;
+	void (*read)(struct span text, struct scrape *s);
+	unsigned gives;
+	uint64_t every_ms; /* 0: in each round */
+} sources[] = {
+	{"/metrics", scrape_read, WANT_CAPACITY | WANT_LOAD | WANT_IDENTITY, 0},
+	{"/server_info", scrape_json, WANT_CAPACITY | WANT_IDENTITY, 30000},
+	{"/get_server_info", scrape_json, WANT_CAPACITY | WANT_IDENTITY, 30000},
+	{"/v1/loads?include=core", scrape_json, WANT_LOAD, 0},
+	{"/get_load", scrape_json, WANT_LOAD, 0},
+	{"/load", scrape_json, WANT_LOAD, 0},
+};
+
+struct report {
+	struct host *host;
+	struct fetcher *fetcher;
+	void (*on_done)(void *arg);
+	void *arg;
+
+	/* The round in hand. */
+	struct fetch *fetch; /* NULL: none under way */
+	size_t at;           /* its source */
+	struct scrape said;
+
+	/* From round to round. */
+	uint64_t not_before_ms[ARRAY_LEN(sources)];
+	double start_seconds; /* 0: not known */
+	double tokens;        /* < 0: not known */
+	char id[SCRAPE_ID_MAX];
+};
+
+static void ask_next(struct report *r);
+
+/* ---- what is wanted ---- */
+
+static bool has_capacity(const struct report *r)
+{
+	return host_worker(r->host)->conf->capacity != 0 ||
+	       r->said.all.capacity_tokens != 0;
+}
+
+/* Of each rank, where there are ranks: a sum over them tells nothing of one. */
+static bool has_load(const struct report *r)
+{
+	size_t i;
+
+	for (i = 0; i < r->said.n_ranks; i++) {
+		if (!r->said.ranks[i].has_load)
+			return false;
+	}
+	return r->said.n_ranks > 0 || r->said.all.has_load;
+}
+
+static bool has_identity(const struct report *r)
+{
+	return r->said.start_seconds != 0 || r->said.id[0] != '\0' || r->said.tokens >= 0;
+}
+
+/* Load is shown where it comes unasked, with the rest; it is looked for where it counts.
+ */
+static unsigned wanted(const struct report *r)
+{
+	const struct worker *w = host_worker(r->host);
+	bool is_read = pool_load_source(r->host->pool, w->role) == LOAD_SOURCE_REPORTED;
+
+	return (has_capacity(r) ? 0 : WANT_CAPACITY) |
+	       (is_read && !has_load(r) ? WANT_LOAD : 0) |
+	       (has_identity(r) ? 0 : WANT_IDENTITY);
+}
+
+/* ---- what was said ---- */
+
+static bool is_another_process(const struct report *r)
+{
+	const struct scrape *s = &r->said;
+
+	if (r->start_seconds != 0 && s->start_seconds != 0)
+		return fabs(r->start_seconds - s->start_seconds) > RESTART_SECONDS;
+	if (r->id[0] != '\0' && s->id[0] != '\0')
+		return strcmp(r->id, s->id) != 0;
+	/* Counters only grow while a process lives. */
+	return r->tokens >= 0 && s->tokens >= 0 && s->tokens < r->tokens;
+}
+
+static void apply_identity(struct report *r)
+{
+	const struct host *h = r->host;
+	size_t i;
+
+	if (is_another_process(r)) {
+		for (i = 0; i < h->n; i++)
+			pool_clear_worker(h->pool, h->workers[i]);
+		log_notice("worker %s has been restarted: its cache counts as empty",
+			host_worker(h)->group);
+	}
+	if (r->said.start_seconds != 0)
+		r->start_seconds = r->said.start_seconds;
+	if (r->said.tokens >= 0)
+		r->tokens = r->said.tokens;
+	if (r->said.id[0] != '\0')
+		memcpy(r->id, r->said.id, sizeof(r->id));
+}
+
+/* What was said of that worker alone. */
+static const struct scrape_engine *engine_of(
+	const struct report *r, const struct worker *w)
+{
+	if (!w->has_rank)
+		return &r->said.all;
+	return w->rank < r->said.n_ranks ? &r->said.ranks[w->rank] : NULL;
+}
+
+static void apply_capacity(const struct report *r, struct worker *w)
+{
+	const struct scrape_engine *e = engine_of(r, w);
+	uint64_t tokens = e != NULL ? e->capacity_tokens : 0;
+
+	if (tokens == 0 && r->said.n_ranks > 0)
+		tokens = r->said.all.capacity_tokens / r->said.n_ranks;
+	if (tokens != 0)
+		pool_worker_capacity(r->host->pool, w, tokens);
+}
+
+static void apply_load(const struct report *r, struct worker *w)
+{
+	const struct scrape_engine *e = engine_of(r, w);
+	uint64_t now_ms = clock_now_ms();
+
+	if (e == NULL || !e->has_load)
+		return;
+	worker_report(w, (unsigned)e->running, (unsigned)e->waiting,
+		MAX(w->load_when_asked, worker_load(w)), now_ms,
+		now_ms + FRESH_INTERVALS * w->conf->opts.health_interval_ms);
+}
+
+static void apply(struct report *r)
+{
+	size_t i;
+
+	apply_identity(r);
+	for (i = 0; i < r->host->n; i++) {
+		apply_capacity(r, r->host->workers[i]);
+		apply_load(r, r->host->workers[i]);
+	}
+}
+
+/* ---- rounds ---- */
+
+static void leave_alone(struct report *r, uint64_t for_ms)
+{
+	r->not_before_ms[r->at] = for_ms > 0 ? clock_now_ms() + for_ms : 0;
+}
+
+static void on_answer(void *arg, const struct fetch_answer *a)
+{
+	struct report *r = arg;
+	const struct source *s = &sources[r->at];
+	unsigned before = wanted(r);
+
+	r->fetch = NULL;
+	if (a->result != FETCH_OK) {
+		/* It is away or slow: no time for the other paths. */
+		r->at = ARRAY_LEN(sources);
+	} else {
+		if (host_said_yes(a))
+			s->read(a->body, &r->said);
+		leave_alone(r, host_said_yes(a) && (wanted(r) != before || r->at == 0)
+				       ? s->every_ms
+				       : ABSENT_FOR_MS);
+		r->at++;
+	}
+	ask_next(r);
+	if (r->fetch == NULL)
+		r->on_done(r->arg);
+}
+
+static bool is_due(const struct report *r)
+{
+	return (sources[r->at].gives & wanted(r)) != 0 &&
+	       clock_now_ms() >= r->not_before_ms[r->at];
+}
+
+/* The next source that is due; none: the round is over. */
+static void ask_next(struct report *r)
+{
+	struct host_ask ask = {.max_body = BODY_MAX_BYTES,
+		.timeout_ms = host_worker(r->host)->conf->opts.health_timeout_ms};
+
+	for (; r->at < ARRAY_LEN(sources); r->at++) {
+		/* The first one also says what nobody needs, but people like to see. */
+		if (r->at == 0 ? clock_now_ms() < r->not_before_ms[0] : !is_due(r))
+			continue;
+		ask.path = sources[r->at].path;
+		r->fetch = host_fetch(r->host, r->fetcher, &ask, on_answer, r);
+		if (r->fetch != NULL)
+			return;
+		break;
+	}
+	apply(r);
+}
+
+/* Room for what is said of each rank; the number of ranks may have changed. */
+static void fit_ranks(struct report *r)
+{
+	const struct worker *w = host_worker(r->host);
+	size_t n = w->has_rank ? w->conf->dp_size : 0;
+
+	if (n != r->said.n_ranks)
+		r->said.ranks = xrealloc(
+			r->said.ranks, MAX(n, (size_t)1) * sizeof(*r->said.ranks));
+	r->said.n_ranks = n;
+	scrape_begin(&r->said);
+}
+
+void report_ask(struct report *r)
+{
+	size_t i;
+
+	if (r->fetch != NULL)
+		return;
+	for (i = 0; i < r->host->n; i++)
+		r->host->workers[i]->load_when_asked = worker_load(r->host->workers[i]);
+	fit_ranks(r);
+	r->at = 0;
+	ask_next(r);
+}
+
+bool report_is_asking(const struct report *r)
+{
+	return r->fetch != NULL;
+}
+
+void report_start_anew(struct report *r)
+{
+	memset(r->not_before_ms, 0, sizeof(r->not_before_ms));
+}
+
+struct report *report_new(
+	struct host *host, struct fetcher *f, void (*on_done)(void *arg), void *arg)
+{
+	struct report *r = xcalloc(1, sizeof(*r));
+
+	r->host = host;
+	r->fetcher = f;
+	r->on_done = on_done;
+	r->arg = arg;
+	r->tokens = -1;
+	return r;
+}
+
+void report_free(struct report *r)
+{
+	if (r == NULL)
+		return;
+	if (r->fetch != NULL)
+		fetch_cancel(r->fetch);
+	free(r->said.ranks);
+	free(r);
+}

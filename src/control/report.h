@@ -1,0 +1,32 @@
+/*
+ * What a worker's process says of itself, asked for again and again beside the probes:
+ * its KV capacity (which sizes the residency that is believed), its running and waiting
+ * requests, and whether it is still the same process (another one has an empty cache).
+ * One report for each host; the ranks of a host share one. Control thread.
+ *
+ * /metrics is asked first (vLLM, our engine, SGLang with --enable-metrics); what it does
+ * not say is looked for at the other paths of engines. A path that is not there, or says
+ * nothing that was wanted, is left alone for some minutes.
+ */
+#ifndef CONTROL_REPORT_H
+#define CONTROL_REPORT_H
+
+#include "base/base.h"
+
+struct fetcher;
+struct host;
+struct report;
+
+/* host lives longer. on_done comes when what was asked for is there, or is not to be
+ * had. */
+struct report *report_new(
+	struct host *host, struct fetcher *f, void (*on_done)(void *arg), void *arg);
+void report_free(struct report *r);
+
+/* Asks, unless it is at it. */
+void report_ask(struct report *r);
+bool report_is_asking(const struct report *r);
+/* The worker was away: another process may have other paths and another size. */
+void report_start_anew(struct report *r);
+
+#endif
