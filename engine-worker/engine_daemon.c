@@ -164,11 +164,15 @@ int engine_main(int argc, char **argv)
 	int status = EXIT_FAILURE;
 
 	switch (engine_flags_parse(argc, argv, &flags)) {
-	case FLAGS_DONE:
-		return EXIT_SUCCESS;
-	case FLAGS_USAGE:
-		return EXIT_USAGE;
-	case FLAGS_RUN:
+	case FLAG_DONE:
+		status = fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+		engine_flags_free(&flags);
+		return status;
+	case FLAG_USAGE:
+		status = flags.is_tested ? EXIT_FAILURE : EXIT_USAGE;
+		engine_flags_free(&flags);
+		return status;
+	case FLAG_RUN:
 		break;
 	}
 	log_open(STDERR_FILENO, getenv("JOURNAL_STREAM") != NULL);
@@ -183,5 +187,6 @@ int engine_main(int argc, char **argv)
 		status = EXIT_SUCCESS;
 	}
 	stop(&d);
+	engine_flags_free(&flags);
 	return status;
 }

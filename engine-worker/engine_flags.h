@@ -1,9 +1,10 @@
 /*
- * The command line of kvsteer-engine.
+ * The settings of kvsteer-engine: its command line, and its configuration file.
  */
 #ifndef ENGINE_ENGINE_FLAGS_H
 #define ENGINE_ENGINE_FLAGS_H
 
+#include "base/flag.h"
 #include "base/log.h"
 #include "engine.h"
 
@@ -16,14 +17,15 @@ struct engine_flags {
 	const char *fault_socket; /* a path; NULL: none */
 	enum log_level log_level;
 	struct engine_opts engine;
+	struct flag_values values; /* as given */
+	bool is_tested;		   /* -t: FLAG_USAGE is its answer */
 };
 
-enum flags_result { FLAGS_RUN, FLAGS_DONE, FLAGS_USAGE };
-
 /*
- * Fills *out. FLAGS_DONE: -h or -V was answered on stdout. FLAGS_USAGE: stderr says what is wrong. Strings point into argv. out->engine's
- * sched has no times and no callback.
+ * Fills *out from the files that -c names and the flags over them. FLAG_DONE: -h, -V, -t or -T was answered. FLAG_USAGE: stderr says what is wrong.
+ * Strings point into argv or out->values; engine_flags_free() ends all three. out->engine's sched has no times and no callback.
  */
-enum flags_result engine_flags_parse(int argc, char **argv, struct engine_flags *out);
+enum flag_result engine_flags_parse(int argc, char **argv, struct engine_flags *out) MUST_CHECK;
+void engine_flags_free(struct engine_flags *out);
 
 #endif

@@ -21,6 +21,10 @@ libkvsteer_a_SOURCES += src/base/fail.c src/base/fail.h
 libkvsteer_a_SOURCES += src/base/fail_table.h
 libkvsteer_a_SOURCES += src/base/metric.c src/base/metric.h
 libkvsteer_a_SOURCES += src/base/metric_table.h
+libkvsteer_a_SOURCES += src/base/file.c src/base/file.h
+libkvsteer_a_SOURCES += src/base/flag.c src/base/flag.h
+libkvsteer_a_SOURCES += src/base/flag_file.c
+libkvsteer_a_SOURCES += src/base/word.c src/base/word.h
 
 # Layer 1, one foreign library each
 libkvsteer_a_SOURCES += src/io/fetch.c src/io/fetch.h

@@ -117,6 +117,12 @@ static int check_bytes(struct lexer *lex, struct span line)
 	return 0;
 }
 
+static int report_section(struct lexer *lex, const char *message, const char *hint)
+{
+	lex->item.is_section = true;
+	return report(lex, message, hint);
+}
+
 /* line begins with '['. */
 static int lex_section(struct lexer *lex, struct span line)
 {
@@ -126,7 +132,7 @@ static int lex_section(struct lexer *lex, struct span line)
 
 	lex->seen = SECTION_FAULTY;
 	if (close == NULL)
-		return report(lex, "section without its closing bracket",
+		return report_section(lex, "section without its closing bracket",
 			"write [router], [pool NAME] or [worker NAME]");
 	used = (size_t)(close + 1 - line.p);
 	if (span_trim(span_make(close + 1, line.n - used)).n > 0)
@@ -134,7 +140,7 @@ static int lex_section(struct lexer *lex, struct span line)
 			"comments stand on lines of their own");
 	name = span_trim(span_make(line.p + 1, used - 2));
 	if (name.n == 0)
-		return report(lex, "section without a name",
+		return report_section(lex, "section without a name",
 			"write [router], [pool NAME] or [worker NAME]");
 	lex->seen = SECTION_GOOD;
 	lex->item.token = CONF_TOKEN_SECTION;
@@ -231,7 +237,7 @@ static int lex_key(struct lexer *lex, struct span line)
 		return report(lex, "bad character in the key",
 			"keys are made of a-z, 0-9 and _");
 	if (lex->seen == SECTION_NONE)
-		return report(
+		return report_section(
 			lex, "key before any section", "begin with a section: [router]");
 	if (value.n > 0 && value.p[0] == '"') {
 		rc = unquote(lex, value, &value);

@@ -24,6 +24,8 @@ struct conf_item {
 	struct span value;   /* KEY: unquoted */
 	const char *message; /* ERROR: static text saying what is wrong */
 	const char *hint;    /* ERROR: static text saying what would do */
+	/* ERROR: it is a section that is faulty or lacks; hint names those of kvsteerd */
+	bool is_section;
 };
 
 /*

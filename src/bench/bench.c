@@ -411,11 +411,11 @@ int bench_main(int argc, char **argv)
 	int status;
 
 	switch (bench_flags_parse(argc, argv, &b.flags)) {
-	case BENCH_FLAGS_DONE:
+	case FLAG_DONE:
 		return fflush(stdout) == 0 ? DONE : FAILED;
-	case BENCH_FLAGS_USAGE:
+	case FLAG_USAGE:
 		return USAGE;
-	case BENCH_FLAGS_RUN:
+	case FLAG_RUN:
 		break;
 	}
 	status = set_up(&b);

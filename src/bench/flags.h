@@ -4,6 +4,7 @@
 #ifndef BENCH_FLAGS_H
 #define BENCH_FLAGS_H
 
+#include "base/flag.h"
 #include "bench/arrival.h"
 #include "bench/corpus.h"
 
@@ -31,13 +32,11 @@ struct bench_flags {
 	const char *json; /* a file, "-": stdout; NULL: none */
 };
 
-enum bench_flags_result { BENCH_FLAGS_RUN, BENCH_FLAGS_DONE, BENCH_FLAGS_USAGE };
-
 /*
- * Fills *out. BENCH_FLAGS_DONE: -h or -V was answered on stdout. BENCH_FLAGS_USAGE:
- * stderr says what is wrong. Strings point into argv.
+ * Fills *out. FLAG_DONE: -h or -V was answered on stdout. FLAG_USAGE: stderr says what is
+ * wrong. Strings point into argv.
  */
-enum bench_flags_result bench_flags_parse(
+enum flag_result bench_flags_parse(
 	int argc, char **argv, struct bench_flags *out) MUST_CHECK;
 const char *bench_corpus_name(enum corpus_kind kind);
 

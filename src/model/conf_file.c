@@ -7,16 +7,15 @@
 #include "base/cleanup.h"
 #include "base/conf_lex.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "model/conf_source.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { FILE_MAX_BYTES = 16 << 20 };
@@ -209,36 +208,6 @@ static int take_item(void *arg, const struct conf_item *item)
 	return 0;
 }
 
-/* 0, ERR_LIMIT (too large) or ERR_IO with errno. */
-static int slurp(const char *path, char **text, size_t *n)
-{
-	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
-	scoped_free char *bytes = NULL;
-	size_t used = 0, room = 0;
-	ssize_t got = 1;
-
-	if (fd < 0)
-		return ERR_IO;
-	while (got > 0) {
-		if (used == room) {
-			room = room == 0 ? 65536 : room * 2;
-			bytes = xrealloc(bytes, room);
-		}
-		got = read(fd, bytes + used, room - used);
-		if (got < 0 && errno != EINTR)
-			return ERR_IO;
-		if (got < 0)
-			got = 1;
-		else
-			used += (size_t)got;
-		if (used > FILE_MAX_BYTES)
-			return ERR_LIMIT;
-	}
-	*text = take_ptr(bytes);
-	*n = used;
-	return 0;
-}
-
 static const char *keep_file_name(struct conf_source *source, const char *path)
 {
 	source->files = xrealloc(source->files, (source->n_files + 1) * sizeof(char *));
@@ -255,7 +224,7 @@ static void read_file(
 	int rc;
 
 	r.file = keep_file_name(source, path);
-	rc = slurp(path, &text, &n);
+	rc = file_read(path, FILE_MAX_BYTES, &text, &n);
 	if (rc == 0) {
 		rc = conf_lex(span_make(text, n), take_item, &r);
 		if (rc != 0)

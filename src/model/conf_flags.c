@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/word.h"
 #include "model/conf_flag_table.h"
 
 #include <stdio.h>
@@ -479,10 +480,10 @@ struct nearest {
 
 static void try_near(struct nearest *best, struct span given, const char *candidate)
 {
-	unsigned distance = conf_distance(given, span_str(candidate));
+	unsigned distance = word_distance(given, span_str(candidate));
 
 	if (distance >= best->distance ||
-		!conf_is_near(given, span_str(candidate), distance))
+		!word_is_near(given, span_str(candidate), distance))
 		return;
 	best->distance = distance;
 	snprintf(best->name, sizeof(best->name), "%s", candidate);

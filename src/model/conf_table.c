@@ -3,6 +3,7 @@
  * Nothing here is ever written. Called by the other conf_*.c files.
  */
 #include "model/conf_table.h"
+#include "base/word.h"
 #include "model/conf_keys.h"
 
 #include <stdarg.h>
@@ -79,46 +80,6 @@ const char *conf_section_form(enum conf_section_kind kind)
 	return forms[kind];
 }
 
-/* Optimal string alignment over three rows; words longer than the row are far from
- * anything. */
-unsigned conf_distance(struct span a, struct span b)
-{
-	enum { WORD_MAX = 64 };
-	unsigned rows[3][WORD_MAX + 1];
-	unsigned *old = rows[0], *last = rows[1], *now = rows[2];
-
-	if (a.n > WORD_MAX || b.n > WORD_MAX)
-		return WORD_MAX;
-	for (size_t j = 0; j <= b.n; j++)
-		last[j] = (unsigned)j;
-	for (size_t i = 1; i <= a.n; i++) {
-		unsigned *spare = old;
-
-		now[0] = (unsigned)i;
-		for (size_t j = 1; j <= b.n; j++) {
-			unsigned cost = a.p[i - 1] != b.p[j - 1];
-
-			now[j] = last[j - 1] + cost;
-			now[j] = MIN(now[j], last[j] + 1);
-			now[j] = MIN(now[j], now[j - 1] + 1);
-			if (i > 1 && j > 1 && a.p[i - 1] == b.p[j - 2] &&
-				a.p[i - 2] == b.p[j - 1])
-				now[j] = MIN(now[j], old[j - 2] + 1);
-		}
-		old = last;
-		last = now;
-		now = spare;
-	}
-	return last[b.n];
-}
-
-bool conf_is_near(struct span a, struct span b, unsigned distance)
-{
-	size_t longer = MAX(a.n, b.n);
-
-	return distance <= 3 && distance * 3 <= longer;
-}
-
 static const struct conf_key *nearest_key(enum conf_section_kind kind, struct span name)
 {
 	const struct conf_key *best = NULL;
@@ -126,10 +87,10 @@ static const struct conf_key *nearest_key(enum conf_section_kind kind, struct sp
 
 	for (size_t i = 0; i < conf_keys_n; i++) {
 		struct span other = span_str(conf_keys[i].name);
-		unsigned distance = conf_distance(name, other);
+		unsigned distance = word_distance(name, other);
 
 		if (!conf_key_in(&conf_keys[i], kind) ||
-			!conf_is_near(name, other, distance))
+			!word_is_near(name, other, distance))
 			continue;
 		if (best == NULL || distance < best_distance) {
 			best = &conf_keys[i];

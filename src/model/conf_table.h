@@ -93,10 +93,6 @@ const char *conf_key_hint(
 bool conf_key_is_list(const struct conf_key *key);
 const char *conf_section_form(enum conf_section_kind kind); /* "[pool NAME]" */
 
-/* Edit distance with swaps, for did-you-mean; and whether two words are that near. */
-unsigned conf_distance(struct span a, struct span b);
-bool conf_is_near(struct span a, struct span b, unsigned distance);
-
 /*
  * Reads text into the key's field of `base`. A list gains the items; anything else is
  * replaced. ERR_PARSE and *fault otherwise, and the field as it was.

@@ -962,7 +962,10 @@ def refuses(port):
         (["--model", ""], 2, "", "--model"),
         (["--nothing"], 2, "", "--nothing"),
         (["extra"], 2, "", "extra"),
-        (["--host", "not-an-address"], 1, "", "not-an-address"),
+        (["--host", "not-an-address"], 2, "", "not-an-address"),
+        (["--modle", "x"], 2, "", "did you mean --model?"),
+        (["--port"], 2, "", "--port requires an argument"),
+        (["-c", "/nonexistent/file"], 2, "", "/nonexistent/file: cannot be read: No such file"),
         (["--host", "192.0.2.1", "--port", "0"], 1, "", "192.0.2.1"),
     ],
 )

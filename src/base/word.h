@@ -1,0 +1,16 @@
+/*
+ * How alike two words are, for did-you-mean. Pure. Called where a key or a flag is
+ * unknown.
+ */
+#ifndef BASE_WORD_H
+#define BASE_WORD_H
+
+#include "base/base.h"
+#include "base/span.h"
+
+/* Edits from one to the other, a swap of neighbours being one; 64 for longer words. */
+unsigned word_distance(struct span a, struct span b);
+/* Whether words that far apart are near: three edits, and a third of them, at most. */
+bool word_is_near(struct span a, struct span b, unsigned distance);
+
+#endif
