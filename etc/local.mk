@@ -12,7 +12,7 @@ UNITS_IN =
 SYSUSERS =
 LOGROTATE =
 CONF_FILES += etc/kvsteer.conf
-CONF_FILES += etc/kvsteer-engine.env
+CONF_FILES += etc/kvsteer-engine.conf
 UNITS += etc/kvsteer.service
 UNITS_IN += etc/kvsteer.service.in
 UNITS += etc/kvsteer-engine.service
@@ -41,7 +41,7 @@ noinst_DATA = $(UNITS)
 endif
 
 install-data-local:
-	@$(MKDIR_P) "$(DESTDIR)$(sysconfdir)/kvsteer/conf.d"
+	@$(MKDIR_P) "$(DESTDIR)$(sysconfdir)/kvsteer/conf.d" "$(DESTDIR)$(sysconfdir)/kvsteer/engine"
 	@for file in $(CONF_FILES); do \
 		to="$(DESTDIR)$(sysconfdir)/kvsteer"; \
 		$(MKDIR_P) "$$to" || exit 1; \
@@ -77,7 +77,8 @@ uninstall-local:
 		name=$${file##*/}; \
 		rm -f "$(DESTDIR)$(sysusersdir)/$${name%.*}.conf"; \
 	done
-	@rmdir "$(DESTDIR)$(sysconfdir)/kvsteer/conf.d" 2>/dev/null || :
+	@rmdir "$(DESTDIR)$(sysconfdir)/kvsteer/conf.d" "$(DESTDIR)$(sysconfdir)/kvsteer/engine" \
+		2>/dev/null || :
 	@for file in $(LOGROTATE); do \
 		name=$${file##*/}; \
 		at="$(DESTDIR)$(sysconfdir)/logrotate.d/$${name%.*}"; \
