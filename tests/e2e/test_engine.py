@@ -976,6 +976,60 @@ def test_command_line(flags, code, out, err):
     assert err in done.stderr
 
 
+def configured(*flags):
+    return subprocess.run([Engine().binary, *map(str, flags)], capture_output=True, text=True, timeout=DEADLINE_S)
+
+
+def test_the_shipped_file_says_the_defaults(tmp_path):
+    """Every key of etc/kvsteer-engine.conf, commented out, is what holds without it."""
+    shipped = os.path.join(os.path.dirname(__file__), "..", "..", "etc", "kvsteer-engine.conf")
+    assert configured("-t", "-c", shipped).returncode == 0
+    without = configured("-T")
+    assert without.returncode == 0 and without.stderr == ""
+    assert configured("-T", "-c", shipped).stdout == without.stdout
+    with open(shipped) as f:
+        text = re.sub(r"^#(\w+ = )", r"\1", f.read(), flags=re.M)
+    (tmp_path / "all.conf").write_text(text)
+    told = configured("-t", "-T", "-c", tmp_path / "all.conf")
+    assert told.returncode == 0 and "the configuration is good" in told.stderr
+    given = dict(line.split(" = ") for line in told.stdout.splitlines()[1:])
+    plain = dict(line.split(" = ") for line in without.stdout.splitlines()[1:] if line[0] != "#")
+    assert plain.items() <= given.items()
+    assert [k.lstrip("# ") for k in (line.split(" = ")[0] for line in without.stdout.splitlines()[1:])] == list(given)
+
+
+def test_files_and_flags(tmp_path):
+    """What the units do: a common file, an instance's over it; a flag goes before both."""
+    common, instance = tmp_path / "kvsteer-engine.conf", tmp_path / "gpu0.conf"
+    common.write_text("[engine]\nsim_speed = 0\nserved_model_name = common\nsim_blocks = 64\n")
+    instance.write_text('[engine]\nserved_model_name = "an instance"\nport = 1\n')
+    with Engine("-c", common, "-c", instance, "--sim-blocks", "32") as e:
+        assert json.loads(e.get("/v1/models"))["data"][0]["id"] == "an instance"
+        assert json.loads(e.get("/v1/models"))["data"][0]["max_model_len"] == 32 * 16
+
+
+@pytest.mark.parametrize("text, says", [
+    ("[engine]\nprot = 1\n", ":2: prot: no such key; did you mean port?"),
+    ("[engine]\nport = 65536\n", ":2: port = 65536: a whole number from 0 to 65535 is expected"),
+    ("[engine]\nhost = localhost\n", ":2: host = localhost: an IPv4 or IPv6 address is expected"),
+    ("[engine]\nbackend = cuda\n", ":2: backend = cuda: there is no such backend"),
+    ("[engine]\nlog_level = loud\n", ":2: log_level = loud: error, warn, notice, info or debug is expected"),
+    ("[engine]\ndrain_timeout = 5\n", ":2: drain_timeout = 5: a whole number with a unit"),
+    ("[router]\n", ":1: [router]: no such section; [engine] is the only one"),
+    ("[engine]\nsim_blocks = 4\nmax_model_len = 65\n", "from 2 to 64 is expected"),
+])
+def test_a_faulty_file(tmp_path, text, says):
+    """It does not start, -t says the same and exits 1, and a reader finds the line."""
+    file = tmp_path / "e.conf"
+    file.write_text(text)
+    for flags, code in (([], 2), (["-t"], 1)):
+        done = configured("-c", file, *flags)
+        assert done.returncode == code and done.stdout == ""
+        assert says in done.stderr
+        if says[0] == ":":
+            assert f"kvsteer-engine: {file}{says}" in done.stderr
+
+
 def test_a_taken_port_is_an_error(engine):
     """SO_REUSEPORT shares a port only among listeners of ours; a plain one keeps us out."""
     with socket.socket() as s:
