@@ -125,6 +125,20 @@ static struct js *key_object(const struct question *q)
 	return out;
 }
 
+/* What the policy's score is made of. */
+static struct js *terms_object(const struct explain_candidate *c)
+{
+	struct js *terms = js_object();
+	int t;
+
+	for (t = 0; t < TERM_MAX; t++) {
+		if (c->has_terms & 1u << t)
+			js_set_real(
+				terms, pick_term_name((enum pick_term)t), c->terms[t]);
+	}
+	return terms;
+}
+
 static struct js *candidates_array(const struct explain *e)
 {
 	struct js *list = js_array();
@@ -132,16 +146,17 @@ static struct js *candidates_array(const struct explain *e)
 
 	for (i = 0; i < e->n; i++) {
 		const struct explain_candidate *c = &e->candidates[i];
-		struct js *item = js_object(), *terms = js_object();
+		struct js *item = js_object();
 
 		js_set_str(item, "worker", c->worker);
 		js_set_str(item, "state", c->state);
 		js_set_str(item, "out_of_play", c->out_of_play);
 		js_set_int(item, "depth", c->depth);
+		js_set_int(item, "blocks", e->blocks);
+		js_set_real(item, "fraction", c->fraction);
 		js_set_int(item, "load", c->load);
-		js_set_real(terms, "fraction", c->fraction);
-		js_set_bool(terms, "is_overloaded", c->is_overloaded);
-		js_set(item, "terms", terms);
+		js_set_bool(item, "is_overloaded", c->is_overloaded);
+		js_set(item, "terms", terms_object(c));
 		js_set_real(item, "score", c->score);
 		js_push(list, item);
 	}
@@ -174,6 +189,7 @@ static void explain(struct question *q)
 		.key = pool_needs_key(q->pool, q->role) || q->key.hashes_sent ? &q->key
 									      : NULL,
 		.model = q->key.model,
+		.body_bytes = http_call_body(q->call).n,
 		.now_ms = clock_now_ms(),
 	};
 	struct explain e = {0};

@@ -94,6 +94,16 @@ static double value_load(const struct item *it)
 	return worker_load(it->w);
 }
 
+static double value_streams(const struct item *it)
+{
+	return worker_streams(it->w);
+}
+
+static double value_queued(const struct item *it)
+{
+	return (double)worker_queued_blocks(it->w);
+}
+
 /* Since the last byte of any answer; a worker that never sent one has made no progress
  * yet: 0. */
 static double value_progress_age(const struct item *it)
@@ -164,6 +174,11 @@ static void print_workers(struct metric_text *out, const struct site *site)
 
 	worker_gauge(out, &items, "kvsteer_worker_load", "gauge", "Requests in flight",
 		value_load);
+	worker_gauge(out, &items, "kvsteer_worker_streams", "gauge",
+		"Requests in flight whose prefill is over", value_streams);
+	worker_gauge(out, &items, "kvsteer_worker_queued_blocks", "gauge",
+		"Uncached blocks of the requests whose prefill is not over",
+		value_queued);
 	print_states(out, &items);
 	worker_gauge(out, &items, "kvsteer_worker_progress_age_seconds", "gauge",
 		"Time since the last byte of any answer", value_progress_age);

@@ -107,6 +107,8 @@ struct js *admin_worker_document(struct pool *p, struct worker *w)
 	js_set_str(out, "reason", w->reason);
 	js_set_int(out, "state_age_ms", (int64_t)(now_ms - w->state_since_ms));
 	js_set_int(out, "load", worker_load(w));
+	js_set_int(out, "streams", worker_streams(w));
+	js_set_int(out, "queued_blocks", (int64_t)worker_queued_blocks(w));
 	js_set_int(out, "max_requests", w->conf->max_requests);
 	if (last_ms == 0)
 		js_set(out, "progress_age_ms", js_null());

@@ -182,19 +182,49 @@ static char *read_file(const char *name, size_t *n)
 	return text;
 }
 
+/* The one file of explain; NULL: there is none or more, which was said. */
+static const char *explain_file(const struct ctl *ctl)
+{
+	if ((ctl->file != NULL) + ctl->n_words == 1)
+		return ctl->file != NULL ? ctl->file : ctl->words[0];
+	ctl_complain("explain: %s; -h shows how",
+		ctl->file != NULL ? "one file only" : "which file?");
+	return NULL;
+}
+
+/* "Name: value"; a line's end in it would smuggle another. */
+static bool is_header(const char *text)
+{
+	const char *colon = strchr(text, ':');
+
+	if (colon != NULL && colon != text && strpbrk(text, "\r\n") == NULL)
+		return true;
+	ctl_complain("--header %s: 'Name: value' is expected", text);
+	return false;
+}
+
 /* explain FILE: the body as a client would send it */
 static enum ctl_exit run_explain(const struct ctl *ctl)
 {
+	const char *file = explain_file(ctl);
 	scoped_free char *target =
 		ctl_encode(ctl->path != NULL ? ctl->path : DEFAULT_PATH);
 	scoped_free char *path = xasprintf("explain?path=%s", target);
 	scoped_free char *body = NULL, *prefix = NULL, *pinned = NULL;
-	const char *headers[4] = {"Content-Type: application/json"};
+	const char *headers[ARRAY_LEN(ctl->headers) + 4] = {
+		"Content-Type: application/json"};
 	struct ctl_request req = {.method = "POST", .path = path, .headers = headers};
-	unsigned n = 1;
+	unsigned i, n = 1;
 	size_t len;
 
-	body = read_file(ctl->words[0], &len);
+	for (i = 0; i < ctl->n_headers; i++) {
+		if (!is_header(ctl->headers[i]))
+			return CTL_USAGE;
+		headers[n++] = ctl->headers[i];
+	}
+	if (file == NULL)
+		return CTL_USAGE;
+	body = read_file(file, &len);
 	if (body == NULL)
 		return CTL_REFUSED;
 	if (ctl->prefix != NULL)
@@ -287,7 +317,7 @@ static const struct command commands[] = {
 		"it, after its requests ended"},
 	{"drain", 1, 1, run_drain, "NAME", "no new requests for it"},
 	{"undrain", 1, 1, run_undrain, "NAME", "new requests again"},
-	{"explain", 1, 1, run_explain, "FILE",
+	{"explain", 0, 1, run_explain, "[--file] FILE",
 		"which worker a request body would get, and why"},
 	{"reload", 0, 0, run_reload, "", "reads the configuration again"},
 	{"generation", 1, 2, run_generation, "POOL [N]",
@@ -315,7 +345,10 @@ static void print_usage(FILE *to)
 		")\n"
 		"  --json                answers as JSON\n"
 		"  --drain TIME          remove: wait this long for requests in flight\n"
+		"  --file FILE           explain: the body; -: standard input\n"
 		"  --path PATH           explain: the request's path (" DEFAULT_PATH ")\n"
+		"  --header LINE         explain: with this 'Name: value'; repeat for "
+		"more\n"
 		"  --prefix VALUE        explain: with this X-Kvsteer-Prefix\n"
 		"  --worker NAME         explain: with this X-Kvsteer-Worker\n"
 		"  -h, --help; -V, --version\n");
@@ -341,6 +374,10 @@ static const char **value_option(struct ctl *ctl, const char *word)
 		return &ctl->drain;
 	if (strcmp(word, "--path") == 0)
 		return &ctl->path;
+	if (strcmp(word, "--file") == 0)
+		return &ctl->file;
+	if (strcmp(word, "--header") == 0 && ctl->n_headers < ARRAY_LEN(ctl->headers))
+		return &ctl->headers[ctl->n_headers++];
 	if (strcmp(word, "--prefix") == 0)
 		return &ctl->prefix;
 	return strcmp(word, "--worker") == 0 ? &ctl->pinned : NULL;

@@ -22,11 +22,14 @@ struct js;
 struct ctl {
 	const char *socket;
 	bool as_json;
-	const char *path;   /* explain: --path */
-	const char *prefix; /* explain: --prefix; NULL: not given */
-	const char *pinned; /* explain: --worker; NULL: not given */
-	const char *drain;  /* remove: --drain; NULL: not given */
-	char *words[64];    /* behind the command */
+	const char *path;        /* explain: --path */
+	const char *prefix;      /* explain: --prefix; NULL: not given */
+	const char *pinned;      /* explain: --worker; NULL: not given */
+	const char *file;        /* explain: --file; NULL: not given */
+	const char *headers[16]; /* explain: --header, in order */
+	unsigned n_headers;
+	const char *drain; /* remove: --drain; NULL: not given */
+	char *words[64];   /* behind the command */
 	unsigned n_words;
 };
 

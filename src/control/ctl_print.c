@@ -6,13 +6,14 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "io/js.h"
+#include "model/policy.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define COLUMNS_MAX 12
+#define COLUMNS_MAX 16
 
 /* ---- tables ---- */
 
@@ -197,8 +198,8 @@ void ctl_print_outcome(const struct js *document)
 void ctl_print_worker(const struct js *document)
 {
 	static const char *const keys[] = {"name", "url", "pool", "role", "state",
-		"reason", "load", "max_requests", "blocks", "requests", "completions",
-		"failures", "origin"};
+		"reason", "load", "streams", "queued_blocks", "max_requests", "blocks",
+		"requests", "completions", "failures", "origin"};
 	char *age = age_of(document, "state_age_ms"), *progress;
 	size_t i;
 
@@ -279,24 +280,77 @@ void ctl_print_status(const struct js *document)
 
 /* ---- explain ---- */
 
-static void print_candidates(const struct js *list)
+#define BEFORE_TERMS 5
+#define AFTER_TERMS 3
+
+/* The terms that any candidate has, in the order of the policies' table. */
+static unsigned list_terms(const struct js *list, const char *names[TERM_MAX])
 {
-	static const char *const titles[] = {"WORKER", "STATE", "DEPTH", "FRACTION",
-		"LOAD", "SCORE", "OVERLOADED", "OUT OF PLAY"};
-	struct table t = table_new(titles, ARRAY_LEN(titles));
+	unsigned n = 0;
+	size_t i;
+	int t;
+
+	for (t = 0; t < TERM_MAX; t++) {
+		const char *name = pick_term_name((enum pick_term)t);
+
+		for (i = 0; i < js_len(list); i++) {
+			if (js_get(js_get(js_at(list, i), "terms"), name) != NULL)
+				break;
+		}
+		if (i < js_len(list) && n < COLUMNS_MAX - BEFORE_TERMS - AFTER_TERMS)
+			names[n++] = name;
+	}
+	return n;
+}
+
+/* "+QUEUED": what is added up to the score */
+static void title_term(char title[24], const char *name)
+{
 	size_t i;
 
-	for (i = 0; list != NULL && i < js_len(list); i++) {
+	snprintf(title, 24, "+%s", name);
+	for (i = 1; title[i] != '\0'; i++) {
+		if (title[i] >= 'a' && title[i] <= 'z')
+			title[i] = (char)(title[i] - 'a' + 'A');
+	}
+}
+
+static struct table candidates_table(const char *const names[TERM_MAX], unsigned n)
+{
+	const char *titles[COLUMNS_MAX] = {"WORKER", "STATE", "DEPTH", "CACHED", "LOAD"};
+	char spelled[TERM_MAX][24];
+	unsigned i, columns = BEFORE_TERMS;
+
+	for (i = 0; i < n; i++) {
+		title_term(spelled[i], names[i]);
+		titles[columns++] = spelled[i];
+	}
+	titles[columns++] = "=SCORE";
+	titles[columns++] = "OVERLOADED";
+	titles[columns++] = "OUT OF PLAY";
+	return table_new(titles, columns);
+}
+
+static void print_candidates(const struct js *list)
+{
+	const char *names[TERM_MAX];
+	unsigned j, n = list_terms(list, names);
+	struct table t = candidates_table(names, n);
+	size_t i;
+
+	for (i = 0; i < js_len(list); i++) {
 		const struct js *c = js_at(list, i), *terms = js_get(c, "terms");
 
 		row_begin(&t);
 		row_set(&t, value_text(c, "worker"));
 		row_set(&t, value_text(c, "state"));
 		row_set(&t, value_text(c, "depth"));
-		row_set(&t, value_text(terms, "fraction"));
+		row_set(&t, value_text(c, "fraction"));
 		row_set(&t, value_text(c, "load"));
+		for (j = 0; j < n; j++)
+			row_set(&t, value_text(terms, names[j]));
 		row_set(&t, value_text(c, "score"));
-		row_set(&t, value_text(terms, "is_overloaded"));
+		row_set(&t, value_text(c, "is_overloaded"));
 		row_set(&t, value_text(c, "out_of_play"));
 	}
 	table_end(&t);
@@ -317,7 +371,8 @@ void ctl_print_explain(const struct js *document)
 	if (js_as_bool(js_get(key, "readable"), &readable) && !readable)
 		printf("%-16s %s\n", "", "(the body could not be read: routed by load)");
 	printf("\n");
-	print_candidates(js_get(document, "candidates"));
+	if (js_is_array(js_get(document, "candidates")))
+		print_candidates(js_get(document, "candidates"));
 	printf("\n");
 	print_line(document, "chosen", "chosen");
 	print_line(document, "reason", "reason");

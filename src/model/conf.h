@@ -26,10 +26,22 @@ enum policy_kind {
 	POLICY_RANDOM,
 	POLICY_KIND_MAX
 };
-enum signal_kind { SIGNAL_LONGEST_PREFIX, SIGNAL_KIND_MAX };
 /* Whose requests count as a worker's load. */
 enum load_source { LOAD_SOURCE_OWN, LOAD_SOURCE_REPORTED };
-enum cost_kind { COST_OVERLOAD_CHECK, COST_KIND_MAX };
+/* The values are the rows in policy_cache_aware.c's tables. */
+enum signal_kind {
+	SIGNAL_LONGEST_PREFIX,
+	SIGNAL_FIRST_BLOCK,
+	SIGNAL_NONE,
+	SIGNAL_KIND_MAX
+};
+enum cost_kind {
+	COST_OVERLOAD_CHECK,
+	COST_RELATIVE_LOAD,
+	COST_FREE_CAPACITY,
+	COST_PREFILL,
+	COST_KIND_MAX
+};
 
 /* A list of strings, owned by the conf. */
 struct conf_list {

@@ -77,15 +77,15 @@ static const struct choice policies[] = {
 };
 static const struct choice signals[] = {
 	{"longest_prefix", SIGNAL_LONGEST_PREFIX},
-	{"first_block", -1},
-	{"none", -1},
+	{"first_block", SIGNAL_FIRST_BLOCK},
+	{"none", SIGNAL_NONE},
 	{NULL, 0},
 };
 static const struct choice costs[] = {
 	{"overload_check", COST_OVERLOAD_CHECK},
-	{"relative_load", -1},
-	{"free_capacity", -1},
-	{"prefill_cost", -1},
+	{"relative_load", COST_RELATIVE_LOAD},
+	{"free_capacity", COST_FREE_CAPACITY},
+	{"prefill_cost", COST_PREFILL},
 	{NULL, 0},
 };
 static const struct choice connectors[] = {

@@ -1,18 +1,40 @@
 /*
  * One in-flight slot of a worker: taken in one function, dropped in one function; the
- * only writer of worker->load. Embedded by value in the request; holds a reference, so
- * that a removed or re-added worker's counts cannot mix.
+ * only writer of worker->load, ->queued_blocks and ->streams. Embedded by value in the
+ * request; holds a reference, so that a removed or re-added worker's counts cannot mix.
+ *
+ * A request is first a prefill that waits or runs, then a stream. Its guard remembers
+ * what it added to the worker's counts and takes back exactly that, so that the sums
+ * return to zero with the last guard, whatever happened in between.
  */
 #ifndef MODEL_GUARD_H
 #define MODEL_GUARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
 
 struct worker;
 
 struct guard {
 	struct worker *worker; /* NULL: holds nothing */
+	uint32_t queued;       /* its part of worker->queued_blocks */
+	bool is_stream;        /* it counts in worker->streams */
 };
 
-void guard_take(struct guard *g, struct worker *w); /* g must be empty */
-void guard_drop(struct guard *g);                   /* safe on an empty guard */
+/* g must be empty. */
+void guard_take(struct guard *g, struct worker *w);
+/* The blocks that the worker must compute for it, as far as known; once, before the
+ * prefill is over. */
+void guard_queue(struct guard *g, uint32_t blocks);
+/*
+ * The answer shows that the prefill is over: its blocks are no longer queued, and until
+ * the drop it is a stream. For an event stream that is the first byte of the body of a
+ * 2xx answer (engines send its head at once, and its first event with the first token);
+ * for any other answer it is the head, since the whole of it comes at the end. Safe on an
+ * empty guard; a second time is harmless.
+ */
+void guard_prefilled(struct guard *g);
+/* Safe on an empty guard. */
+void guard_drop(struct guard *g);
 
 #endif

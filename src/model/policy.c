@@ -22,16 +22,33 @@ const char *pick_reason_name(enum pick_reason r)
 	return reason_names[r];
 }
 
+static const char *const term_names[] = {
+#define X(id, name) [TERM_##id] = name,
+	PICK_TERM_TABLE(X)
+#undef X
+};
+
+const char *pick_term_name(enum pick_term t)
+{
+	return term_names[t];
+}
+
 const struct policy_ops *policy_ops(enum policy_kind kind)
 {
 	return table[kind];
 }
 
-unsigned policy_wants(const struct policy_opts *o)
+bool policy_needs_index(const struct policy_opts *o)
 {
 	const struct policy_ops *ops = table[o->policy];
 
-	return ops->wants | (ops->needs_index ? POLICY_WANTS_PROMPT : 0);
+	return ops->needs_index != NULL && ops->needs_index(o);
+}
+
+unsigned policy_wants(const struct policy_opts *o)
+{
+	return table[o->policy]->wants |
+	       (policy_needs_index(o) ? POLICY_WANTS_PROMPT : 0);
 }
 
 bool policy_needs_body(unsigned wants, const struct policy_head *head)
@@ -53,17 +70,38 @@ void policy_pick(const struct pick_input *in, struct pick_decision *out)
 		out->reason = PICK_ONLY_CANDIDATE;
 }
 
+/* a comes after b in file order. */
+static bool is_less_loaded(
+	const struct candidate *a, const struct candidate *b, bool cold)
+{
+	uint64_t turn_a = cold ? a->last_cold : a->last_picked;
+	uint64_t turn_b = cold ? b->last_cold : b->last_picked;
+
+	return a->load < b->load || (a->load == b->load && turn_a < turn_b);
+}
+
 unsigned policy_least_loaded(const struct pick_input *in, bool cold)
+{
+	unsigned i, best = 0;
+
+	for (i = 1; i < in->n; i++) {
+		if (is_less_loaded(&in->candidates[i], &in->candidates[best], cold))
+			best = i;
+	}
+	return best;
+}
+
+unsigned policy_best_score(const struct pick_input *in, bool cold)
 {
 	unsigned i, best = 0;
 
 	for (i = 1; i < in->n; i++) {
 		const struct candidate *a = &in->candidates[i],
 				       *b = &in->candidates[best];
-		uint64_t turn_a = cold ? a->last_cold : a->last_picked;
-		uint64_t turn_b = cold ? b->last_cold : b->last_picked;
 
-		if (a->load < b->load || (a->load == b->load && turn_a < turn_b))
+		if (a->score != b->score             ? a->score > b->score
+			: a->fraction != b->fraction ? a->fraction > b->fraction
+						     : is_less_loaded(a, b, cold))
 			best = i;
 	}
 	return best;

@@ -18,9 +18,10 @@ struct worker;
 /* clang-format off */
 #define PICK_REASON_TABLE(X)                                                              \
 	X(NONE, "none")                                                                   \
-	X(PREFIX_HIT, "prefix_hit")	    /* the deepest holder */                      \
-	X(PREFIX_NEXT, "prefix_next")	    /* the deepest was overloaded: the next one */ \
-	X(OVERLOAD_SHED, "overload_shed")   /* every holder was overloaded */             \
+	X(PREFIX_HIT, "prefix_hit")	    /* a deepest holder */                        \
+	X(PREFIX_NEXT, "prefix_next")	    /* the load of the deepest outweighed its     \
+					       prefix: another holder */                  \
+	X(OVERLOAD_SHED, "overload_shed")   /* that of every holder did: none of them */  \
 	X(NO_MATCH, "no_match")		    /* nobody holds enough of it */               \
 	X(AFFINITY_KEY, "affinity_key")                                                   \
 	X(AFFINITY_PREFIX, "affinity_prefix")                                             \
@@ -40,24 +41,59 @@ enum pick_reason {
 };
 const char *pick_reason_name(enum pick_reason r);
 
+/* What a score is made of, for explain. Where a policy names terms of its own, a row
+ * here. */
+/* clang-format off */
+#define PICK_TERM_TABLE(X)                                                                \
+	X(FRACTION, "fraction") /* of the prompt that the signal sees cached, weighted */ \
+	X(LOAD, "load")         /* requests in flight, against the mean */                \
+	X(FREE, "free")         /* share of slots that are free */                        \
+	X(UNCACHED, "uncached") /* blocks of this prompt to compute, weighted */          \
+	X(QUEUED, "queued")     /* blocks of others to compute before */                  \
+	X(DECODE, "decode")     /* streams that take part of each step */                 \
+	X(RECENT, "recent")     /* blocks computed of late, against the mean */
+/* clang-format on */
+
+enum pick_term {
+#define X(id, name) TERM_##id,
+	PICK_TERM_TABLE(X)
+#undef X
+		TERM_MAX
+};
+const char *pick_term_name(enum pick_term t);
+
 struct candidate {
 	struct worker *worker;
 	unsigned load;
+	unsigned streams;      /* requests in flight whose prefill is over */
+	unsigned max_requests; /* 0: no cap */
+	uint64_t queued;       /* blocks to compute for those whose prefill is not */
+	double recent;         /* blocks it had to compute of late; fades */
 	uint32_t depth; /* blocks of this prompt it is believed to hold, from the first */
 	uint64_t last_picked; /* sequence numbers of the pool: ties rotate */
 	uint64_t last_cold;
 	/* Filled by the policy. */
 	double fraction; /* of the prompt already held, in [0, 1] */
 	double score;    /* higher is better; comparable within one decision */
+	double terms[TERM_MAX];
+	unsigned has_terms; /* bit t: the policy gave that term */
 	bool is_overloaded;
 };
+
+static inline void candidate_term(struct candidate *c, enum pick_term t, double value)
+{
+	c->terms[t] = value;
+	c->has_terms |= 1u << t;
+}
 
 struct pick_input {
 	const struct policy_opts *opts;
 	struct candidate *candidates; /* usable ones, in file order; n >= 1 */
 	unsigned n;
-	uint32_t blocks;  /* of the prompt */
-	bool hashes_sent; /* by the client */
+	uint32_t blocks;      /* of the prompt, that could be matched */
+	uint32_t size_blocks; /* its length in the pool's blocks: by its key, else guessed
+				 from the body */
+	bool hashes_sent;     /* by the client */
 	struct rng *rng;
 };
 
@@ -79,13 +115,17 @@ enum policy_wants {
 
 struct policy_ops {
 	const char *name;
-	bool needs_index; /* prompts are hashed, matched and inserted only for these */
-	unsigned wants;   /* besides what the index needs; policy_wants() has all of it */
+	/* Prompts are hashed, matched and inserted only where this says so; NULL: never.
+	 */
+	bool (*needs_index)(const struct policy_opts *o);
+	unsigned wants; /* besides what the index needs; policy_wants() has all of it */
 	void (*pick)(const struct pick_input *in, struct pick_decision *out);
 };
 
 /* The row for a kind. */
 const struct policy_ops *policy_ops(enum policy_kind kind);
+
+bool policy_needs_index(const struct policy_opts *o);
 
 /* All that a policy with these options reads, its fallback included. */
 unsigned policy_wants(const struct policy_opts *o);
@@ -110,6 +150,8 @@ void policy_pick(const struct pick_input *in, struct pick_decision *out);
 /* Least loaded; ties: least recently picked (or, cold: least recently given a cold
  * request), then file order. */
 unsigned policy_least_loaded(const struct pick_input *in, bool cold);
+/* The highest score; of equal ones who holds more, and then as above. */
+unsigned policy_best_score(const struct pick_input *in, bool cold);
 
 extern const struct policy_ops policy_cache_aware;
 extern const struct policy_ops policy_least_requests;

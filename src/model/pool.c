@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "model/decay.h"
 #include "model/worker.h"
 
 #include <pthread.h>
@@ -13,9 +14,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define BLOCK_TOKENS 32 /* unit 't' */
-#define TOKEN_BYTES 4   /* a token is about four bytes of text */
-#define SWEEP_MAX 4096  /* expired entries a second under one lock hold */
+#define BLOCK_TOKENS 32           /* unit 't' */
+#define TOKEN_BYTES 4             /* a token is about four bytes of text */
+#define SWEEP_MAX 4096            /* expired entries a second under one lock hold */
+#define RECENT_HALF_LIFE_MS 75000 /* where prefixes do not age */
 
 struct pool_role {
 	struct policy_opts policy;
@@ -232,7 +234,7 @@ static int configure_role(
 	struct pool *p, enum role role, const struct role_opts *o, uint64_t now_ms)
 {
 	struct pool_role *r = &p->roles[role];
-	bool needs = policy_ops(o->policy.policy)->needs_index;
+	bool needs = policy_needs_index(&o->policy);
 	bool other_block = atomic_load(&r->prefix_block) != o->prefix_block;
 
 	r->index_opts = (struct prefix_index_opts){o->index_memory, o->prefix_ttl_ms};
@@ -454,12 +456,67 @@ static unsigned effective_load(
 	return worker_load(w);
 }
 
+/* Bytes or tokens of a prompt as blocks of this role. */
+static uint32_t size_in_blocks(const struct pool_role *r, uint64_t units, char unit)
+{
+	uint64_t block =
+		MAX(atomic_load_explicit(&r->prefix_block, memory_order_relaxed), 1u);
+	uint64_t bytes = unit == 't' && units <= UINT64_MAX / TOKEN_BYTES
+				 ? units * TOKEN_BYTES
+				 : units;
+
+	return (uint32_t)MIN(bytes / block, (uint64_t)UINT32_MAX);
+}
+
+/* The prompt's length: its whole blocks where it was hashed, whatever their size; else a
+ * guess from the body, most of which is prompt. */
+static uint32_t prompt_size(const struct pool_role *r, const struct pool_ask *ask)
+{
+	const struct route_key *key = ask->key;
+
+	if (key != NULL && key->n_blocks > 0)
+		return size_in_blocks(r, (uint64_t)key->n_blocks * key->block, key->unit);
+	if (key != NULL && key->readable && !key->hashes_sent)
+		return size_in_blocks(r, key->prompt_units, key->unit);
+	return size_in_blocks(r, ask->body_bytes, 'b');
+}
+
+/* Of a prompt of this size, what a worker of that depth must compute. */
+static uint32_t uncached_blocks(const struct pick_input *in, uint32_t depth)
+{
+	assert(depth <= in->blocks);
+	if (in->blocks == in->size_blocks || in->blocks == 0)
+		return in->size_blocks - depth;
+	return (uint32_t)((uint64_t)in->size_blocks * (in->blocks - depth) / in->blocks);
+}
+
+static bool wants_recent(const struct pool_role *r)
+{
+	return r->policy.policy == POLICY_CACHE_AWARE && r->policy.cost == COST_PREFILL;
+}
+
+/* Work is remembered for as long as what it left in the cache matters: after prefix_ttl a
+ * sixteenth of it counts. */
+static uint64_t recent_half_life_ms(const struct pool_role *r)
+{
+	return r->index_opts.ttl_ms > 0 ? MAX(r->index_opts.ttl_ms / 4, (uint64_t)1)
+					: RECENT_HALF_LIFE_MS;
+}
+
 static void add_candidate(struct pool *p, const struct pool_ask *ask,
 	struct pick_input *in, struct worker *w)
 {
 	p->candidates[in->n++] = (struct candidate){
 		.worker = w,
 		.load = effective_load(p, ask, w),
+		.streams = worker_streams(w),
+		.queued = worker_queued_blocks(w),
+		.max_requests = w->conf->max_requests,
+		.recent = wants_recent(&p->roles[ask->role])
+				  ? decay_read(&w->recent,
+					    recent_half_life_ms(&p->roles[ask->role]),
+					    ask->now_ms)
+				  : 0,
 		.depth = in->blocks > 0 && w->index_slot != PREFIX_NO_SLOT
 				 ? p->depth[w->index_slot]
 				 : 0,
@@ -502,6 +559,7 @@ static void gather(struct pool *p, const struct pool_ask *ask, struct pick_input
 		.opts = &r->policy,
 		.candidates = p->candidates,
 		.blocks = match_depths(p, r, ask),
+		.size_blocks = prompt_size(r, ask),
 		.hashes_sent = ask->key != NULL && ask->key->hashes_sent,
 		.rng = &p->rng,
 	};
@@ -551,6 +609,25 @@ static void copy_timeouts(const struct worker_opts *o, struct pool_pick *out)
 	out->max_retries = o->retry_max_retries;
 }
 
+/* The worker has it from now on. */
+static void charge(struct pool *p, const struct pool_ask *ask,
+	const struct pick_input *in, const struct pick_decision *d, struct guard *g)
+{
+	const struct pool_role *r = &p->roles[ask->role];
+	const struct candidate *c = &in->candidates[d->index];
+	struct worker *w = c->worker;
+	uint32_t uncached = uncached_blocks(in, c->depth);
+
+	w->last_picked = ++p->sequence;
+	if (d->is_cold)
+		w->last_cold = p->sequence;
+	if (wants_recent(r))
+		decay_add(&w->recent, uncached, recent_half_life_ms(r), ask->now_ms);
+	guard_take(g, w);
+	guard_queue(g, uncached);
+	atomic_fetch_add_explicit(&w->requests, 1, memory_order_relaxed);
+}
+
 static int pick_locked(struct pool *p, const struct pool_ask *asked, struct guard *g,
 	struct pool_pick *out)
 {
@@ -569,12 +646,8 @@ static int pick_locked(struct pool *p, const struct pool_ask *asked, struct guar
 	c = &in.candidates[d.index];
 	*out = (struct pool_pick){
 		.reason = d.reason, .matched = c->depth, .blocks = in.blocks};
-	c->worker->last_picked = ++p->sequence;
-	if (d.is_cold)
-		c->worker->last_cold = p->sequence;
 	r->decisions[d.reason]++;
-	guard_take(g, c->worker);
-	atomic_fetch_add_explicit(&c->worker->requests, 1, memory_order_relaxed);
+	charge(p, ask, &in, &d, g);
 	insert_prefix(r, ask, c->worker, out);
 	copy_timeouts(&c->worker->conf->opts, out);
 	return 0;
@@ -640,6 +713,8 @@ static void describe(const struct pool *p, const struct pool_ask *ask,
 			e->fraction = c->fraction;
 			e->score = c->score;
 			e->is_overloaded = c->is_overloaded;
+			e->has_terms = c->has_terms;
+			memcpy(e->terms, c->terms, sizeof(e->terms));
 			if (out->chosen == (int)next)
 				out->chosen = -2 - (int)out->n; /* its place in this list,
 								   told apart from in's */

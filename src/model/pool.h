@@ -60,6 +60,7 @@ struct pool_ask {
 	uint32_t pinned_rank;
 	const uint64_t *tried; /* ids, or host_ids, of workers that failed this request */
 	unsigned n_tried;
+	uint64_t body_bytes; /* how long the prompt may be, where no key says it */
 	uint64_t now_ms;
 };
 
@@ -102,6 +103,8 @@ struct explain_candidate {
 	unsigned load;
 	uint32_t depth;
 	double fraction, score;
+	double terms[TERM_MAX];
+	unsigned has_terms; /* bit t: terms[t] is part of this policy's score */
 	bool is_overloaded;
 };
 struct explain {

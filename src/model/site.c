@@ -28,7 +28,7 @@ static bool needs_scan(const struct conf *c)
 		if (c->pools[i].models.n > 0)
 			return true;
 		for (r = 0; r < ROLE_MAX; r++) {
-			if (policy_ops(c->pools[i].roles[r].policy.policy)->needs_index)
+			if (policy_needs_index(&c->pools[i].roles[r].policy))
 				return true;
 		}
 	}

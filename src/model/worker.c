@@ -193,6 +193,7 @@ void worker_unref(struct worker *w)
 	if (atomic_fetch_sub_explicit(&w->refs, 1, memory_order_acq_rel) != 1)
 		return;
 	assert(worker_load(w) == 0);
+	assert(worker_queued_blocks(w) == 0 && worker_streams(w) == 0);
 	worker_destroy(w);
 }
 

@@ -14,6 +14,7 @@
 #include "base/fail.h"
 #include "base/span.h"
 #include "model/conf.h"
+#include "model/decay.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -54,6 +55,7 @@ struct worker {
 	struct worker_conf *conf;
 	enum worker_origin origin;       /* conf's */
 	uint64_t last_picked, last_cold; /* sequence numbers of the pool */
+	struct decay recent;             /* misses of late, in blocks */
 	uint32_t index_slot;
 	uint64_t learned_tokens; /* KV cache as the worker says; 0: not said */
 
@@ -81,7 +83,9 @@ struct worker {
 
 	/* Written on the data path: own cache line. */
 	CACHE_ALIGNED _Atomic unsigned load; /* requests in flight; guard.c only */
-	_Atomic uint64_t last_byte_ms;       /* of any answer */
+	_Atomic unsigned streams;       /* of them, past their prefill; guard.c only */
+	_Atomic uint64_t queued_blocks; /* uncached, of those not past it; guard.c only */
+	_Atomic uint64_t last_byte_ms;  /* of any answer */
 	_Atomic uint64_t requests, completions, failures[FAIL_MAX];
 	struct retired *retired;
 };
@@ -111,6 +115,17 @@ bool worker_is_usable(const struct worker *w);
 static inline unsigned worker_load(const struct worker *w)
 {
 	return atomic_load_explicit(&w->load, memory_order_relaxed);
+}
+
+/* As policies read them, in blocks and requests. */
+static inline uint64_t worker_queued_blocks(const struct worker *w)
+{
+	return atomic_load_explicit(&w->queued_blocks, memory_order_relaxed);
+}
+
+static inline unsigned worker_streams(const struct worker *w)
+{
+	return atomic_load_explicit(&w->streams, memory_order_relaxed);
 }
 
 /*

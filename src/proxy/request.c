@@ -456,6 +456,7 @@ static enum step_result pick(struct request *r)
 		.model = r->key.model,
 		.tried = r->tried,
 		.n_tried = r->n_tried,
+		.body_bytes = r->body.len,
 		.now_ms = clock_now_ms(),
 	};
 	int err;
@@ -620,6 +621,8 @@ static enum step_result answer_has_head(
 		r->is_confirmed = true;
 	else
 		withdraw(r);
+	if (!r->is_confirmed || !r->is_event_stream)
+		guard_prefilled(&r->guard);
 	return STEP_NEXT;
 }
 
@@ -709,6 +712,8 @@ static enum step_result relay(struct request *r)
 			return send_part(r, data, false) == 0
 				       ? answer_broke(r)
 				       : request_fail(r, FAIL_CLIENT_GONE);
+		if (data.n > 0) /* an event stream's first token */
+			guard_prefilled(&r->guard);
 		if (last && !r->sent_last)
 			worker_is_done(r);
 		if (!r->sent_last && send_part(r, data, last) != 0)

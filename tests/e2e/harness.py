@@ -573,11 +573,13 @@ class Router:
         return {s: v for s, v in self.metrics().items() if s.startswith("kvsteer_worker_load{")}
 
     def wait_idle(self):
-        """No request in flight anywhere, guards balanced."""
+        """No request in flight anywhere, guards balanced, no prefill counted as waiting."""
+        counts = ("kvsteer_worker_load{", "kvsteer_worker_streams{", "kvsteer_worker_queued_blocks{")
+
         def idle():
             m = self.metrics()
             return (m["kvsteer_guards_taken_total"] == m["kvsteer_guards_dropped_total"]
-                    and not any(v for s, v in m.items() if s.startswith("kvsteer_worker_load{")))
+                    and not any(v for s, v in m.items() if s.startswith(counts)))
         wait_until(idle, "guards taken == dropped and loads 0")
 
     def fds(self):

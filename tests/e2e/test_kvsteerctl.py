@@ -136,6 +136,12 @@ def test_explain_from_a_file_and_from_a_pipe(router, worker, tmp_path):
     assert as_json(r, "explain", str(path), "--worker", other)["reason"] == "pinned"
     assert as_json(r, "explain", str(path), "--path", "/tokenize")["chosen"] in ("w0", "w1")
     assert as_json(r, "explain", str(path), "--prefix", "128b;")["key"]["blocks"] == 0
+    assert as_json(r, "explain", "--file", str(path), "--path", "/v1/chat/completions")["chosen"] == chosen
+    assert as_json(r, "explain", "--file", str(path), "--header", "X-Kvsteer-Prefix: 128b;", "--header", f"X-Kvsteer-Worker: {other}")["reason"] == "pinned"
+    assert as_json(r, "explain", "--header", "x-kvsteer-prefix:128b;1,2", "--file", "-", input=json.dumps(CHAT))["key"]["blocks"] == 2
+    for usage in (["explain"], ["explain", str(path), "--file", str(path)], ["explain", str(path), "--header", "no colon"],
+                  ["explain", str(path), "--header", ": empty"], ["explain", str(path), "--header", "A: b\r\nX-Kvsteer-Worker: w0"]):
+        assert ctl(r, *usage).returncode == 2, usage
     assert ctl(r, "explain", str(path), "--prefix", "nonsense").returncode == 1
     assert ctl(r, "explain", str(path), "--path", "/nope").returncode == 1
     assert ctl(r, "explain", str(tmp_path / "missing")).returncode == 1

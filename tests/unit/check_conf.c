@@ -220,10 +220,10 @@ static const struct {
 		"cache_aware,", 0},
 	{"[pool default]\npolicy = prefix_affinity\n" W, 2, "policy", "not built yet",
 		"cache_aware, least_requests, round_robin, random", 0},
-	{"[pool default]\nsignal = first_block\n" W, 2, "signal", "not built yet",
-		"longest_prefix", 0},
-	{"[pool default]\ncost = prefill_cost\n" W, 2, "cost", "not built yet",
-		"overload_check", 0},
+	{"[pool default]\nsignal = last_block\n" W, 2, "signal", "not known",
+		"longest_prefix, first_block, none", 0},
+	{"[pool default]\ncost = prefill-cost\n" W, 2, "cost", "not known",
+		"overload_check, relative_load, free_capacity, prefill_cost", 0},
 	{"[pool default]\nkv_connector = moriio\n" W, 2, "kv_connector", "not built yet",
 		"nixl", 0},
 	{"[pool default]\nload_source = engine\n" W, 2, "load_source", "not known",
@@ -647,10 +647,11 @@ START_TEST(warns_but_starts)
 	ck_assert_str_eq(errors.items[0].key, "kv_connector");
 	ck_assert_ptr_nonnull(strstr(errors.items[0].message, "no effect"));
 	ck_assert_ptr_nonnull(strstr(errors.items[1].message, "none for prefill"));
-	/* Set to something, a key without effect is told at its line; at its default it is
-	 * not. */
-	load_good("[router]\nqueue_size = 7\nqueue_timeout = 60s\nadmin_key = secret-key\n"
-		  "[pool default]\n" W "cb_timeout = 1s\n");
+	/* Set to something, a key without effect is told at its line; at its default it
+	 * is not. */
+	load_good(
+		"[router]\nqueue_size = 7\nqueue_timeout = 60s\nadmin_key = secret-key\n"
+		"[pool default]\n" W "cb_timeout = 1s\n");
 	ck_assert_uint_eq(errors.n, 3);
 	ck_assert_uint_eq(errors.n_errors, 0);
 	ck_assert_str_eq(errors.items[0].key, "queue_size");

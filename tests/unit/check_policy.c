@@ -431,7 +431,9 @@ START_TEST(names)
 		const struct policy_ops *ops = policy_ops((enum policy_kind)k);
 
 		ck_assert_str_eq(ops->name, policies[k]);
-		ck_assert_int_eq(ops->needs_index, k == POLICY_CACHE_AWARE);
+		ck_assert_int_eq(policy_needs_index(&(struct policy_opts){
+					 .policy = (enum policy_kind)k}),
+			k == POLICY_CACHE_AWARE);
 	}
 	for (int r = 0; r < PICK_REASON_MAX; r++) {
 		ck_assert_uint_gt(strlen(pick_reason_name((enum pick_reason)r)), 0);

@@ -370,7 +370,7 @@ END_TEST
 START_TEST(pinned_goes_where_it_says)
 {
 	struct pool_ask ask = ask_for(NULL);
-	struct guard g = {NULL}, held[50];
+	struct guard g = {0}, held[50];
 	struct pool_pick out = {.matched = 77};
 
 	pool = unit_pool_of(3, "");
@@ -396,7 +396,7 @@ START_TEST(tried_workers_are_left_out)
 {
 	struct pool_ask ask = ask_for(NULL);
 	struct pool_pick out;
-	struct guard g = {NULL};
+	struct guard g = {0};
 	uint64_t tried[3];
 
 	pool = unit_pool_of(3, "");
@@ -422,7 +422,7 @@ START_TEST(max_requests_is_a_cap)
 {
 	struct pool_ask ask = ask_for(NULL);
 	struct guard guards[5];
-	struct guard g = {NULL};
+	struct guard g = {0};
 	struct pool_pick out;
 
 	pool = unit_pool("[worker w0]\nurl = http://a:1\nmax_requests = 2\n"
@@ -480,7 +480,7 @@ END_TEST
 START_TEST(roles_are_apart)
 {
 	struct pool_ask ask = ask_for(NULL);
-	struct guard g = {NULL};
+	struct guard g = {0};
 	struct pool_pick out;
 
 	pool = unit_pool("[worker w0]\nurl = http://a:1\nrole = prefill\n"
@@ -505,7 +505,11 @@ END_TEST
 
 static const char *const policy_lines[] = {"policy = cache_aware\ncache_threshold = 0.2\n"
 					   "balance_abs_threshold = 2\n",
-	"policy = least_requests\n", "policy = round_robin\n", "policy = random\n"};
+	"policy = least_requests\n", "policy = round_robin\n", "policy = random\n",
+	"cost = relative_load\nbeta = 0.3\n", "cost = free_capacity\n",
+	"cost = prefill_cost\n", "cost = prefill_cost\nsignal = first_block\n",
+	"cost = prefill_cost\nsignal = none\n", "signal = none\n",
+	"cost = relative_load\nsignal = first_block\n"};
 
 /* Some worker's state, drain or cap changes. */
 static void shake_worker(struct rng *rng, unsigned n)
@@ -535,6 +539,20 @@ static bool may_serve(const struct worker *w, const struct pool_ask *ask)
 	       (ask->pinned.n == 0 || span_is(ask->pinned, w->name));
 }
 
+/* What adds up to a score is told with it. */
+static void check_terms(const struct explain_candidate *c)
+{
+	double sum = 0;
+
+	if (c->has_terms == 0 || c->has_terms == 1u << TERM_FRACTION)
+		return; /* a policy of another kind, or overload_check */
+	for (int t = 0; t < TERM_MAX; t++) {
+		WANT((c->has_terms & 1u << t) != 0 || c->terms[t] == 0);
+		sum += c->terms[t];
+	}
+	WANT(sum - c->score < 1e-5 && c->score - sum < 1e-5);
+}
+
 static void check_explained(const struct explain *e, const struct pool_ask *ask, int err,
 	const struct guard *g, const struct pool_pick *out)
 {
@@ -555,6 +573,7 @@ static void check_explained(const struct explain *e, const struct pool_ask *ask,
 	WANT(e->candidates[e->chosen].out_of_play == NULL);
 	WANT(e->candidates[e->chosen].depth == out->matched);
 	WANT(e->reason == out->reason);
+	check_terms(&e->candidates[e->chosen]);
 	WANT(e->blocks == out->blocks);
 	(void)ask;
 }
@@ -586,8 +605,10 @@ START_TEST(picks_are_usable_and_as_explained)
 		unsigned n_usable = 0;
 		int err;
 
-		ask.now_ms = NOW + (uint64_t)step;
+		ask.now_ms = NOW + (uint64_t)step * 50;
+		ask.body_bytes = rng_below(&rng, 4096);
 		guard_drop(g);
+		guard_prefilled(&guards[rng_below(&rng, GUARDS)]);
 		shake_worker(&rng, WORKERS);
 		tried[0] = unit_worker(pool, "w3")->id;
 		ask.tried = tried;
@@ -1259,7 +1280,8 @@ static TCase *pick_case(void)
 	tcase_add_test(tc, max_requests_is_a_cap);
 	tcase_add_test(tc, models_of_workers);
 	tcase_add_test(tc, roles_are_apart);
-	tcase_add_loop_test(tc, picks_are_usable_and_as_explained, 0, 8);
+	tcase_add_loop_test(
+		tc, picks_are_usable_and_as_explained, 0, 2 * ARRAY_LEN(policy_lines));
 	tcase_add_test(tc, explain_says_why_one_is_out_of_play);
 	return tc;
 }

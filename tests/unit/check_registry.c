@@ -136,7 +136,7 @@ END_TEST
 START_TEST(kept_ones_keep_everything)
 {
 	struct worker *a;
-	struct guard g = {NULL};
+	struct guard g = {0};
 	uint64_t id;
 
 	update(A B);
@@ -157,7 +157,7 @@ END_TEST
 START_TEST(another_url_is_another_worker)
 {
 	struct worker *a;
-	struct guard g = {NULL};
+	struct guard g = {0};
 
 	update(A B);
 	a = get("a");

@@ -206,7 +206,7 @@ START_TEST(a_pool_that_went_is_closed)
 	struct pool *big = site_pool(first, SPAN_LIT("big"));
 	struct pool_ask ask = {.role = ROLE_UNIFIED};
 	struct pool_pick out;
-	struct guard g, none = {NULL};
+	struct guard g, none = {0};
 	struct site *s;
 
 	pick(big, &g);

@@ -157,6 +157,8 @@ static inline void unit_close(struct pool *p)
 
 	for (size_t i = 0; i < n; i++) {
 		ck_assert_uint_eq(worker_load(list[i]), 0);
+		ck_assert_uint_eq(worker_queued_blocks(list[i]), 0);
+		ck_assert_uint_eq(worker_streams(list[i]), 0);
 		worker_unref(list[i]);
 	}
 	free(list);
