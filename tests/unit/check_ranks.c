@@ -93,7 +93,7 @@ START_TEST(pins_of_ranks_and_groups)
 {
 	struct pool_ask ask = ask_for(NULL);
 	struct pool_pick out;
-	struct guard g = {NULL};
+	struct guard g = {0};
 	unsigned seen = 0;
 
 	pool = unit_pool(RANKS "[worker b]\nurl = http://b:1\n");
@@ -148,7 +148,7 @@ END_TEST
 START_TEST(ranks_of_a_tried_host_are_tried)
 {
 	struct pool_ask ask = ask_for(NULL);
-	struct guard g = {NULL};
+	struct guard g = {0};
 	uint64_t tried[1];
 
 	pool = unit_pool(RANKS "[worker b]\nurl = http://b:1\n");
@@ -172,7 +172,7 @@ START_TEST(a_removed_group_leaves_nothing)
 	struct route_key key;
 	struct prefix_index_stats stats;
 	struct pool_ask ask;
-	struct guard g = {NULL};
+	struct guard g = {0};
 
 	pool = unit_pool(RANKS "[worker b]\nurl = http://b:1\n");
 	key = unit_sealed(pool, 1, 16, 0, 16);

@@ -297,7 +297,7 @@ END_TEST
 START_TEST(more_and_fewer_ranks)
 {
 	struct worker *a0, *a1, *a3;
-	struct guard g = {NULL};
+	struct guard g = {0};
 
 	update(A2 B);
 	a0 = get("a@0");
