@@ -173,6 +173,17 @@ libbench_a_SOURCES += src/bench/trace.c src/bench/trace.h
 libbench_a_SOURCES += src/bench/url.c src/bench/url.h
 libbench_a_SOURCES += src/bench/wire.c src/bench/wire.h
 libbench_a_SOURCES += src/bench/words.c src/bench/words.h
+# Its simulator: over the model, too
+libbench_a_SOURCES += src/sim/sim.c src/sim/sim.h
+libbench_a_SOURCES += src/sim/sim_event.c src/sim/sim_event.h
+libbench_a_SOURCES += src/sim/sim_flags.c src/sim/sim_flags.h
+libbench_a_SOURCES += src/sim/sim_input.c src/sim/sim_input.h
+libbench_a_SOURCES += src/sim/sim_kv.c src/sim/sim_kv.h
+libbench_a_SOURCES += src/sim/sim_plot.c src/sim/sim_plot.h
+libbench_a_SOURCES += src/sim/sim_report.c src/sim/sim_report.h
+libbench_a_SOURCES += src/sim/sim_router.c src/sim/sim_router.h
+libbench_a_SOURCES += src/sim/sim_worker.c src/sim/sim_worker.h
+libbench_a_SOURCES += src/sim/simulate.c src/sim/simulate.h
 BENCH_LIBS = libbench.a $(KVSTEER_LIBS)
 bin_PROGRAMS += kvsteer-bench
 kvsteer_bench_SOURCES = src/kvsteer_bench.c

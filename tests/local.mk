@@ -120,6 +120,8 @@ check_PROGRAMS += tests/unit/check_bench_url
 tests_unit_check_bench_url_LDADD = $(BENCH_TEST_LIBS)
 check_PROGRAMS += tests/unit/check_bench_corpus
 tests_unit_check_bench_corpus_LDADD = libbench.a $(ENGINE_TEST_LIBS)
+check_PROGRAMS += tests/unit/check_sim
+tests_unit_check_sim_LDADD = libbench.a $(ENGINE_TEST_LIBS)
 
 # Fuzz targets
 check_PROGRAMS += tests/fuzz/fuzz_conf

@@ -25,7 +25,7 @@ enum flag_id {
 	F_URL, F_MODEL, F_API_KEY, F_ENDPOINT, F_NO_STREAM, F_NO_IGNORE_EOS, F_NEW_CONNECTIONS, F_TIMEOUT,
 	F_CONNECTIONS, F_REQUESTS, F_DURATION, F_RATE, F_ARRIVAL, F_TRACE, F_SPEED,
 	F_CORPUS, F_PROMPT, F_OUTPUT, F_PROMPTS, F_SHARED, F_GROUPS, F_TURNS, F_CONVERSATIONS,
-	F_PER_WORD, F_OVERHEAD, F_SEED, F_JSON, F_MAX
+	F_PER_WORD, F_OVERHEAD, F_SEED, F_JSON, F_SIMULATE, F_MAX
 };
 
 static const struct flag flags[F_MAX] = {
@@ -56,6 +56,7 @@ static const struct flag flags[F_MAX] = {
 	[F_OVERHEAD] = { "chat-overhead", "N", flag_u64, FIELD(corpus.overhead), 0, 100000, "8", "tokens that the chat template adds to one message" },
 	[F_SEED] = { "seed", "N", flag_u64, FIELD(seed), 0, 1e15, "(random; trace: 1)", "makes the same prompts again" },
 	[F_JSON] = { "json", "FILE", flag_text, FIELD(json), 0, 0, NULL, "the report as JSON; -: stdout, instead of the table" },
+	[F_SIMULATE] = { "simulate", NULL, flag_on, FIELD(simulate), 0, 0, NULL, "policies over a trace, in virtual time; see --simulate --help" },
 };
 
 /* What a flag needs, or cannot go with. */

@@ -30,6 +30,7 @@ struct bench_flags {
 	bool has_seed;
 
 	const char *json; /* a file, "-": stdout; NULL: none */
+	bool simulate;    /* main looks for it: the simulator is another program */
 };
 
 /*

@@ -96,6 +96,13 @@ struct pool *pool_new(const char *name, const uint64_t boot_secret[2],
 	return p;
 }
 
+void pool_seed(struct pool *p, uint64_t seed)
+{
+	lock(p);
+	rng_seed(&p->rng, seed);
+	unlock(p);
+}
+
 struct pool *pool_ref(struct pool *p)
 {
 	atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);

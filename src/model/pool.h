@@ -27,6 +27,8 @@ struct pool_ops {
 
 struct pool *pool_new(const char *name, const uint64_t boot_secret[2],
 	const struct pool_ops *ops, void *arg); /* NULL: out of memory */
+/* Chance begins anew from this: simulations, whose runs must be repeatable. */
+void pool_seed(struct pool *p, uint64_t seed);
 struct pool *pool_ref(struct pool *p);
 void pool_unref(struct pool *p);
 const char *pool_name(const struct pool *p);

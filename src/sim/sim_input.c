@@ -1,0 +1,97 @@
+/*
+ * Traces made ready for the simulator. See sim_input.h. Called by simulate.c.
+ */
+#include "sim/sim_input.h"
+
+#include "base/err.h"
+#include "base/hash.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+
+/* Numbers for ids, in order of appearance: open addressing, at most half full. */
+struct numbers {
+	struct {
+		uint64_t id;
+		uint32_t number; /* from 1; 0: empty */
+	} * slots;
+	size_t mask;
+	uint32_t n;
+};
+
+static struct numbers numbers_new(size_t most)
+{
+	struct numbers t = {NULL, 16, 0};
+
+	while (t.mask < 2 * most)
+		t.mask *= 2;
+	t.slots = xcalloc(t.mask, sizeof(*t.slots));
+	t.mask--;
+	return t;
+}
+
+static uint32_t number_of(struct numbers *t, uint64_t id)
+{
+	size_t i = hash_mix64(id, 0) & t->mask;
+
+	while (t->slots[i].number != 0 && t->slots[i].id != id)
+		i = (i + 1) & t->mask;
+	if (t->slots[i].number == 0) {
+		t->slots[i].id = id;
+		t->slots[i].number = ++t->n;
+	}
+	return t->slots[i].number - 1;
+}
+
+static void copy_request(const struct trace_request *r, const struct sim_input *in,
+	size_t at, double speed, struct sim_request *out)
+{
+	*out = (struct sim_request){
+		.at_us = (uint64_t)((double)r->at_us / speed),
+		.prompt = {.ids = in->ids + at,
+			.n_ids = (uint32_t)r->n_ids,
+			.tokens = MAX(r->input_tokens, 1u),
+			.id_tokens = TRACE_BLOCK_TOKENS},
+		.hashes = in->hashes + at,
+		.output = MAX(r->output_tokens, 1u),
+	};
+}
+
+int sim_input_make(
+	const struct trace *t, size_t first, double speed, struct sim_input *out)
+{
+	struct sim_input in = {.n = first > 0 ? MIN(first, t->n) : t->n};
+	struct numbers numbers;
+
+	if (t->n_ids >= INT32_MAX)
+		return ERR_LIMIT;
+	numbers = numbers_new(t->n_ids);
+	in.requests = xcalloc(in.n, sizeof(*in.requests));
+	in.ids = xcalloc(t->n_ids + 1, sizeof(*in.ids));
+	in.hashes = xcalloc(t->n_ids + 1, sizeof(*in.hashes));
+	for (size_t i = 0; i < in.n; i++) {
+		const struct trace_request *r = &t->requests[i];
+
+		copy_request(r, &in, in.n_blocks, speed, &in.requests[i]);
+		in.tokens += in.requests[i].prompt.tokens;
+		for (size_t k = 0; k < r->n_ids; k++) {
+			uint64_t id = t->ids[r->first_id + k];
+
+			in.ids[in.n_blocks] = number_of(&numbers, id);
+			/* Equal ids are equal prefixes: an id is a chained hash. */
+			in.hashes[in.n_blocks++] = hash_mix64(id, 1);
+		}
+	}
+	in.n_ids = numbers.n;
+	free(numbers.slots);
+	*out = in;
+	return 0;
+}
+
+void sim_input_free(struct sim_input *in)
+{
+	free(in->requests);
+	free(in->ids);
+	free(in->hashes);
+	*in = (struct sim_input){0};
+}

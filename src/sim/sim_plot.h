@@ -1,0 +1,13 @@
+/*
+ * The comparison as a drawing: an SVG with bars for each policy, and marks for what no
+ * policy can beat and for round robin. Pure.
+ */
+#ifndef SIM_SIM_PLOT_H
+#define SIM_SIM_PLOT_H
+
+#include "bench/text.h"
+#include "sim/sim_report.h"
+
+void sim_plot(const struct sim_report *r, struct text *out);
+
+#endif

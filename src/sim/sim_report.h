@@ -1,0 +1,27 @@
+/*
+ * The figures of a simulation, as a table and as JSON.
+ */
+#ifndef SIM_SIM_REPORT_H
+#define SIM_SIM_REPORT_H
+
+#include "sim/sim.h"
+#include "sim/sim_flags.h"
+
+struct js;
+
+struct sim_report {
+	const struct sim_flags *flags;
+	const struct sim_input *input;
+	struct sim_result ceiling;  /* what no policy can beat */
+	struct sim_result *results; /* of the policies, in order */
+	size_t n;
+};
+
+double sim_hit_rate(const struct sim_result *r); /* of blocks */
+/* Prompt tokens computed that one cache without bounds would have held. */
+int64_t sim_recomputed(const struct sim_report *report, const struct sim_result *r);
+
+void sim_report_print(const struct sim_report *r);      /* on stdout */
+struct js *sim_report_json(const struct sim_report *r); /* the caller's */
+
+#endif

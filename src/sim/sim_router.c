@@ -1,0 +1,320 @@
+/*
+ * The router of a simulation. See sim_router.h. Called by sim.c.
+ */
+#include "sim/sim_router.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/metric.h"
+#include "model/conf.h"
+#include "model/conf_flags.h"
+#include "model/pool.h"
+#include "model/worker.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEY_BYTES 4 /* of a token, as the router counts */
+#define SWEEP_MS 1000
+
+struct sim_router {
+	struct pool *pool;
+	struct worker **workers; /* references, in file order */
+	size_t n_workers;
+	struct route_key key; /* of the pick in progress */
+	uint64_t swept_ms;
+};
+
+static const struct pool_ops no_ops = {NULL, NULL};
+
+/* ---- the spec as a command line of kvsteerd ---- */
+
+struct words {
+	char **items;
+	size_t n, cap;
+};
+
+static void add_word(struct words *w, char *word)
+{
+	if (mem_grow(&w->items, &w->cap, w->n + 2, sizeof(*w->items)) != 0)
+		abort();
+	w->items[w->n++] = word;
+	w->items[w->n] = NULL;
+}
+
+static void free_words(struct words *w)
+{
+	for (size_t i = 0; i < w->n; i++)
+		free(w->items[i]);
+	free(w->items);
+}
+
+/* "decode_weight" -> "--decode-weight". */
+static char *flag_of(struct span key)
+{
+	char *flag = xasprintf("--" SPAN_FMT, SPAN_ARG(key));
+
+	for (char *c = flag; *c != '\0'; c++)
+		*c = *c == '_' ? '-' : *c;
+	return flag;
+}
+
+static void add_option(struct words *w, struct span key, struct span value)
+{
+	add_word(w, flag_of(key));
+	add_word(w, xstrndup(value.p, value.n));
+}
+
+static int add_spec(struct words *w, const char *spec, char **why)
+{
+	static const char *const parts[] = {"policy", "signal", "cost"};
+	struct span rest = span_str(spec), names = {NULL, 0}, one;
+	size_t i;
+
+	(void)span_next(&rest, ',', &names);
+	if (names.n == 0) {
+		*why = xstrdup("the name of a policy is expected");
+		return ERR_PARSE;
+	}
+	for (i = 0; span_next(&names, ':', &one); i++) {
+		if (i == ARRAY_LEN(parts)) {
+			*why = xstrdup("POLICY[:SIGNAL[:COST]] is expected");
+			return ERR_PARSE;
+		}
+		add_option(w, span_str(parts[i]), one);
+	}
+	while (span_next(&rest, ',', &one)) {
+		struct span key;
+
+		if (memchr(one.p, '=', one.n) == NULL) {
+			*why = xasprintf("\"" SPAN_FMT "\" is no KEY=VALUE of "
+					 "[pool NAME] in kvsteer.conf(5)",
+				SPAN_ARG(one));
+			return ERR_PARSE;
+		}
+		(void)span_next(&one, '=', &key);
+		add_option(w, key, one);
+	}
+	return 0;
+}
+
+static void add_workers(struct words *w, unsigned n)
+{
+	add_word(w, xstrdup("--worker-urls"));
+	for (unsigned i = 0; i < n; i++)
+		add_word(w, xasprintf("http://10.%u.%u.%u:8000", i >> 16, i >> 8 & 255,
+				    i & 255));
+}
+
+/* Of the first error, or of the first warning. */
+static char *first_text(const struct conf_errors *errors, bool warnings)
+{
+	for (size_t i = 0; i < errors->n; i++) {
+		if (errors->items[i].is_warning == warnings)
+			return conf_error_text(&errors->items[i]);
+	}
+	return NULL;
+}
+
+static int load(struct words *w, struct conf **out, char **why)
+{
+	struct conf_errors errors = {0};
+	struct conf_flags flags;
+	char *warning;
+	int err = conf_flags_parse((int)w->n, w->items, &errors, &flags);
+
+	if (err == 0) {
+		err = conf_load(NULL, &flags, &errors, out);
+		conf_flags_free(&flags);
+	}
+	if (err != 0)
+		*why = first_text(&errors, false);
+	else if ((warning = first_text(&errors, true)) != NULL) {
+		(void)fprintf(stderr, "kvsteer-bench: warning: %s\n", warning);
+		free(warning);
+	}
+	conf_errors_free(&errors);
+	return err;
+}
+
+static int make_conf(
+	const char *spec, const struct sim_router_opts *o, struct conf **out, char **why)
+{
+	struct words words = {NULL, 0, 0};
+	int err;
+
+	add_word(&words, xstrdup("kvsteerd"));
+	add_workers(&words, o->workers);
+	add_word(&words, xstrdup("--prefix-block"));
+	add_word(&words, xasprintf("%u", o->id_tokens * KEY_BYTES));
+	err = add_spec(&words, spec, why);
+	if (err == 0)
+		err = load(&words, out, why);
+	free_words(&words);
+	return err;
+}
+
+/* ---- the pool ---- */
+
+static void fill_pool(struct sim_router *r, const struct sim_router_opts *o)
+{
+	r->workers = pool_list(r->pool, &r->n_workers);
+	assert(r->n_workers == o->workers);
+	for (size_t i = 0; i < r->n_workers; i++) {
+		atomic_store(&r->workers[i]->health, WORKER_HEALTHY);
+		if (o->kv_tokens > 0)
+			pool_worker_capacity(r->pool, r->workers[i], o->kv_tokens);
+	}
+}
+
+int sim_router_new(const char *spec, const struct sim_router_opts *opts,
+	struct sim_router **out, char **why)
+{
+	const uint64_t secret[2] = {opts->seed, ~opts->seed};
+	struct sim_router *r;
+	struct conf *conf;
+
+	if (make_conf(spec, opts, &conf, why) != 0)
+		return ERR_PARSE;
+	for (size_t i = 0; i < conf->n_workers; i++)
+		conf->workers[i].max_requests = opts->max_requests;
+	metric_thread_start();
+	r = xcalloc(1, sizeof(*r));
+	r->pool = pool_new(conf->pools[0].name, secret, &no_ops, NULL);
+	if (r->pool == NULL || pool_update(r->pool, &conf->pools[0], conf, 0) != 0)
+		abort();
+	conf_unref(conf);
+	pool_seed(r->pool, opts->seed);
+	fill_pool(r, opts);
+	route_key_init(&r->key);
+	r->key.block = opts->id_tokens * KEY_BYTES;
+	*out = r;
+	return 0;
+}
+
+void sim_router_free(struct sim_router *r)
+{
+	if (r == NULL)
+		return;
+	for (size_t i = 0; i < r->n_workers; i++) {
+		assert(worker_load(r->workers[i]) == 0);
+		worker_unref(r->workers[i]);
+	}
+	free(r->workers);
+	route_key_free(&r->key);
+	pool_close(r->pool);
+	pool_unref(r->pool);
+	free(r);
+}
+
+/* ---- picks ---- */
+
+/* The key as route_key_build() leaves it, sealed. */
+static void make_key(struct sim_router *r, const struct sim_request *req)
+{
+	struct route_key *k = &r->key;
+	size_t n = req->prompt.tokens / req->prompt.id_tokens;
+
+	if (mem_grow(&k->hashes, &k->cap_blocks, n, sizeof(*k->hashes)) != 0)
+		abort();
+	if (n > 0)
+		memcpy(k->hashes, req->hashes, n * sizeof(*k->hashes));
+	k->n_blocks = n;
+	k->readable = true;
+	k->stream = true;
+	k->endpoint = ENDPOINT_CHAT;
+	k->unit = 'b';
+	k->prompt_units = (uint64_t)req->prompt.tokens * KEY_BYTES;
+	k->is_sealed = false;
+	pool_seal_key(r->pool, k, SPAN_LIT(""));
+}
+
+static void sweep(struct sim_router *r, uint64_t now_ms)
+{
+	while (r->swept_ms + SWEEP_MS <= now_ms) {
+		r->swept_ms += SWEEP_MS;
+		pool_sweep(r->pool, r->swept_ms);
+	}
+}
+
+int sim_router_pick(struct sim_router *r, const struct sim_request *req, uint64_t now_ms,
+	struct guard *g, struct sim_choice *out)
+{
+	struct pool_ask ask = {.role = ROLE_UNIFIED, .now_ms = now_ms};
+	struct pool_pick pick;
+	int err;
+
+	sweep(r, now_ms);
+	if (pool_needs_key(r->pool, ROLE_UNIFIED)) {
+		make_key(r, req);
+		ask.key = &r->key;
+	}
+	err = pool_pick(r->pool, &ask, g, &pick);
+	if (err != 0)
+		return err;
+	*out = (struct sim_choice){
+		.worker = (unsigned)(g->worker->id - r->workers[0]->id),
+		.reason = pick.reason,
+		.matched = pick.matched};
+	assert(r->workers[out->worker] == g->worker);
+	return 0;
+}
+
+void sim_router_first_token(struct sim_router *r, struct guard *g, uint64_t now_ms)
+{
+	(void)r;
+	(void)g;
+	(void)now_ms;
+}
+
+void sim_router_end(struct guard *g)
+{
+	guard_drop(g);
+}
+
+/* ---- every policy ---- */
+
+/* The text of the i-th value of an enum's key; it is a new one. */
+static char *value_text(const char *key, int i)
+{
+	const struct conf_key *k = conf_key_find(SECTION_POOL, span_str(key));
+	struct role_opts opts = {.policy = {.policy = (enum policy_kind)0}};
+
+	assert(k != NULL);
+	memcpy((char *)&opts + k->offset, &i, sizeof(i));
+	return conf_value_text(k, &opts);
+}
+
+static void add_costs(struct words *w, const char *policy)
+{
+	for (int s = 0; s < SIGNAL_KIND_MAX; s++) {
+		char *signal = value_text("signal", s);
+
+		for (int c = 0; c < COST_KIND_MAX; c++) {
+			char *cost = value_text("cost", c);
+
+			add_word(w, xasprintf("%s:%s:%s", policy, signal, cost));
+			free(cost);
+		}
+		free(signal);
+	}
+}
+
+char **sim_router_all_specs(size_t *n)
+{
+	struct words w = {NULL, 0, 0};
+
+	for (int i = 0; i < POLICY_KIND_MAX; i++) {
+		char *policy = value_text("policy", i);
+
+		if (i == POLICY_CACHE_AWARE)
+			add_costs(&w, policy);
+		else
+			add_word(&w, xstrdup(policy));
+		free(policy);
+	}
+	*n = w.n;
+	return w.items;
+}
