@@ -239,6 +239,15 @@ static void sweep(struct sim_router *r, uint64_t now_ms)
 	}
 }
 
+static unsigned number_of(const struct sim_router *r, const struct worker *w)
+{
+	unsigned i = 0;
+
+	while (r->workers[i] != w)
+		i++;
+	return i;
+}
+
 int sim_router_pick(struct sim_router *r, const struct sim_request *req, uint64_t now_ms,
 	struct guard *g, struct sim_choice *out)
 {
@@ -254,11 +263,9 @@ int sim_router_pick(struct sim_router *r, const struct sim_request *req, uint64_
 	err = pool_pick(r->pool, &ask, g, &pick);
 	if (err != 0)
 		return err;
-	*out = (struct sim_choice){
-		.worker = (unsigned)(g->worker->id - r->workers[0]->id),
+	*out = (struct sim_choice){.worker = number_of(r, g->worker),
 		.reason = pick.reason,
 		.matched = pick.matched};
-	assert(r->workers[out->worker] == g->worker);
 	return 0;
 }
 

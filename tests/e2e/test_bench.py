@@ -624,11 +624,14 @@ def test_help_and_version():
     assert re.fullmatch(r"kvsteer-bench \S+\n", out)
 
 
+def listed(*flags):
+    out, _ = finish(start(*flags, "-h"))
+    return set(re.findall(r"--([a-z-]+)", "".join(line[:40].split("  ")[1] + "\n" for line in out.splitlines() if line.startswith("  -"))))
+
+
 def test_help_and_manual_name_the_same_flags():
-    out, _ = finish(start("-h"))
     source = os.path.join(os.path.dirname(__file__), "..", "..", "man", "kvsteer-bench.1")
     with open(source) as f:
         manual = set(re.findall(r"^\.It Fl Fl ([a-z-]+)", f.read(), re.M))
-    manual |= {"version", "help"}
-    assert manual == set(re.findall(r"--([a-z-]+)", "".join(line[:40].split("  ")[1] + "\n" for line in out.splitlines()
-                                                             if line.startswith("  -"))))
+    manual |= {"version", "help", "simulate"}
+    assert manual == listed() | listed("--simulate")

@@ -443,7 +443,7 @@ static void on_end(void *arg UNUSED, struct sched_seq *seq UNUSED, enum sched_en
 	REQUIRE(end == SCHED_END_LENGTH);
 }
 
-static const struct sched_ops engine_ops = {on_token, on_end};
+static const struct sched_ops engine_ops = {.on_token = on_token, .on_end = on_end};
 
 static void engine_submit(
 	struct rig *rig, const struct sim_request *r, struct engine_job *job)
