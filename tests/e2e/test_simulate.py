@@ -169,7 +169,7 @@ def test_plot_is_a_drawing(trace, tmp_path):
 
 
 def test_plot_escapes_names(tmp_path):
-    path = tmp_path / "a & <b> \"c\" \x01é.jsonl"
+    path = tmp_path / "a & <b> \"c\" é.jsonl"
     write_trace(path, made_up(5))
     simulate("--trace", path, "--policy", "random", "--plot", tmp_path / "a.svg")
     title = "".join(next(ET.parse(tmp_path / "a.svg").getroot().iter(SVG + "text")).itertext())
