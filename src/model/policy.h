@@ -65,7 +65,7 @@ const char *pick_term_name(enum pick_term t);
 struct candidate {
 	struct worker *worker;
 	unsigned load;
-	unsigned streams;      /* requests in flight whose prefill is over */
+	unsigned streams;      /* of the load, requests whose prefill is over */
 	unsigned max_requests; /* 0: no cap */
 	uint64_t queued;       /* blocks to compute for those whose prefill is not */
 	double recent;         /* blocks it had to compute of late; fades */

@@ -513,10 +513,13 @@ static uint64_t recent_half_life_ms(const struct pool_role *r)
 static void add_candidate(struct pool *p, const struct pool_ask *ask,
 	struct pick_input *in, struct worker *w)
 {
+	unsigned own = worker_load(w), load = effective_load(p, ask, w);
+
 	p->candidates[in->n++] = (struct candidate){
 		.worker = w,
-		.load = effective_load(p, ask, w),
-		.streams = worker_streams(w),
+		.load = load,
+		/* Nothing is known of what others sent: they count as streams. */
+		.streams = worker_streams(w) + (load > own ? load - own : 0),
 		.queued = worker_queued_blocks(w),
 		.max_requests = w->conf->max_requests,
 		.recent = wants_recent(&p->roles[ask->role])

@@ -120,6 +120,20 @@ def test_remove_with_drain_waits_for_the_stream(router, worker):
     assert ctl(r, "remove", "w1", "--drain", "soon").returncode in (1, 2)
 
 
+def test_explain_shows_the_terms_of_the_score(router, worker, tmp_path):
+    r = router([worker("w0"), worker("w1")], pool="cost = prefill_cost\n")
+    path = tmp_path / "body.json"
+    path.write_text(json.dumps(CHAT))
+    rows = [line.split() for line in ok(r, "explain", "--file", str(path)).splitlines()]
+    title = next(row for row in rows if row[:1] == ["WORKER"])
+    assert title == ["WORKER", "STATE", "DEPTH", "CACHED", "LOAD", "+UNCACHED", "+QUEUED", "+DECODE", "+RECENT", "=SCORE", "OVERLOADED", "OUT", "OF", "PLAY"]
+    assert {row[0] for row in rows if row and row[0] in ("w0", "w1")} == {"w0", "w1"}
+    assert all(len(row) == len(title) - 2 for row in rows if row and row[0] in ("w0", "w1")), "each term in its column"
+    r.admin("POST", "workers/w0/drain")
+    out = next(row for row in map(str.split, ok(r, "explain", str(path)).splitlines()) if row[:1] == ["w0"])
+    assert out[5:9] == ["-"] * 4 and out[-1] == "state", "no terms of one that was not asked"
+
+
 def test_explain_from_a_file_and_from_a_pipe(router, worker, tmp_path):
     r = router([worker("w0"), worker("w1")], keys="allow_pin = on\n")
     path = tmp_path / "body.json"

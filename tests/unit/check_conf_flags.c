@@ -177,6 +177,18 @@ START_TEST(a5_starts_prefill_and_decode)
 	ck_assert_uint_eq(DECODE->policy.policy, POLICY_ROUND_ROBIN);
 	ck_assert_uint_eq(DECODE->policy.balance_abs_threshold, 40);
 	ck_assert_double_eq(DECODE->policy.balance_rel_threshold, 9);
+	start("--prefill http://p:1 --decode http://d:1 --beta 0.5 --prefill-cost "
+	      "relative_load --decode-signal none --prefill-beta 0.25 "
+	      "--decode-decode-weight 3");
+	ck_assert_uint_eq(DEFAULT_ROLE->policy.cost, COST_OVERLOAD_CHECK);
+	ck_assert_uint_eq(PREFILL->policy.cost, COST_RELATIVE_LOAD);
+	ck_assert_uint_eq(PREFILL->policy.signal, SIGNAL_LONGEST_PREFIX);
+	ck_assert_double_eq(PREFILL->policy.beta, 0.25);
+	ck_assert_uint_eq(DECODE->policy.cost, COST_OVERLOAD_CHECK);
+	ck_assert_uint_eq(DECODE->policy.signal, SIGNAL_NONE);
+	ck_assert_double_eq(DECODE->policy.beta, 0.5);
+	ck_assert_double_eq(DECODE->policy.decode_weight, 3);
+	ck_assert_double_eq(PREFILL->policy.decode_weight, 1);
 	start("--pd-disaggregation --prefill=http://p:1 8998 --decode=http://d:1");
 	ck_assert_str_eq(PREFILL->kv_connector, "sglang");
 	ck_assert_uint_eq(conf->workers[0].bootstrap_port, 8998);

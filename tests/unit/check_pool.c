@@ -1185,6 +1185,8 @@ static void *pick_and_drop(void *arg)
 			me->picked++;
 			if (rng_below(&rng, 3) == 0)
 				pool_withdraw(pool, &key, &out.insertion);
+			if (rng_below(&rng, 2) == 0)
+				guard_prefilled(g);
 		}
 		route_key_free(&key);
 	}
@@ -1226,7 +1228,7 @@ static void update_meanwhile(struct conf *const confs[2])
 START_TEST(four_threads_at_once)
 {
 	struct conf *const confs[2] = {
-		unit_conf("[pool default]\npolicy = cache_aware\n"
+		unit_conf("[pool default]\npolicy = cache_aware\ncost = prefill_cost\n"
 			  "[worker w0]\nurl = http://a:1\nmax_requests = 6\n"
 			  "worker_key = one-of-twenty-letters\n"
 			  "[worker w1]\nurl = http://b:1\n"

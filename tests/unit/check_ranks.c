@@ -262,6 +262,31 @@ START_TEST(reported_load_overloads_a_holder)
 }
 END_TEST
 
+/* prefill_cost: of what others sent nothing is known but that it runs. */
+START_TEST(requests_of_others_count_as_streams)
+{
+	struct pool_ask ask = ask_for(NULL);
+	struct explain e;
+	struct guard held[2];
+
+	pool = unit_pool_of(2, "cost = prefill_cost\nload_source = reported\n");
+	unit_hold(unit_worker(pool, "w0"), held, 2);
+	guard_prefilled(&held[0]);
+	worker_report(unit_worker(pool, "w0"), 5, 1, 2, NOW, NOW + 100);
+	ck_assert_int_eq(pool_explain(pool, &ask, &e), 0);
+	ck_assert_uint_eq(e.candidates[0].load, 2 + 4);
+	ck_assert_double_eq(e.candidates[0].terms[TERM_DECODE], -(1 + 4));
+	ck_assert_double_eq(e.candidates[1].terms[TERM_DECODE], 0);
+	free(e.candidates);
+	/* A stale report says nothing. */
+	ask.now_ms = NOW + 101;
+	ck_assert_int_eq(pool_explain(pool, &ask, &e), 0);
+	ck_assert_double_eq(e.candidates[0].terms[TERM_DECODE], -1);
+	free(e.candidates);
+	unit_drop(held, 2);
+}
+END_TEST
+
 static Suite *ranks_suite(void)
 {
 	Suite *s = suite_create("ranks");
@@ -275,6 +300,7 @@ static Suite *ranks_suite(void)
 	tcase_add_test(tc, a_removed_group_leaves_nothing);
 	tcase_add_test(tc, test_b33_reported_load_between_two_polls);
 	tcase_add_test(tc, load_source_says_whose_load_is_read);
+	tcase_add_test(tc, requests_of_others_count_as_streams);
 	tcase_add_test(tc, reported_load_overloads_a_holder);
 	suite_add_tcase(s, tc);
 	return s;
