@@ -101,9 +101,12 @@ libkvsteer_a_SOURCES += src/proxy/conn.c src/proxy/conn.h
 libkvsteer_a_SOURCES += src/proxy/listener.c src/proxy/listener.h
 libkvsteer_a_SOURCES += src/proxy/pin.c src/proxy/pin.h
 libkvsteer_a_SOURCES += src/proxy/relay.c src/proxy/relay.h
-libkvsteer_a_SOURCES += src/proxy/request.c src/proxy/request.h
+libkvsteer_a_SOURCES += src/proxy/request.c src/proxy/request.h src/proxy/request_state.h
+libkvsteer_a_SOURCES += src/proxy/request_life.c
+libkvsteer_a_SOURCES += src/proxy/request_log.c src/proxy/request_log.h
 libkvsteer_a_SOURCES += src/proxy/upstream.c src/proxy/upstream.h
 libkvsteer_a_SOURCES += src/proxy/body.c src/proxy/body.h
+libkvsteer_a_SOURCES += src/proxy/upload.c src/proxy/upload.h
 libkvsteer_a_SOURCES += src/proxy/answer.c src/proxy/answer.h
 
 # Layer 5, control

@@ -75,7 +75,7 @@ static int scan_body(struct question *q)
 	return err;
 }
 
-/* Hashes that the client sent stand; the body then only says the model and the salts. */
+/* Hashes that the client sent stand. */
 static int read_hashes(struct question *q)
 {
 	const struct http_head *head = http_call_head(q->call);
@@ -86,13 +86,33 @@ static int read_hashes(struct question *q)
 		http_call_field(q->call, "X-Kvsteer-Prefix"), 0, &q->key);
 }
 
+/* Model and salts, from where a request would have them: the body, or where that is not
+ * read, the head. */
+static int read_salts(struct question *q)
+{
+	struct site_head h = {
+		.endpoint = q->verdict.endpoint,
+		.said.hashes_sent = q->key.hashes_sent,
+		.model = http_call_field(q->call, "X-Kvsteer-Model"),
+	};
+	int err;
+
+	if (site_reads_body(q->site, &h))
+		return scan_body(q);
+	err = route_key_say(&q->key, h.model,
+		http_call_field(q->call, "X-Kvsteer-Lora-Path"),
+		http_call_field(q->call, "X-Kvsteer-Cache-Salt"));
+	q->pool = site_pool_for(q->site, h.model);
+	return err;
+}
+
 /* False: the call is answered. */
 static bool read_key(struct question *q)
 {
 	int err = read_hashes(q);
 
 	if (err == 0)
-		err = scan_body(q);
+		err = read_salts(q);
 	if (err == ERR_NOMEM) {
 		admin_fail(q->call, ADMIN_MEMORY, "out of memory");
 		return false;

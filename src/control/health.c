@@ -106,6 +106,24 @@ static void publish_models(struct health *h)
 	free(parts);
 }
 
+/* Who names no model means the only one that the pool's workers have. */
+static void tell_pool(struct health *h, struct pool *p)
+{
+	const struct js **parts = xcalloc(h->n + 1, sizeof(*parts));
+	struct span id = {0};
+	struct entry *e;
+	size_t n = 0;
+
+	TAILQ_FOREACH (e, &h->entries, link) {
+		if (e->pool == p)
+			parts[n++] = e->models;
+	}
+	if (!models_only(parts, n, &id))
+		id = span_make(NULL, 0);
+	pool_set_only_model(p, id);
+	free(parts);
+}
+
 static void list_models(struct entry *e, bool is_listed)
 {
 	if (e->is_listed == is_listed)
@@ -209,6 +227,7 @@ static void on_models(void *arg, const struct fetch_answer *a)
 		e->models = host_said_yes(a) ? models_parse(a->body) : NULL;
 		if (e->is_listed)
 			publish_models(e->h);
+		tell_pool(e->h, e->pool);
 	}
 	rise_if_ready(e);
 }

@@ -94,6 +94,25 @@ static void add_new(struct js *list, const struct js *part)
 	}
 }
 
+bool models_only(const struct js *const *parts, size_t n, struct span *id)
+{
+	struct span other;
+	bool has_one = false;
+	size_t i, j;
+
+	for (i = 0; i < n; i++) {
+		for (j = 0; parts[i] != NULL && j < js_len(parts[i]); j++) {
+			if (!entry_id(js_at(parts[i], j), &other))
+				continue;
+			if (has_one && !span_eq(other, *id))
+				return false;
+			*id = other;
+			has_one = true;
+		}
+	}
+	return has_one;
+}
+
 static void replace_text(struct models *m, char *text)
 {
 	char *old;

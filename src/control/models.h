@@ -20,6 +20,10 @@ void models_free(struct models *m); /* NULL is fine */
  */
 struct js *models_parse(struct span body);
 
+/* True: all parsed answers together name one model, *id, which lives as long as they do.
+ */
+bool models_only(const struct js *const *parts, size_t n, struct span *id);
+
 /* Publishes the list merged from n parsed answers (NULL ones count as empty), in order.
  */
 void models_publish(struct models *m, const struct js *const *parts, size_t n);

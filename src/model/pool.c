@@ -16,6 +16,7 @@
 
 #define BLOCK_TOKENS 32           /* unit 't' */
 #define TOKEN_BYTES 4             /* a token is about four bytes of text */
+#define ONLY_MODEL_MAX 256
 #define SWEEP_MAX 4096            /* expired entries a second under one lock hold */
 #define RECENT_HALF_LIFE_MS 75000 /* where prefixes do not age */
 
@@ -40,6 +41,8 @@ struct pool {
 
 	/* Under the lock. */
 	pthread_mutex_t lock;
+	char only_model[ONLY_MODEL_MAX];
+	size_t only_model_len; /* 0: unknown, or several */
 	struct registry registry;
 	struct pool_role roles[ROLE_MAX];
 	uint64_t sequence; /* of picks */
@@ -366,11 +369,33 @@ void pool_key_opts(const struct pool *p, enum role role, struct route_key_opts *
 	};
 }
 
+void pool_set_only_model(struct pool *p, struct span model)
+{
+	lock(p);
+	p->only_model_len = model.n <= ONLY_MODEL_MAX ? model.n : 0;
+	if (p->only_model_len > 0)
+		memcpy(p->only_model, model.p, p->only_model_len);
+	unlock(p);
+}
+
+/* Who names no model means the pool's only one: a copy of its name in to. */
+static struct span only_model(struct pool *p, char to[ONLY_MODEL_MAX])
+{
+	size_t n;
+
+	lock(p);
+	n = p->only_model_len;
+	memcpy(to, p->only_model, n);
+	unlock(p);
+	return span_make(to, n);
+}
+
 void pool_seal_key(struct pool *p, struct route_key *key, struct span tenant)
 {
+	char only[ONLY_MODEL_MAX];
 	struct route_salt salt = {
 		.boot_secret = {p->boot_secret[0], p->boot_secret[1]},
-		.model = key->model,
+		.model = key->model.n > 0 ? key->model : only_model(p, only),
 		.lora = key->lora,
 		.cache_salt = key->cache_salt,
 		.tenant = tenant,

@@ -89,6 +89,10 @@ struct pool_pick {
  */
 void pool_seal_key(struct pool *p, struct route_key *key, struct span tenant);
 
+/* The one model that all workers of the pool have, for keys that name none; empty: it is
+ * not known, or there are several. */
+void pool_set_only_model(struct pool *p, struct span model);
+
 /* Chooses, takes the guard, inserts. 0; ERR_NOENT: no usable worker (for a pinned one: it
  * is unusable); ERR_PARSE: no worker has that name or rank. */
 int pool_pick(struct pool *p, const struct pool_ask *ask, struct guard *g,

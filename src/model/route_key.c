@@ -258,6 +258,26 @@ int route_key_from_header(struct span value, size_t max_blocks, struct route_key
 	return 0;
 }
 
+int route_key_say(
+	struct route_key *k, struct span model, struct span lora, struct span cache_salt)
+{
+	const struct span said[3] = {model, lora, cache_salt};
+	struct span *const to[3] = {&k->model, &k->lora, &k->cache_salt};
+	size_t used = 0;
+	int err =
+		mem_grow(&k->text, &k->text_cap, model.n + lora.n + cache_salt.n + 1, 1);
+
+	if (err < 0)
+		return err;
+	for (unsigned i = 0; i < ARRAY_LEN(said); i++) {
+		if (said[i].n > 0)
+			memcpy(k->text + used, said[i].p, said[i].n);
+		*to[i] = span_make(k->text + used, said[i].n);
+		used += said[i].n;
+	}
+	return 0;
+}
+
 static void spell_u64(uint64_t value, unsigned char bytes[8])
 {
 	for (unsigned i = 0; i < 8; i++)

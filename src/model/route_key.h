@@ -107,6 +107,13 @@ int route_key_build(struct route_scan *s, const char *base, size_t len,
 int route_key_from_header(
 	struct span value, size_t max_blocks, struct route_key *k) MUST_CHECK;
 
+/*
+ * Where the body is not read: what the head says in place of its members `model`,
+ * `lora_path` and `cache_salt` (copied; empty: absent). ERR_NOMEM.
+ */
+int route_key_say(struct route_key *k, struct span model, struct span lora,
+	struct span cache_salt) MUST_CHECK;
+
 /* What separates name spaces of equal prompts. */
 struct route_salt {
 	uint64_t boot_secret[2];

@@ -19,22 +19,59 @@ struct pool *site_pool(const struct site *s, struct span name)
 	return NULL;
 }
 
-static bool needs_scan(const struct conf *c)
+/* Whether some role of the pool must read the body, when the head says that much. */
+static bool pool_reads_body(const struct pool_conf *pc, const struct policy_head *said)
 {
+	enum role r;
+
+	for (r = 0; r < ROLE_MAX; r++) {
+		if (policy_needs_body(policy_wants(&pc->roles[r].policy), said))
+			return true;
+	}
+	return false;
+}
+
+static unsigned all_wants(const struct conf *c)
+{
+	unsigned wants = 0;
 	size_t i;
 	enum role r;
 
 	for (i = 0; i < c->n_pools; i++) {
+		for (r = 0; r < ROLE_MAX; r++)
+			wants |= policy_wants(&c->pools[i].roles[r].policy);
+	}
+	return wants;
+}
+
+static bool needs_model(const struct conf *c)
+{
+	size_t i;
+
+	for (i = 0; i < c->n_pools; i++) {
 		if (c->pools[i].models.n > 0)
 			return true;
-		for (r = 0; r < ROLE_MAX; r++) {
-			if (policy_needs_index(&c->pools[i].roles[r].policy))
-				return true;
-		}
 	}
 	for (i = 0; i < c->n_workers; i++) {
 		if (c->workers[i].models.n > 0)
 			return true;
+	}
+	return false;
+}
+
+bool site_reads_body(const struct site *s, const struct site_head *h)
+{
+	size_t i;
+
+	if (h->endpoint == ENDPOINT_OTHER || !s->needs_body_scan)
+		return false;
+	if (h->model.n == 0 && s->needs_model)
+		return true;
+	if (h->is_pinned)
+		return false;
+	for (i = 0; i < s->n_pools; i++) {
+		if (site_pool_for(s, h->model) == s->pools[i])
+			return pool_reads_body(&s->conf->pools[i], &h->said);
 	}
 	return false;
 }
@@ -62,7 +99,9 @@ struct site *site_new(struct conf *conf, struct site *old, const struct site_opt
 		return NULL;
 	atomic_store(&s->refs, 1);
 	s->conf = conf_ref(conf);
-	s->needs_body_scan = needs_scan(conf);
+	s->wants = all_wants(conf);
+	s->needs_model = needs_model(conf);
+	s->needs_body_scan = s->wants != 0 || s->needs_model;
 	s->pools = calloc(conf->n_pools + 1, sizeof(struct pool *));
 	if (s->pools == NULL)
 		err = ERR_NOMEM;

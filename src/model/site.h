@@ -16,6 +16,8 @@ struct site {
 	struct pool **pools; /* references, as conf->pools */
 	size_t n_pools;
 	bool needs_body_scan; /* some pool chooses by prompt or model */
+	unsigned wants;       /* enum policy_wants, of all its pools */
+	bool needs_model;     /* a request of no known model has no sure pool or worker */
 };
 
 struct site_opts {
@@ -36,5 +38,19 @@ void site_retire(struct site *old, const struct site *next);
  * model fits pools without `models`, then the first. */
 struct pool *site_pool_for(const struct site *s, struct span model);
 struct pool *site_pool(const struct site *s, struct span name);
+
+/* What a request's head says of where it goes. */
+struct site_head {
+	enum route_endpoint endpoint;
+	struct policy_head said; /* as far as site.wants asks for it */
+	bool is_pinned;          /* to one worker, and pins count */
+	struct span model;       /* X-Kvsteer-Model; empty: not said */
+};
+/*
+ * Whether the body says anything that pool or policy must know. The one place that
+ * decides it, for requests and for explain: where it says no, the body may be handed on
+ * unread.
+ */
+bool site_reads_body(const struct site *s, const struct site_head *h);
 
 #endif

@@ -39,6 +39,25 @@ void body_discard(struct body *b)
 	b->is_discarded = true;
 }
 
+void body_stream(struct body *b)
+{
+	b->is_streamed = true;
+}
+
+void body_drop(struct body *b)
+{
+	assert(b->is_streamed);
+	if (b->is_inline || b->len == 0)
+		return;
+	b->len = 0;
+	b->has_dropped = true;
+}
+
+bool body_has_room(const struct body *b)
+{
+	return !b->is_complete && (b->is_inline || b->len < BODY_WINDOW);
+}
+
 /* Memory is counted in steps as it fills; over the limit the request is refused, not the
  * process killed. */
 static int count_memory(
@@ -69,7 +88,7 @@ static int grow(struct body *b, struct io_thread *t, size_t want, enum fail *why
 		return 0;
 	while (cap < want)
 		cap *= 2;
-	if (b->framing == HTTP_BODY_LENGTH) {
+	if (b->framing == HTTP_BODY_LENGTH && !b->is_streamed) {
 		cap = MAX(cap, (size_t)EXACT_BYTES);
 		cap = (size_t)MIN((uint64_t)cap, b->expected);
 	}
@@ -145,6 +164,31 @@ static int read_length(struct body *b, struct client *c, enum fail *why)
 	return b->is_complete ? 0 : ERR_AGAIN;
 }
 
+/* By length, into the window: what was read with the head first. */
+static int stream_length(struct body *b, struct client *c, enum fail *why)
+{
+	uint64_t room = MIN(b->expected - b->total, (uint64_t)(BODY_WINDOW - b->len));
+	size_t there = MIN(c->len - b->head_len, (size_t)room);
+	size_t want = (size_t)room - there;
+	ssize_t got = 0;
+
+	if (append(b, c->t, c->buf + b->head_len, there, why) != 0)
+		return ERR_PARSE;
+	client_cut(c, b->head_len, there);
+	b->total += there;
+	if (want > 0) {
+		if (grow(b, c->t, b->len + want, why) != 0)
+			return ERR_PARSE;
+		got = client_read(c, b->own + b->len, want);
+	}
+	if (got < 0)
+		return there > 0 ? ERR_AGAIN : client_error(got, why);
+	b->len += (size_t)got;
+	b->total += (uint64_t)got;
+	b->is_complete = b->total == b->expected;
+	return b->is_complete ? 0 : ERR_AGAIN;
+}
+
 /* Decodes what lies behind the head; data goes to its own memory, the framing goes away.
  */
 static int decode(struct body *b, struct client *c, enum fail *why)
@@ -167,21 +211,45 @@ static int decode(struct body *b, struct client *c, enum fail *why)
 	return err;
 }
 
+/* Reads behind the head. > 0, or what client_error() makes of it. */
+static ssize_t fill_behind_head(struct body *b, struct client *c, enum fail *why)
+{
+	ssize_t got;
+
+	/* A head that fills its buffer leaves no room to read behind it. */
+	if (c->cap - c->len < IO_IN_BYTES / 4 &&
+		client_reserve(c, b->head_len + IO_IN_BYTES) != 0)
+		return client_error(ERR_NOMEM, why);
+	got = client_fill(c);
+	return got > 0 ? got : client_error(got, why);
+}
+
+/* In chunks, into the window: all of one read is decoded, since no event would come for
+ * what stayed behind. */
+static int stream_chunked(struct body *b, struct client *c, enum fail *why)
+{
+	size_t before = b->len;
+	int err = decode(b, c, why);
+
+	if (err == ERR_AGAIN && b->len == before) {
+		ssize_t got = fill_behind_head(b, c, why);
+
+		err = got > 0 ? decode(b, c, why) : (int)got;
+	}
+	b->total += b->len - before;
+	return err;
+}
+
 static int read_chunked(struct body *b, struct client *c, enum fail *why)
 {
 	size_t budget = READ_BYTES;
 	int err = decode(b, c, why);
 
 	while (err == ERR_AGAIN && budget > 0) {
-		ssize_t got;
+		ssize_t got = fill_behind_head(b, c, why);
 
-		/* A head that fills its buffer leaves no room to read behind it. */
-		if (c->cap - c->len < IO_IN_BYTES / 4 &&
-			client_reserve(c, b->head_len + IO_IN_BYTES) != 0)
-			return client_error(ERR_NOMEM, why);
-		got = client_fill(c);
 		if (got <= 0)
-			return client_error(got, why);
+			return (int)got;
 		budget -= MIN(budget, (size_t)got);
 		err = decode(b, c, why);
 	}
@@ -213,7 +281,12 @@ int body_read(struct body *b, struct client *c, struct process *p, uint64_t memo
 
 	if (b->is_complete)
 		return 0;
-	if (b->framing == HTTP_BODY_CHUNKED)
+	if (b->is_streamed && !body_has_room(b))
+		return ERR_AGAIN;
+	if (b->is_streamed && !b->is_inline)
+		err = b->framing == HTTP_BODY_CHUNKED ? stream_chunked(b, c, why)
+						      : stream_length(b, c, why);
+	else if (b->framing == HTTP_BODY_CHUNKED)
 		err = read_chunked(b, c, why);
 	else if (b->is_inline)
 		err = read_inline(b, c, why);
@@ -221,6 +294,8 @@ int body_read(struct body *b, struct client *c, struct process *p, uint64_t memo
 		err = skip_length(b, c, why);
 	else
 		err = read_length(b, c, why);
+	if (!b->is_streamed || b->is_inline)
+		b->total = b->len;
 	if (b->is_discarded && b->len > BODY_DISCARD_MAX)
 		return ERR_CLOSED;
 	if (b->own != NULL && (err == 0 || err == ERR_AGAIN)) {

@@ -1,7 +1,8 @@
 /*
- * A request's body: collected whole, in one contiguous piece. A small one with a length
- * stays where it was read, behind its head in the client's buffer; others get their own
- * memory, counted against the process's body_memory. Owned by the request.
+ * A request's body: collected whole, in one contiguous piece; or, where nobody needs it
+ * whole, held only until it is handed on (body_stream). A small one with a length stays
+ * where it was read, behind its head in the client's buffer; others get their own memory,
+ * counted against the process's body_memory. Owned by the request.
  */
 #ifndef PROXY_BODY_H
 #define PROXY_BODY_H
@@ -17,15 +18,18 @@ struct io_thread;
 struct process;
 
 #define BODY_DISCARD_MAX 65536 /* of a refused request, to keep its connection */
+#define BODY_WINDOW 65536      /* of one that is handed on as it comes */
 
 struct body {
 	enum http_framing framing; /* as the client sent it */
 	uint64_t expected;         /* HTTP_BODY_LENGTH */
 	uint64_t limit;
-	bool is_inline, is_discarded, is_complete;
+	bool is_inline, is_discarded, is_complete, is_streamed;
 	size_t head_len; /* where body bytes begin in the client's buffer */
 	char *own;
-	size_t len, cap, counted;
+	size_t len, cap, counted; /* len: bytes that are held */
+	uint64_t total;           /* bytes that came, decoded */
+	bool has_dropped;         /* streamed: some are held no more */
 	struct http_chunk chunk;
 };
 
@@ -35,12 +39,22 @@ enum fail body_start(struct body *b, const struct http_head *h, uint64_t limit);
 /* From now on bytes are only counted, up to BODY_DISCARD_MAX. */
 void body_discard(struct body *b);
 /*
+ * From now on body_read() holds at most BODY_WINDOW bytes and, while it holds that many,
+ * reads nothing; the caller hands them on and calls body_drop().
+ */
+void body_stream(struct body *b);
+/* Streamed: what is held was handed on. A body behind its head stays there, and may be
+ * sent again. */
+void body_drop(struct body *b);
+/* Streamed: body_read() would read. */
+bool body_has_room(const struct body *b);
+/*
  * One round of reading. 0: complete; ERR_AGAIN; ERR_CLOSED: the client left; ERR_PARSE
  * and *why.
  */
 int body_read(struct body *b, struct client *c, struct process *p, uint64_t memory_limit,
 	enum fail *why) MUST_CHECK;
-/* What there is so far. */
+/* What is held. */
 struct span body_bytes(const struct body *b, const struct client *c);
 /* Bytes at the front of the client's buffer that head and body take. */
 size_t body_used(const struct body *b);

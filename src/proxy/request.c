@@ -18,29 +18,27 @@
 #include "model/guard.h"
 #include "model/path_table.h"
 #include "model/pool.h"
+#include "model/routing_key.h"
 #include "model/worker.h"
-#include "proxy/access_log.h"
 #include "proxy/answer.h"
 #include "proxy/body.h"
 #include "proxy/client.h"
 #include "proxy/io_thread.h"
 #include "proxy/pin.h"
 #include "proxy/relay.h"
+#include "proxy/request_log.h"
+#include "proxy/request_state.h"
 #include "proxy/upstream.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#define REQUEST_MAGIC 0x52455131u
-#define TRIED_MAX 8
-#define FREE_REQUESTS_MAX 256
-#define MODEL_LOG_MAX 128
 #define RETRY_AFTER_SECS 1
 
 /* clang-format off */
 #define STEPS(X)                                                         \
 	X(READ_HEAD, read_head) /* until http reports a full head */     \
-	X(READ_BODY, read_body) /* until the body is there; scanned as it comes */ \
+	X(READ_BODY, read_body) /* until it is there, scanned; or not, if nobody needs it */ \
 	X(ROUTE_KEY, route_key) /* head + body -> pool and struct route_key */ \
 	X(PICK, pick)		/* policy chooses, guard is taken */     \
 	X(FORWARD, forward)	/* connect, send, await the answer's head */ \
@@ -56,56 +54,6 @@ enum step_id {
 };
 
 enum step_result { STEP_NEXT, STEP_WAIT };
-
-struct request {
-	uint32_t magic;
-	enum step_id at;
-	struct request *next_free;
-	struct io_thread *t;
-	struct client *c;
-	struct site *site; /* a reference */
-
-	/* how it ended */
-	enum fail why;
-	int status; /* sent to the client; 0: none */
-	bool head_sent, was_cut, keep;
-
-	/* what the client asked */
-	struct http_scan scan;
-	struct http_head head;
-	struct path_verdict verdict;
-	enum fail refused; /* known from the head; said once the body was skipped */
-	bool has_head, sent_continue;
-	struct body body;
-	char id[REQUEST_ID_MAX];
-	size_t id_len;
-
-	/* where it goes */
-	struct route_scan *json; /* kept with the request for the next one */
-	bool is_scanning;
-	size_t scanned;
-	struct route_key key;
-	bool is_keyed;
-	struct pool *pool; /* the site's */
-	struct guard guard;
-	struct pool_pick pick;
-	bool is_confirmed;      /* a 2xx head came: the insertion stays */
-	enum fail last_failure; /* of a worker tried before */
-	uint64_t tried[TRIED_MAX];
-	unsigned n_tried;
-	bool died_reused, died_fresh;
-
-	/* the answer */
-	struct exchange *ex;
-	struct relay relay;
-	struct span out_head; /* in t->out, within the turn */
-	bool is_event_stream, sent_last;
-
-	/* clocks */
-	uint64_t began_ms, progress_ms, began_us, picked_us, first_byte_us;
-	uint64_t body_bytes_in;
-	char worker_name[64]; /* for the log line, after the guard is gone */
-};
 
 /* ---- the two jumps ---- */
 
@@ -138,18 +86,6 @@ static enum step_result request_retry(struct request *r)
 }
 
 /* ---- READ_HEAD ---- */
-
-static const struct router_opts *opts(const struct request *r)
-{
-	return &r->site->conf->router;
-}
-
-static struct span field(const struct request *r, enum http_field_id id)
-{
-	const struct http_field *f = http_head_find(&r->head, id);
-
-	return f != NULL ? http_field_value(r->c->buf, f) : span_make(NULL, 0);
-}
 
 static void make_id(struct request *r)
 {
@@ -197,10 +133,51 @@ static enum fail judge_head(struct request *r)
 	return read_prefix_header(r);
 }
 
+/* "X-Kvsteer-..." as it is spelled, in any case. */
+static struct span own_field(const struct request *r, struct span name)
+{
+	const struct http_field *f = http_head_find(&r->head, FIELD_X_KVSTEER);
+
+	if (f != NULL)
+		f = http_head_named(r->c->buf, &r->head, name);
+	return f != NULL ? http_field_value(r->c->buf, f) : span_make(NULL, 0);
+}
+
+static bool is_pinned(const struct request *r)
+{
+	return opts(r)->allow_pin && field(r, FIELD_X_KVSTEER_WORKER).n > 0;
+}
+
+/* What a policy need not look for in the body. */
+static void look_at_head(const struct request *r, struct policy_head *said)
+{
+	struct routing_key k;
+
+	said->hashes_sent = r->key.hashes_sent;
+	if ((r->site->wants & POLICY_WANTS_SESSION) != 0)
+		said->has_session = routing_key_session(r->c->buf, &r->head, NULL, &k);
+	if ((r->site->wants & POLICY_WANTS_KEY) != 0)
+		said->has_key = routing_key_any(
+			&opts(r)->routing_key_headers, r->c->buf, &r->head, NULL, &k);
+}
+
+/* Whether the body must be awaited to route the request, and what of it is scanned. */
 static void start_scan(struct request *r)
 {
-	if (r->verdict.action != PATH_FORWARD || r->verdict.endpoint == ENDPOINT_OTHER ||
-		!r->site->needs_body_scan)
+	struct site_head h = {
+		.endpoint = r->verdict.endpoint,
+		.is_pinned = is_pinned(r),
+		.model = own_field(r, SPAN_LIT("x-kvsteer-model")),
+	};
+
+	if (r->verdict.action != PATH_FORWARD)
+		return;
+	look_at_head(r, &h.said);
+	r->reads_body = site_reads_body(r->site, &h);
+	if (h.endpoint == ENDPOINT_OTHER || !r->site->needs_body_scan)
+		return;
+	/* A pinned request's prompt is remembered if it is here with its head. */
+	if (!r->reads_body && (h.said.hashes_sent || !h.is_pinned))
 		return;
 	if (r->json == NULL)
 		r->json = route_scan_new();
@@ -213,7 +190,7 @@ static enum step_result head_is_complete(struct request *r)
 {
 	enum fail why;
 
-	r->has_head = true;
+	r->has_head = r->reads_body = true;
 	r->progress_ms = clock_now_ms();
 	make_id(r);
 	why = body_start(&r->body, &r->head, opts(r)->max_body_size);
@@ -289,11 +266,20 @@ static int send_continue(struct request *r)
 	int err;
 
 	if (!r->head.expect_100 || r->sent_continue || r->c->len > r->head.head_len ||
-		r->body.is_complete)
+		r->body.total > 0 || r->body.is_complete)
 		return 0;
 	r->sent_continue = true;
 	err = stream_write(&r->c->stream, &iov, 1);
 	return err == ERR_LIMIT ? 0 : err;
+}
+
+/* Nobody needs it: what is not here yet is handed on as it comes, in FORWARD and RELAY.
+ */
+static enum step_result hand_on_later(struct request *r)
+{
+	r->is_scanning = false;
+	upload_start(&r->upload, &r->body);
+	return STEP_NEXT;
 }
 
 static enum step_result read_body(struct request *r)
@@ -302,7 +288,9 @@ static enum step_result read_body(struct request *r)
 	size_t before = r->body.len;
 	int err;
 
-	if (send_continue(r) != 0)
+	if (!r->reads_body && !r->body.is_inline)
+		return hand_on_later(r);
+	if (r->reads_body && send_continue(r) != 0)
 		return request_fail(r, FAIL_CLIENT_GONE);
 	err = body_read(&r->body, r->c, r->t->process, opts(r)->body_memory, &why);
 	if (r->body.len != before)
@@ -313,10 +301,11 @@ static enum step_result read_body(struct request *r)
 		return request_fail(r, r->refused != FAIL_NONE && !r->c->saw_eof
 					       ? r->refused
 					       : FAIL_CLIENT_GONE);
+	if (err == ERR_AGAIN && !r->reads_body)
+		return hand_on_later(r);
 	scan_body(r);
 	if (err == ERR_AGAIN)
 		return STEP_WAIT;
-	r->body_bytes_in = r->body.len;
 	return r->refused != FAIL_NONE ? request_fail(r, r->refused) : STEP_NEXT;
 }
 
@@ -364,11 +353,6 @@ static void send_own(struct request *r, int status, struct span type, struct spa
 	}
 }
 
-static struct span request_id(const struct request *r)
-{
-	return span_make(r->id, r->id_len);
-}
-
 static enum step_result answer_here(struct request *r)
 {
 	static const char up[] = "{\"status\":\"ok\"}";
@@ -402,6 +386,17 @@ static int build_key(struct request *r, const struct route_key_opts *o)
 	return route_key_build(r->json, b.p, b.n, o, &r->key);
 }
 
+/* Where the body is not read, the head may say what it says of the prompt's name space.
+ */
+static int take_said(struct request *r)
+{
+	if (r->reads_body)
+		return 0;
+	return route_key_say(&r->key, own_field(r, SPAN_LIT("x-kvsteer-model")),
+		own_field(r, SPAN_LIT("x-kvsteer-lora-path")),
+		own_field(r, SPAN_LIT("x-kvsteer-cache-salt")));
+}
+
 static enum step_result route_key(struct request *r)
 {
 	struct route_key_opts o = {0};
@@ -410,6 +405,8 @@ static enum step_result route_key(struct request *r)
 	if (r->verdict.action != PATH_FORWARD)
 		return answer_here(r);
 	began = clock_us();
+	if (take_said(r) != 0)
+		return request_fail(r, FAIL_OVERLOADED);
 	/* The first pool's block size serves to read the model; a pool with another size
 	 * hashes again below. */
 	pool_key_opts(r->site->pools[0], ROLE_UNIFIED, &o);
@@ -494,6 +491,14 @@ static struct span authorization(const struct request *r)
 	return has_own || own == NULL ? span_make(NULL, 0) : span_str(own);
 }
 
+/* A body that came in chunks and is whole by now goes on by its length. */
+static enum http_framing framing_upstream(const struct request *r)
+{
+	if (r->head.framing == HTTP_BODY_NONE || r->upload.is_on)
+		return r->head.framing;
+	return HTTP_BODY_LENGTH;
+}
+
 static bool start_exchange(struct request *r, bool fresh_only)
 {
 	const struct worker *w = r->guard.worker;
@@ -506,14 +511,12 @@ static bool start_exchange(struct request *r, bool fresh_only)
 		.client_ip = span_make(r->c->ip, r->c->ip_len),
 		.request_id = request_id(r),
 		.authorization = authorization(r),
-		/* A body that came in chunks is whole by now, and goes on by its length.
-		 */
-		.framing = r->head.framing == HTTP_BODY_NONE ? HTTP_BODY_NONE
-							     : HTTP_BODY_LENGTH,
-		.content_length = r->body.len,
+		.framing = framing_upstream(r),
+		.content_length = r->upload.is_on ? r->body.expected : r->body.len,
 	};
 	struct exchange_opts o = {
-		.body = body_bytes(&r->body, r->c),
+		.body = r->upload.is_on ? span_make(NULL, 0) : body_bytes(&r->body, r->c),
+		.in_pieces = r->upload.is_on,
 		.method = r->head.method,
 		.fresh_only = fresh_only,
 		.connect_timeout_ms = r->pick.connect_timeout_ms,
@@ -527,6 +530,7 @@ static bool start_exchange(struct request *r, bool fresh_only)
 	if (n == 0)
 		return false;
 	o.head = span_make(r->t->out, n);
+	upload_rewind(&r->upload);
 	r->ex = exchange_start(r->t, r->guard.worker, &o, r->c->run, r->c);
 	return r->ex != NULL;
 }
@@ -539,7 +543,8 @@ static void count_worker_failure(struct request *r, enum fail why)
 
 static bool may_try_another(const struct request *r)
 {
-	return r->n_tried < r->pick.max_retries && r->n_tried < TRIED_MAX;
+	return upload_is_repeatable(&r->upload, &r->body) &&
+	       r->n_tried < r->pick.max_retries && r->n_tried < TRIED_MAX;
 }
 
 static enum step_result forward(struct request *r);
@@ -551,7 +556,8 @@ static enum step_result exchange_failed(struct request *r)
 	enum fail why = exchange_failure(r->ex);
 	bool was_silent = exchange_was_silent(r->ex);
 
-	if (why == FAIL_WORKER_RESET && exchange_was_reused(r->ex) && !r->died_reused) {
+	if (why == FAIL_WORKER_RESET && exchange_was_reused(r->ex) && !r->died_reused &&
+		upload_is_repeatable(&r->upload, &r->body)) {
 		r->died_reused = true;
 		exchange_cancel(&r->ex);
 		return start_exchange(r, true) ? forward(r)
@@ -626,6 +632,29 @@ static enum step_result answer_has_head(
 	return STEP_NEXT;
 }
 
+/* A body that nobody needs goes on as it comes. False: the request has failed. */
+static bool hand_on(struct request *r)
+{
+	bool was_awaited = r->upload.awaits_client;
+	uint64_t before = r->body.total;
+	enum fail why = FAIL_CLIENT_GONE;
+	int err;
+
+	if (!r->upload.is_on || r->upload.is_ended)
+		return true;
+	err = send_continue(r);
+	if (err == 0)
+		err = upload_run(
+			&r->upload, &r->body, r->c, r->ex, opts(r)->body_memory, &why);
+	if (r->body.total != before || (r->upload.awaits_client && !was_awaited))
+		r->progress_ms = clock_now_ms();
+	if (err == 0)
+		return true;
+	r->was_cut |= r->head_sent;
+	request_fail(r, err == ERR_PARSE ? why : FAIL_CLIENT_GONE);
+	return false;
+}
+
 static enum step_result forward(struct request *r)
 {
 	const struct http_head *a;
@@ -633,6 +662,8 @@ static enum step_result forward(struct request *r)
 
 	if (r->ex == NULL && !start_exchange(r, false))
 		return request_fail(r, FAIL_INTERNAL);
+	if (!hand_on(r))
+		return STEP_NEXT;
 	switch (exchange_head(r->ex, &a, &base)) {
 	case EXCHANGE_OK:
 		return answer_has_head(r, a, base);
@@ -703,6 +734,8 @@ static enum step_result relay(struct request *r)
 {
 	struct span data;
 
+	if (!hand_on(r)) /* the worker answers before it has the whole body */
+		return STEP_NEXT;
 	while (!is_held_back(r)) {
 		enum exchange_result res = exchange_body(r->ex, &data);
 		bool last = res == EXCHANGE_END ||
@@ -757,54 +790,6 @@ static void end_exchange(struct request *r)
 		withdraw(r);
 }
 
-static void write_access_line(struct request *r, uint64_t now_us)
-{
-	struct access_line line = {
-		.request_id = request_id(r),
-		.client = span_make(r->c->ip, r->c->ip_len),
-		.model = span_make(
-			r->key.model.p, MIN(r->key.model.n, (size_t)MODEL_LOG_MAX)),
-		.route = path_route_name(
-			r->has_head ? r->verdict.route : path_route_none()),
-		.worker = r->worker_name[0] != '\0' ? r->worker_name : NULL,
-		.reason = pick_reason_name(r->pick.reason),
-		.matched = r->pick.matched,
-		.blocks = r->pick.blocks,
-		.status = r->status,
-		.why = r->why,
-		.bytes_in = r->body_bytes_in,
-		.bytes_out = r->relay.bytes,
-		.queue_us = r->picked_us > 0 ? r->picked_us - r->began_us : 0,
-		.ttft_us = r->first_byte_us > 0 ? r->first_byte_us - r->began_us : 0,
-		.total_us = now_us - r->began_us,
-		.retries = r->n_tried,
-	};
-
-	if (r->has_head) {
-		line.method = span_str(http_method_name(r->head.method));
-		line.path = http_head_path(r->c->buf, &r->head);
-	}
-	access_log_line(r->t->log, opts(r)->log_format, &line);
-}
-
-static void count_request(struct request *r, uint64_t now_us)
-{
-	metric_request(
-		r->has_head ? r->verdict.route : path_route_none(), r->status, r->why);
-	metric_observe(METRIC_REQUEST_SECONDS, now_us - r->began_us);
-	if (r->picked_us == 0)
-		return;
-	if (r->first_byte_us > 0)
-		metric_observe(METRIC_TTFT_SECONDS, r->first_byte_us - r->began_us);
-	metric_observe(METRIC_QUEUE_SECONDS, r->picked_us - r->began_us);
-}
-
-/* A connection that closed before it sent a request is no event for anybody. */
-static bool is_worth_a_line(const struct request *r)
-{
-	return r->has_head || r->status != 0;
-}
-
 static enum step_result finish(struct request *r)
 {
 	uint64_t now_us;
@@ -816,10 +801,10 @@ static enum step_result finish(struct request *r)
 	if (r->why != FAIL_NONE && (r->was_cut || fail_status(r->why) == 0))
 		r->keep = false;
 	now_us = clock_us();
-	if (is_worth_a_line(r)) {
-		count_request(r, now_us);
+	if (request_is_worth_a_line(r)) {
+		request_count(r, now_us);
 		if (opts(r)->access_log)
-			write_access_line(r, now_us);
+			request_log_line(r, now_us);
 	}
 	return STEP_NEXT;
 }
@@ -839,7 +824,7 @@ bool request_run(struct request *r)
 {
 	assert(r->magic == REQUEST_MAGIC);
 	while (r->at < STEP_MAX) {
-		enum step_id was = r->at;
+		unsigned was = r->at;
 
 		if (steps[was].run(r) == STEP_WAIT)
 			return false;
@@ -855,91 +840,6 @@ void request_abort(struct request *r, enum fail why)
 		r->was_cut = true;
 	if (r->at < STEP_FINISH)
 		request_fail(r, why);
-}
-
-static struct request *request_get(struct io_thread *t)
-{
-	struct request *r = t->free_requests;
-
-	if (r != NULL) {
-		t->free_requests = r->next_free;
-		t->n_free_requests--;
-		return r;
-	}
-	r = calloc(1, sizeof(*r));
-	if (r != NULL)
-		route_key_init(&r->key);
-	return r;
-}
-
-/* All but what is kept for its memory (key, json) and what is written before it is read
- * (head). */
-static void request_reset(struct request *r)
-{
-	struct route_scan *json = r->json;
-	struct route_key key = r->key;
-
-	memset(r, 0, offsetof(struct request, head));
-	memset((char *)r + offsetof(struct request, verdict), 0,
-		sizeof(*r) - offsetof(struct request, verdict));
-	r->json = json;
-	r->key = key;
-	r->head.n_fields = 0;
-}
-
-struct request *request_new(struct io_thread *t, struct client *c)
-{
-	struct request *r = request_get(t);
-
-	if (r == NULL)
-		return NULL;
-	request_reset(r);
-	r->magic = REQUEST_MAGIC;
-	r->t = t;
-	r->c = c;
-	r->site = site_ref(t->site);
-	r->began_ms = r->progress_ms = clock_now_ms();
-	r->began_us = clock_us();
-	http_scan_start(&r->scan, HTTP_SCAN_REQUEST);
-	atomic_fetch_add_explicit(&t->process->requests, 1, memory_order_relaxed);
-	return r;
-}
-
-static void request_destroy(struct request *r)
-{
-	route_key_free(&r->key);
-	route_scan_free(r->json);
-	free(r);
-}
-
-void request_free(struct request *r)
-{
-	struct io_thread *t = r->t;
-
-	assert(r->magic == REQUEST_MAGIC && r->guard.worker == NULL && r->ex == NULL);
-	r->magic = 0;
-	body_free(&r->body, t);
-	route_key_reset(&r->key);
-	site_unref(r->site);
-	atomic_fetch_sub_explicit(&t->process->requests, 1, memory_order_relaxed);
-	if (t->n_free_requests >= FREE_REQUESTS_MAX) {
-		request_destroy(r);
-		return;
-	}
-	r->next_free = t->free_requests;
-	t->free_requests = r;
-	t->n_free_requests++;
-}
-
-void request_free_all(struct io_thread *t)
-{
-	while (t->free_requests != NULL) {
-		struct request *r = t->free_requests;
-
-		t->free_requests = r->next_free;
-		request_destroy(r);
-	}
-	t->n_free_requests = 0;
 }
 
 bool request_keeps_alive(const struct request *r)
@@ -965,14 +865,16 @@ size_t request_used(const struct request *r)
 
 bool request_is_reading(const struct request *r)
 {
-	return r->at <= STEP_READ_BODY;
+	return r->at <= STEP_READ_BODY ||
+	       (r->at <= STEP_RELAY && r->upload.awaits_client);
 }
 
 uint64_t request_deadline_ms(const struct request *r)
 {
 	if (r->at == STEP_READ_HEAD && opts(r)->head_timeout_ms > 0)
 		return r->began_ms + opts(r)->head_timeout_ms;
-	if (r->at == STEP_READ_BODY && opts(r)->body_timeout_ms > 0)
+	if (r->at != STEP_READ_HEAD && request_is_reading(r) &&
+		opts(r)->body_timeout_ms > 0)
 		return r->progress_ms + opts(r)->body_timeout_ms;
 	return 0;
 }

@@ -68,8 +68,9 @@ struct exchange {
 	/* sending */
 	struct exchange_opts o;
 	char *head_copy;
-	size_t head_sent, body_sent;
-	bool is_sent, send_broke;
+	struct exchange_piece piece; /* the whole body, or the piece in hand */
+	size_t head_sent, piece_sent;
+	bool send_broke;
 
 	/* receiving */
 	bool can_read, has_unscanned, is_last, may_pool, has_surplus;
@@ -170,7 +171,10 @@ static void on_connected(void *arg, int err)
 	ex->was_connected = true;
 	ex->phase = PHASE_HEAD;
 	await_first_byte(ex);
-	send_more(ex);
+	if (ex->o.in_pieces)
+		ex->wake(ex->arg);
+	else
+		send_more(ex);
 }
 
 static void on_readable(void *arg)
@@ -193,8 +197,11 @@ static void on_writable(void *arg)
 	struct upstream_conn *uc = arg;
 
 	assert(uc->magic == UPSTREAM_MAGIC);
-	if (uc->ex != NULL)
-		send_more(uc->ex);
+	if (uc->ex == NULL)
+		return;
+	send_more(uc->ex);
+	if (exchange_wants_piece(uc->ex))
+		uc->ex->wake(uc->ex->arg);
 }
 
 static void on_peer_closed(void *arg)
@@ -281,11 +288,29 @@ static void on_timer(void *arg)
 	ex->wake(ex->arg);
 }
 
+static size_t piece_bytes(const struct exchange_piece *p)
+{
+	return p->before.n + p->data.n + p->after.n;
+}
+
+/* All that was given is taken. */
+static bool is_taken(const struct exchange *ex)
+{
+	return ex->head_sent == ex->o.head.n && ex->piece_sent == piece_bytes(&ex->piece);
+}
+
+static bool is_sent(const struct exchange *ex)
+{
+	return ex->piece.last && is_taken(ex);
+}
+
 /* From the last byte of the request that the worker took, or from its last interim
- * answer. */
+ * answer. While more of the body is to come from the client, the client is awaited. */
 static void await_first_byte(struct exchange *ex)
 {
-	if (ex->o.first_byte_timeout_ms > 0)
+	bool is_worker_due = ex->piece.last || !is_taken(ex);
+
+	if (ex->o.first_byte_timeout_ms > 0 && is_worker_due)
 		wheel_set(ex->t->wheel, &ex->uc->timer,
 			clock_now_ms() + ex->o.first_byte_timeout_ms);
 	else
@@ -377,21 +402,44 @@ static void count_sent(struct exchange *ex, size_t n)
 	size_t of_head = MIN(n, ex->o.head.n - ex->head_sent);
 
 	ex->head_sent += of_head;
-	ex->body_sent += n - of_head;
-	ex->is_sent = ex->head_sent == ex->o.head.n && ex->body_sent == ex->o.body.n;
+	ex->piece_sent += n - of_head;
+}
+
+/* The parts of what was given that the worker has not taken yet: how many, and *sum of
+ * their bytes. */
+static int list_unsent(const struct exchange *ex, struct iovec iov[4], size_t *sum)
+{
+	const struct span parts[4] = {
+		ex->o.head, ex->piece.before, ex->piece.data, ex->piece.after};
+	size_t skip = ex->head_sent + ex->piece_sent;
+	unsigned i;
+	int n = 0;
+
+	*sum = 0;
+	/* No byte of a piece goes before the head is gone. */
+	for (i = 0; i < ARRAY_LEN(parts); i++) {
+		size_t cut = MIN(skip, parts[i].n), left = parts[i].n - cut;
+
+		skip -= cut;
+		*sum += left;
+		if (left > 0)
+			iov[n++] = (struct iovec){(void *)(parts[i].p + cut), left};
+	}
+	return n;
+}
+
+static bool may_send(const struct exchange *ex)
+{
+	return !ex->send_broke && (ex->phase == PHASE_HEAD || ex->phase == PHASE_BODY);
 }
 
 static void send_more(struct exchange *ex)
 {
-	while (!ex->is_sent && !ex->send_broke && ex->phase == PHASE_HEAD) {
-		struct iovec iov[2] = {
-			{(void *)(ex->o.head.p + ex->head_sent),
-				ex->o.head.n - ex->head_sent},
-			{(void *)(ex->o.body.p + ex->body_sent),
-				ex->o.body.n - ex->body_sent},
-		};
-		size_t want = iov[0].iov_len + iov[1].iov_len;
-		ssize_t n = stream_send(&ex->uc->stream, iov, 2);
+	while (!is_taken(ex) && may_send(ex)) {
+		struct iovec iov[4];
+		size_t want;
+		int parts = list_unsent(ex, iov, &want);
+		ssize_t n = stream_send(&ex->uc->stream, iov, parts);
 
 		if (n < 0) {
 			/* A worker may have answered and closed before it read
@@ -405,6 +453,23 @@ static void send_more(struct exchange *ex)
 		if ((size_t)n < want)
 			return;
 	}
+}
+
+bool exchange_wants_piece(const struct exchange *ex)
+{
+	return ex->o.in_pieces && !ex->piece.last && may_send(ex) &&
+	       ex->piece_sent == piece_bytes(&ex->piece);
+}
+
+void exchange_piece(struct exchange *ex, const struct exchange_piece *p)
+{
+	assert(ex->magic == EXCHANGE_MAGIC && exchange_wants_piece(ex));
+	ex->piece = *p;
+	ex->piece_sent = 0;
+	send_more(ex);
+	keep_head(ex);
+	if (ex->phase == PHASE_HEAD)
+		await_first_byte(ex);
 }
 
 static void exchange_reset(struct exchange *ex)
@@ -442,6 +507,7 @@ struct exchange *exchange_start(struct io_thread *t, struct worker *w,
 	ex->t = t;
 	ex->worker = w;
 	ex->o = *o;
+	ex->piece = (struct exchange_piece){.data = o->body, .last = !o->in_pieces};
 	ex->wake = wake;
 	ex->arg = arg;
 	ex->started_ms = clock_now_ms();
@@ -454,6 +520,8 @@ struct exchange *exchange_start(struct io_thread *t, struct worker *w,
 		ex->is_reused = ex->was_connected = true;
 		ex->phase = PHASE_HEAD;
 		await_first_byte(ex);
+		if (o->in_pieces)
+			return ex; /* with the first piece, which comes at once */
 		send_more(ex);
 	}
 	keep_head(ex);
@@ -503,7 +571,7 @@ void exchange_finish(struct exchange **exp)
 	struct exchange *ex = *exp;
 
 	assert(ex->magic == EXCHANGE_MAGIC && ex->phase == PHASE_ENDED);
-	if (!ex->may_pool || ex->has_surplus || !ex->is_sent || ex->o.idle_ms == 0 ||
+	if (!ex->may_pool || ex->has_surplus || !is_sent(ex) || ex->o.idle_ms == 0 ||
 		ex->t->is_draining) {
 		exchange_cancel(exp);
 		return;

@@ -25,6 +25,7 @@ struct exchange_opts {
 	struct span head; /* built in a scratch buffer: copied when it cannot be sent at
 			     once */
 	struct span body; /* must live until the exchange ends */
+	bool in_pieces;   /* body is empty, and comes by exchange_piece() */
 	enum http_method method;
 	bool fresh_only; /* no pooled connection */
 	uint64_t connect_timeout_ms, first_byte_timeout_ms, stream_idle_timeout_ms,
@@ -35,6 +36,19 @@ struct exchange_opts {
  * of memory. */
 struct exchange *exchange_start(struct io_thread *t, struct worker *w,
 	const struct exchange_opts *o, void (*wake)(void *arg), void *arg);
+/*
+ * A body in pieces: with each the head goes too, if it has not gone yet. After
+ * exchange_start() one piece, which may be empty, is given in the same turn if one is
+ * wanted. The memory of data and of what frames it must live until the next is wanted:
+ * wake is called then. last: nothing follows.
+ */
+struct exchange_piece {
+	struct span before, data, after;
+	bool last;
+};
+/* Connected, all that was given is taken, and the last was not given yet. */
+bool exchange_wants_piece(const struct exchange *ex);
+void exchange_piece(struct exchange *ex, const struct exchange_piece *p);
 /* Closes the worker's connection at once (the worker sees it and aborts). No wake after
  * it returns. Nulls the pointer; NULL is fine. */
 void exchange_cancel(struct exchange **ex);

@@ -53,6 +53,7 @@ struct peer {
 	enum script script;
 	enum how how;
 	bool leaves, is_whole, is_head_request;
+	bool is_long; /* its body does not fit beside its head, or comes in chunks */
 	size_t read_goal, n_read, body_bytes;
 	uint64_t began_ms;
 	/* both */
@@ -61,11 +62,12 @@ struct peer {
 	/* worker */
 	bool is_answering, dies, dies_by_rst, stalls;
 	size_t skip; /* body bytes of the request still to come */
+	bool in_chunks; /* they come in chunks: skip is 1 until the last one */
 };
 
 static struct peer peers[PEERS_MAX];
 static uint64_t rng_state;
-static unsigned router_port, cycles_left, n_clients, abreast;
+static unsigned router_port, cycles_left, n_clients, abreast, streams;
 static unsigned n_cycles, n_complete, n_violations, n_left, n_cut, n_eof, statuses[600];
 static char violation[512];
 
@@ -263,6 +265,18 @@ static const char *find_field(const char *head, const char *name)
 	return at != NULL ? at + strlen(name) : NULL;
 }
 
+/* Drops what lies in p->in of a body in chunks, but for what may be half of its end. */
+static void skip_chunks(struct peer *p)
+{
+	char *end = memmem(p->in, p->n_in, "\r\n0\r\n\r\n", 7);
+	size_t gone = end != NULL ? (size_t)(end + 7 - p->in) : p->n_in > 6 ? p->n_in - 6 : 0;
+
+	memmove(p->in, p->in + gone, p->n_in - gone);
+	p->n_in -= gone;
+	p->in_chunks = end == NULL;
+	p->skip = p->in_chunks;
+}
+
 /* A whole head lies in p->in: decide. */
 static void worker_request(struct peer *p, size_t head_len)
 {
@@ -282,6 +296,8 @@ static void worker_request(struct peer *p, size_t head_len)
 	p->skip -= there;
 	memmove(p->in, p->in + head_len + there, p->n_in - head_len - there);
 	p->n_in -= head_len + there;
+	if (find_field(head, "\r\ntransfer-encoding: chunked") != NULL)
+		skip_chunks(p);
 	if (script == NULL || sscanf(script, "%u-%u", &what, &seed) != 2) {
 		probe_answer(p);
 		return;
@@ -316,7 +332,13 @@ static void worker_readable(struct peer *p)
 		peer_close(p, false);
 		return;
 	}
-	if (p->skip > 0) {
+	if (p->in_chunks) {
+		p->n_in += (size_t)got;
+		got = 0;
+		skip_chunks(p);
+		if (!p->in_chunks && p->is_answering && p->upto == 0)
+			p->upto = p->n_out;
+	} else if (p->skip > 0) {
 		size_t of_body = (size_t)got < p->skip ? (size_t)got : p->skip;
 
 		p->skip -= of_body;
@@ -413,6 +435,7 @@ static void plan(struct peer *p)
 		}
 	}
 	free(json);
+	p->is_long = kind != 0 && (kind == 1 || text > 16000);
 	set_out(p, out, n);
 	p->body_bytes = p->is_head_request ? 0 : body_size(seed);
 	p->how = (enum how)rnd(HOW_MAX);
@@ -546,6 +569,12 @@ static bool is_complete(const struct peer *p, const struct verdict *v)
 	return v->is_chunked && p->n_in >= 7 && memcmp(p->in + p->n_in - 7, "\r\n0\r\n\r\n", 7) == 0;
 }
 
+/* Its worker's connection was dead, and what it had sent of its body was held no more. */
+static bool is_unrepeatable(const struct peer *p, int status)
+{
+	return streams && p->is_long && status == 502;
+}
+
 static void judge_complete(struct peer *p, const struct verdict *v)
 {
 	n_complete++;
@@ -553,15 +582,16 @@ static void judge_complete(struct peer *p, const struct verdict *v)
 		statuses[v->status]++;
 	if (v->has_length && !p->is_head_request && p->n_read > v->head_len + v->length)
 		blame(p, "bytes beyond the answer");
-	if (!p->is_whole && v->status < 400)
+	/* A worker that answers early is heard early, if its body was not awaited. */
+	if (!p->is_whole && v->status < 400 && !(streams && p->script == OK_EARLY))
 		blame(p, "a good answer to half a request");
-	if (p->is_whole && p->script < OK_500 && v->status != 200)
+	if (p->is_whole && p->script < OK_500 && v->status != 200 && !is_unrepeatable(p, v->status))
 		blame(p, "not 200 from a worker that is well");
-	if (p->is_whole && p->script == OK_500 && v->status != 500)
+	if (p->is_whole && p->script == OK_500 && v->status != 500 && !is_unrepeatable(p, v->status))
 		blame(p, "not the worker's 500");
 	if (p->script > OK_500 && v->status < 400 && !(p->is_head_request && p->script != CUT_HEAD))
 		blame(p, "a clean end of a broken answer");
-	if (p->is_whole && p->script < OK_500 && v->has_length && v->length != p->body_bytes && !p->is_head_request)
+	if (p->is_whole && p->script < OK_500 && v->status == 200 && v->has_length && v->length != p->body_bytes && !p->is_head_request)
 		blame(p, "a wrong length");
 }
 
@@ -737,7 +767,7 @@ static bool read_command(void)
 	if (n <= 0)
 		return false;
 	line[n] = '\0';
-	if (sscanf(line, "go %u %u %u", &router_port, &cycles_left, &abreast) != 3) {
+	if (sscanf(line, "go %u %u %u %u", &router_port, &cycles_left, &abreast, &streams) != 4) {
 		fprintf(stderr, "storm: what is %s", line);
 		exit(1);
 	}

@@ -439,7 +439,8 @@ def test_b48_multipart_uploads_pass(pair, how):
             c.send(body)
         m = c.read_response()
     assert m.status == 200 and m.json()["bytes"] == len(body) and m.json()["sha256"] == hashlib.sha256(body).hexdigest()
-    assert w.requests[0].get("content-type") == kind and w.requests[0].get("content-length") == str(len(body))
+    assert w.requests[0].get("content-type") == kind
+    assert w.requests[0].get("content-length") == (None if how == "chunked" else str(len(body))), "it goes on as it came"
 
 
 def test_b48_uploads_without_a_prompt_are_spread(worker, router):

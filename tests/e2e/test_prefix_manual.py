@@ -178,8 +178,11 @@ def test_a_reader_sees_the_displays_as_they_are_tested():
 # ---- the page and the daemon ----
 
 def start(router, worker):
+    """Only w1 is in play, so that it holds what is sent without being pinned: prompts of any length are read then."""
     ws = [worker(f"w{i}") for i in range(2)]
-    return router(ws, keys=OPEN), ws
+    r = router(ws, keys=OPEN)
+    assert r.admin("POST", "workers/w0/drain")[0] == 202
+    return r, ws
 
 
 def depth(r, value, path="/v1/completions"):
@@ -191,7 +194,7 @@ def depth(r, value, path="/v1/completions"):
 
 def hold(r, path, body):
     """Makes w1 hold the prompt; what explain says of its key."""
-    m = r.request("POST", path, body, {"X-Kvsteer-Worker": "w1"})
+    m = r.request("POST", path, body)
     assert m.status == 200 and m.get("x-kvsteer-worker") == "w1"
     return r.explain(body, path)["key"]
 

@@ -1,0 +1,97 @@
+/*
+ * How requests are made, made anew and freed: each thread keeps some for their memory.
+ * See request.h; what a request does is in request.c.
+ */
+#include "base/clock.h"
+#include "http/http_scan.h"
+#include "proxy/request.h"
+#include "proxy/request_state.h"
+
+#include <stdlib.h>
+
+#define FREE_REQUESTS_MAX 256
+
+static struct request *request_get(struct io_thread *t)
+{
+	struct request *r = t->free_requests;
+
+	if (r != NULL) {
+		t->free_requests = r->next_free;
+		t->n_free_requests--;
+		return r;
+	}
+	r = calloc(1, sizeof(*r));
+	if (r != NULL)
+		route_key_init(&r->key);
+	return r;
+}
+
+/* All but what is kept for its memory (key, json) and what is written before it is read
+ * (head). */
+static void request_reset(struct request *r)
+{
+	struct route_scan *json = r->json;
+	struct route_key key = r->key;
+
+	memset(r, 0, offsetof(struct request, head));
+	memset((char *)r + offsetof(struct request, verdict), 0,
+		sizeof(*r) - offsetof(struct request, verdict));
+	r->json = json;
+	r->key = key;
+	r->head.n_fields = 0;
+}
+
+struct request *request_new(struct io_thread *t, struct client *c)
+{
+	struct request *r = request_get(t);
+
+	if (r == NULL)
+		return NULL;
+	request_reset(r);
+	r->magic = REQUEST_MAGIC;
+	r->t = t;
+	r->c = c;
+	r->site = site_ref(t->site);
+	r->began_ms = r->progress_ms = clock_now_ms();
+	r->began_us = clock_us();
+	http_scan_start(&r->scan, HTTP_SCAN_REQUEST);
+	atomic_fetch_add_explicit(&t->process->requests, 1, memory_order_relaxed);
+	return r;
+}
+
+static void request_destroy(struct request *r)
+{
+	route_key_free(&r->key);
+	route_scan_free(r->json);
+	free(r);
+}
+
+void request_free(struct request *r)
+{
+	struct io_thread *t = r->t;
+
+	assert(r->magic == REQUEST_MAGIC && r->guard.worker == NULL && r->ex == NULL);
+	r->magic = 0;
+	body_free(&r->body, t);
+	route_key_reset(&r->key);
+	site_unref(r->site);
+	atomic_fetch_sub_explicit(&t->process->requests, 1, memory_order_relaxed);
+	if (t->n_free_requests >= FREE_REQUESTS_MAX) {
+		request_destroy(r);
+		return;
+	}
+	r->next_free = t->free_requests;
+	t->free_requests = r;
+	t->n_free_requests++;
+}
+
+void request_free_all(struct io_thread *t)
+{
+	while (t->free_requests != NULL) {
+		struct request *r = t->free_requests;
+
+		t->free_requests = r->next_free;
+		request_destroy(r);
+	}
+	t->n_free_requests = 0;
+}

@@ -1,0 +1,99 @@
+/*
+ * What a request is made of, for the files that are the spine: request.c (the steps),
+ * request_life.c (made, reset, freed) and request_log.c (its line and counts). Nobody
+ * else includes this. Its fields are written by the step that they belong to.
+ */
+#ifndef PROXY_REQUEST_STATE_H
+#define PROXY_REQUEST_STATE_H
+
+#include "base/base.h"
+#include "base/fail.h"
+#include "base/span.h"
+#include "http/http_head.h"
+#include "http/http_scan.h"
+#include "model/guard.h"
+#include "model/path_table.h"
+#include "model/pool.h"
+#include "model/site.h"
+#include "proxy/answer.h"
+#include "proxy/body.h"
+#include "proxy/client.h"
+#include "proxy/io_thread.h"
+#include "proxy/relay.h"
+#include "proxy/upload.h"
+
+#define REQUEST_MAGIC 0x52455131u
+#define TRIED_MAX 8
+
+struct exchange;
+struct route_scan;
+
+struct request {
+	uint32_t magic;
+	unsigned at; /* the step, of the table in request.c */
+	struct request *next_free;
+	struct io_thread *t;
+	struct client *c;
+	struct site *site; /* a reference */
+
+	/* how it ended */
+	enum fail why;
+	int status; /* sent to the client; 0: none */
+	bool head_sent, was_cut, keep;
+
+	/* what the client asked */
+	struct http_scan scan;
+	struct http_head head;
+	struct path_verdict verdict;
+	enum fail refused; /* known from the head; said once the body was skipped */
+	bool has_head, sent_continue;
+	struct body body;
+	struct upload upload;
+	char id[REQUEST_ID_MAX];
+	size_t id_len;
+
+	/* where it goes */
+	struct route_scan *json; /* kept with the request for the next one */
+	bool reads_body;         /* its pool or policy must know what is in it */
+	bool is_scanning;
+	size_t scanned;
+	struct route_key key;
+	bool is_keyed;
+	struct pool *pool; /* the site's */
+	struct guard guard;
+	struct pool_pick pick;
+	bool is_confirmed;      /* a 2xx head came: the insertion stays */
+	enum fail last_failure; /* of a worker tried before */
+	uint64_t tried[TRIED_MAX];
+	unsigned n_tried;
+	bool died_reused, died_fresh;
+
+	/* the answer */
+	struct exchange *ex;
+	struct relay relay;
+	struct span out_head; /* in t->out, within the turn */
+	bool is_event_stream, sent_last;
+
+	/* clocks */
+	uint64_t began_ms, progress_ms, began_us, picked_us, first_byte_us;
+	char worker_name[64]; /* for the log line, after the guard is gone */
+};
+
+static inline const struct router_opts *opts(const struct request *r)
+{
+	return &r->site->conf->router;
+}
+
+static inline struct span field(const struct request *r, enum http_field_id id)
+{
+	const struct http_field *f = http_head_find(&r->head, id);
+
+	return f != NULL ? http_field_value(r->c->buf, f) : span_make(NULL, 0);
+}
+
+static inline struct span request_id(const struct request *r)
+{
+	return span_make(r->id, r->id_len);
+}
+
+#endif
