@@ -115,7 +115,7 @@ static void tell_pool(struct health *h, struct pool *p)
 	size_t n = 0;
 
 	TAILQ_FOREACH (e, &h->entries, link) {
-		if (e->pool == p)
+		if (e->host.pool == p)
 			parts[n++] = e->models;
 	}
 	if (!models_only(parts, n, &id))
@@ -227,7 +227,7 @@ static void on_models(void *arg, const struct fetch_answer *a)
 		e->models = host_said_yes(a) ? models_parse(a->body) : NULL;
 		if (e->is_listed)
 			publish_models(e->h);
-		tell_pool(e->h, e->pool);
+		tell_pool(e->h, e->host.pool);
 	}
 	rise_if_ready(e);
 }
