@@ -219,6 +219,32 @@ uint64_t metric_request_total(unsigned route, int status, enum fail why)
 	return total;
 }
 
+static bool is_error(uint32_t key)
+{
+	const char *type = fail_type((enum fail)(key & 0xff));
+
+	return (key >> 8 & 0xfff) >= 500 || strcmp(type, "upstream_error") == 0;
+}
+
+void metric_request_sum(uint64_t *all, uint64_t *errors)
+{
+	*all = *errors = 0;
+	pthread_mutex_lock(&sets_lock);
+	for (struct metric_set *set = sets; set != NULL; set = set->next) {
+		*all += peek(&set->requests_unplaced);
+		for (size_t i = 0; i < REQUEST_CELLS; i++) {
+			uint32_t key = atomic_load_explicit(
+				&set->requests[i].key, memory_order_relaxed);
+			uint64_t n = key != 0 ? peek(&set->requests[i].count) : 0;
+
+			*all += n;
+			if (key != 0 && is_error(key - 1))
+				*errors += n;
+		}
+	}
+	pthread_mutex_unlock(&sets_lock);
+}
+
 void metric_set_routes(const char *const *names, unsigned count)
 {
 	atomic_store_explicit(&route_count, 0, memory_order_relaxed);

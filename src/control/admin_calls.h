@@ -32,6 +32,7 @@ admin_call_fn admin_list_workers, admin_show_worker, admin_add_worker,
 	admin_delete_worker, admin_post_worker;
 struct js *admin_worker_document(struct pool *p, struct worker *w);
 struct js *admin_workers_array(const struct site *site);
+struct js *admin_hit_share(const struct site *site); /* of all workers' recent prompts */
 void admin_removals_start(struct admin *a);
 void admin_removals_stop(struct admin *a);
 

@@ -123,6 +123,16 @@ static double value_requests(const struct item *it)
 	return (double)atomic_load(&it->w->requests);
 }
 
+static double value_prompt_blocks(const struct item *it)
+{
+	return (double)atomic_load(&it->w->hits.blocks);
+}
+
+static double value_matched_blocks(const struct item *it)
+{
+	return (double)atomic_load(&it->w->hits.matched);
+}
+
 static void print_states(struct metric_text *out, const struct items *items)
 {
 	static const char name[] = "kvsteer_worker_state";
@@ -184,6 +194,11 @@ static void print_workers(struct metric_text *out, const struct site *site)
 		"Time since the last byte of any answer", value_progress_age);
 	worker_gauge(out, &items, "kvsteer_worker_requests_total", "counter",
 		"Requests that this worker was chosen for", value_requests);
+	worker_gauge(out, &items, "kvsteer_worker_prompt_blocks_total", "counter",
+		"Blocks of the prompts that this worker was chosen for",
+		value_prompt_blocks);
+	worker_gauge(out, &items, "kvsteer_worker_matched_blocks_total", "counter",
+		"Blocks of them that it was believed to hold", value_matched_blocks);
 	worker_gauge(out, &items, "kvsteer_prefix_blocks", "gauge",
 		"Blocks of prompts that the worker is believed to hold", value_blocks);
 	print_failures(out, &items);

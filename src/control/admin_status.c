@@ -95,7 +95,11 @@ static struct js *guards_object(void)
 static struct js *counters_object(struct control *c)
 {
 	struct js *out = js_object();
+	uint64_t all, errors;
 
+	metric_request_sum(&all, &errors);
+	js_set_int(out, "requests_ended", (int64_t)all);
+	js_set_int(out, "requests_errors", (int64_t)errors);
 	js_set_int(out, "requests_in_flight", (int64_t)atomic_load(&c->process.requests));
 	js_set_int(out, "connections", (int64_t)atomic_load(&c->process.connections));
 	js_set_int(out, "connections_accepted", metric_total(METRIC_CONN_ACCEPTED));
@@ -124,6 +128,7 @@ void admin_status(void *arg, struct http_call *call)
 		log_level_name((enum log_level)atomic_load(&log_level_now)));
 	js_set(out, "pools", pools_array(c->site));
 	js_set(out, "workers", admin_workers_array(c->site));
+	js_set(out, "hit_share", admin_hit_share(c->site));
 	js_set(out, "queue", queue_object());
 	js_set(out, "guards", guards_object());
 	js_set(out, "counters", counters_object(c));

@@ -92,6 +92,41 @@ static uint64_t failures_total(const struct worker *w)
 	return n;
 }
 
+/* The share of prompts that was believed to be held; null: there were no prompts. */
+static struct js *share(uint64_t matched, uint64_t blocks)
+{
+	/* They were read one after the other. */
+	return blocks == 0 ? js_null()
+			   : js_real((double)MIN(matched, blocks) / (double)blocks);
+}
+
+struct js *admin_hit_share(const struct site *site)
+{
+	uint64_t matched = 0, blocks = 0;
+	size_t i, j, n;
+
+	for (i = 0; i < site->n_pools; i++) {
+		struct worker **workers = pool_list(site->pools[i], &n);
+
+		for (j = 0; j < n; j++) {
+			matched += atomic_load(&workers[j]->hits.recent_matched);
+			blocks += atomic_load(&workers[j]->hits.recent_blocks);
+			worker_unref(workers[j]);
+		}
+		free(workers);
+	}
+	return share(matched, blocks);
+}
+
+static void set_prompts(struct js *out, const struct worker *w)
+{
+	js_set(out, "hit_share",
+		share(atomic_load(&w->hits.recent_matched),
+			atomic_load(&w->hits.recent_blocks)));
+	js_set_int(out, "prompt_blocks", (int64_t)atomic_load(&w->hits.blocks));
+	js_set_int(out, "matched_blocks", (int64_t)atomic_load(&w->hits.matched));
+}
+
 struct js *admin_worker_document(struct pool *p, struct worker *w)
 {
 	uint64_t last_ms = atomic_load(&w->last_byte_ms), now_ms = clock_now_ms();
@@ -116,6 +151,7 @@ struct js *admin_worker_document(struct pool *p, struct worker *w)
 		js_set_int(
 			out, "progress_age_ms", (int64_t)(now_ms - MIN(last_ms, now_ms)));
 	js_set_int(out, "blocks", (int64_t)pool_worker_blocks(p, w));
+	set_prompts(out, w);
 	js_set(out, "breaker", js_null()); /* there is none yet */
 	js_set_int(out, "requests", (int64_t)atomic_load(&w->requests));
 	js_set_int(out, "completions", (int64_t)atomic_load(&w->completions));

@@ -683,6 +683,7 @@ static int pick_locked(struct pool *p, const struct pool_ask *asked, struct guar
 		.reason = d.reason, .matched = c->depth, .blocks = in.blocks};
 	r->decisions[d.reason]++;
 	charge(p, ask, &in, &d, g);
+	hit_count_add(&c->worker->hits, out->matched, out->blocks, ask->now_ms);
 	insert_prefix(r, ask, c->worker, out);
 	copy_timeouts(&c->worker->conf->opts, out);
 	return 0;

@@ -277,3 +277,28 @@ struct addr_list *worker_addrs(struct worker *w, unsigned *start)
 	pthread_mutex_unlock(&w->addr_lock);
 	return list;
 }
+
+/* ---- hits ---- */
+
+/* Only the lock's holder writes: no read-modify-write of the bus is needed. */
+static void hit_add(_Atomic uint64_t *at, uint64_t n, unsigned halvings)
+{
+	uint64_t was = atomic_load_explicit(at, memory_order_relaxed);
+
+	atomic_store_explicit(at, (was >> halvings) + n, memory_order_relaxed);
+}
+
+void hit_count_add(
+	struct hit_count *h, uint32_t matched, uint32_t blocks, uint64_t now_ms)
+{
+	enum { MINUTE_MS = 60000 };
+	uint64_t minutes =
+		now_ms > h->minute_ms ? (now_ms - h->minute_ms) / MINUTE_MS : 0;
+	unsigned halvings = (unsigned)MIN(minutes, 63u);
+
+	h->minute_ms += minutes * MINUTE_MS;
+	hit_add(&h->blocks, blocks, 0);
+	hit_add(&h->matched, matched, 0);
+	hit_add(&h->recent_blocks, blocks, halvings);
+	hit_add(&h->recent_matched, matched, halvings);
+}

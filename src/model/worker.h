@@ -34,6 +34,19 @@ enum worker_state {
 };
 const char *worker_state_name(enum worker_state s);
 
+/*
+ * Blocks of the prompts that a worker was chosen for, and how many of them it was
+ * believed to hold: all of them, and recent ones, which weigh half as much with each
+ * minute that ends. Written under the pool's lock, read anywhere.
+ */
+struct hit_count {
+	_Atomic uint64_t blocks, matched;
+	_Atomic uint64_t recent_blocks, recent_matched;
+	uint64_t minute_ms; /* when the running one began; under the lock */
+};
+void hit_count_add(
+	struct hit_count *h, uint32_t matched, uint32_t blocks, uint64_t now_ms);
+
 struct worker {
 	_Atomic unsigned refs;
 	uint64_t id;      /* never reused in this process */
@@ -87,6 +100,7 @@ struct worker {
 	_Atomic uint64_t queued_blocks; /* uncached, of those not past it; guard.c only */
 	_Atomic uint64_t last_byte_ms;  /* of any answer */
 	_Atomic uint64_t requests, completions, failures[FAIL_MAX];
+	struct hit_count hits;
 	struct retired *retired;
 };
 

@@ -143,6 +143,9 @@ static void *request_some(void *arg)
 
 START_TEST(counts_requests)
 {
+	uint64_t all, errors, all_before, errors_before;
+
+	metric_request_sum(&all_before, &errors_before);
 	ck_assert_uint_eq(metric_request_total(0, 200, FAIL_NONE), 0);
 	run_in_thread(request_some, NULL);
 	metric_request(0, 200, FAIL_NONE); /* this thread has not registered */
@@ -151,6 +154,18 @@ START_TEST(counts_requests)
 	ck_assert_uint_eq(metric_request_total(1, 504, FAIL_NONE), 0);
 	ck_assert_uint_eq(metric_request_total(1, 200, FAIL_WORKER_TIMEOUT), 0);
 	ck_assert_uint_eq(metric_request_total(0, 504, FAIL_WORKER_TIMEOUT), 0);
+	metric_request_sum(&all, &errors);
+	ck_assert_uint_eq(all, all_before + 4);
+	ck_assert_uint_eq(errors, errors_before + 1);
+	metric_request(0, 503, FAIL_NO_WORKER);    /* ours */
+	metric_request(0, 200, FAIL_WORKER_BROKE); /* broken off behind a good head */
+	metric_request(0, 500, FAIL_NONE);         /* a worker's own answer */
+	metric_request(0, 429, FAIL_QUEUE_FULL);
+	metric_request(0, 0, FAIL_CLIENT_GONE);
+	metric_request(0, 404, FAIL_PATH_NOT_FOUND);
+	metric_request_sum(&all, &errors);
+	ck_assert_uint_eq(all, all_before + 10);
+	ck_assert_uint_eq(errors, errors_before + 4);
 	ck_assert(scraped("kvsteer_requests_total{route=\"chat\",code=\"200\",reason="
 			  "\"ok\"}") == 3);
 	ck_assert(scraped("kvsteer_requests_total{route=\"completions\",code=\"504\","

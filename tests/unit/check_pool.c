@@ -167,6 +167,31 @@ START_TEST(one_that_leaves_shifts_no_turn)
 }
 END_TEST
 
+/* What a pick believed is counted with its worker, and nothing where prompts do not
+ * matter. */
+START_TEST(picks_count_hits)
+{
+	struct route_key key;
+	struct pool_pick out;
+	const struct hit_count *h;
+
+	pool = unit_pool_of(2, "");
+	warm("w1", 1, 16);
+	key = unit_sealed(pool, 1, 16, 0, 20);
+	h = &unit_worker(pool, "w1")->hits;
+	ck_assert_uint_eq(atomic_load(&h->blocks), 16);
+	ck_assert_uint_eq(atomic_load(&h->matched), 0);
+	ck_assert_uint_eq(send_to(&key, &out), 1);
+	ck_assert_uint_eq(atomic_load(&h->blocks), 36);
+	ck_assert_uint_eq(atomic_load(&h->matched), 16);
+	ck_assert_uint_eq(atomic_load(&h->recent_blocks), 36);
+	ck_assert_uint_eq(atomic_load(&h->recent_matched), 16);
+	h = &unit_worker(pool, "w0")->hits;
+	ck_assert_uint_eq(atomic_load(&h->blocks), 0);
+	route_key_free(&key);
+}
+END_TEST
+
 /* B33: what counts is what is in flight now; neither history nor what is cached. */
 START_TEST(load_is_requests_in_flight_now)
 {
@@ -1270,6 +1295,7 @@ static TCase *pick_case(void)
 	tcase_add_test(tc, held_picks_spread);
 	tcase_add_test(tc, cold_turns_are_their_own);
 	tcase_add_loop_test(tc, one_that_leaves_shifts_no_turn, 0, 3);
+	tcase_add_test(tc, picks_count_hits);
 	tcase_add_test(tc, load_is_requests_in_flight_now);
 	tcase_add_test(tc, b18_hot_workers);
 	tcase_add_test(tc, b64_only_a_prefix_matches);

@@ -202,6 +202,40 @@ START_TEST(reported_load)
 }
 END_TEST
 
+static void check_hits(const struct worker *w, uint64_t matched, uint64_t blocks)
+{
+	ck_assert_uint_eq(atomic_load(&w->hits.recent_matched), matched);
+	ck_assert_uint_eq(atomic_load(&w->hits.recent_blocks), blocks);
+}
+
+/* Recent hits weigh half as much with each minute, whole ones are kept. */
+START_TEST(hits_fade)
+{
+	struct worker *w = worker_new(&conf->workers[0]);
+	struct hit_count *h = &w->hits;
+	uint64_t now = 600000;
+
+	check_hits(w, 0, 0);
+	hit_count_add(h, 0, 100, now);
+	hit_count_add(h, 100, 100, now + 59999);
+	check_hits(w, 100, 200);
+	hit_count_add(h, 0, 0, now + 60000);
+	check_hits(w, 50, 100);
+	hit_count_add(h, 10, 10, now + 60000);
+	check_hits(w, 60, 110);
+	/* Time that stands still, or is told late by another thread. */
+	hit_count_add(h, 0, 10, now);
+	check_hits(w, 60, 120);
+	hit_count_add(h, 0, 0, now + 4 * 60000);
+	check_hits(w, 7, 15);
+	hit_count_add(h, 3, 4, now + UINT32_MAX * 60000ull);
+	check_hits(w, 3, 4);
+	ck_assert_uint_eq(atomic_load(&h->blocks), 224);
+	ck_assert_uint_eq(atomic_load(&h->matched), 113);
+	worker_unref(w);
+}
+END_TEST
+
 /* A literal address needs no resolver; a name has none until one is set. */
 START_TEST(addresses)
 {
@@ -243,6 +277,7 @@ static Suite *worker_suite(void)
 	tcase_add_test(tc, reported_load);
 	tcase_add_test(tc, a_key_that_stays_is_the_same_text);
 	tcase_add_test(tc, identity_is_name_url_and_role);
+	tcase_add_test(tc, hits_fade);
 	tcase_add_test(tc, addresses);
 	suite_add_tcase(s, tc);
 	return s;
