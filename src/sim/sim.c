@@ -138,7 +138,7 @@ static void note_first(struct sim *s, struct request *q)
 	s->ttft_us[s->n_ttft++] = ttft_us;
 	s->result->hit_blocks += q->job.found.ids;
 	s->result->cached_tokens += q->job.found.tokens;
-	sim_router_first_token(s->router, &q->guard, to_ms(s->now_us));
+	sim_router_first_token(&q->guard);
 	if (s->watch != NULL)
 		s->watch->on_first(s->watch->arg, (size_t)(q - s->requests), q->worker,
 			ttft_us, &q->job.found);
@@ -154,7 +154,7 @@ static bool route(struct sim *s, struct request *q)
 		return false;
 	q->worker = choice.worker;
 	s->result->reasons[choice.reason]++;
-	s->result->believed_blocks += choice.matched;
+	s->result->believed_tokens += choice.matched_tokens;
 	add_load(s, q->worker, 1);
 	sim_worker_submit(&s->workers[q->worker], &q->job, s->now_us);
 	return true;

@@ -28,9 +28,9 @@ struct sim_result {
 	uint64_t refused; /* larger than a worker's cache: counted as nothing else */
 	uint64_t waited;  /* for the router to find a worker that is not full */
 	uint64_t blocks,
-		hit_blocks;       /* of the trace, in prompts and found at their worker */
-	uint64_t believed_blocks; /* that the router believed in */
+		hit_blocks; /* of the trace, in prompts and found at their worker */
 	uint64_t tokens, cached_tokens; /* of prompts */
+	uint64_t believed_tokens;       /* that the router thought to be cached there */
 	uint64_t computed_tokens;       /* after preemptions, too */
 	uint64_t preemptions;
 	struct sim_times ttft;

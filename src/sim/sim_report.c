@@ -167,7 +167,7 @@ static struct js *result_json(const struct sim_report *report, const struct sim_
 	js_set_real(out, "work_spread", r->work_spread);
 	js_set_real(out, "shed_share", r->shed_share);
 	js_set(out, "reasons", reasons_json(r));
-	set_u64(out, "believed_blocks", r->believed_blocks);
+	set_u64(out, "believed_tokens", r->believed_tokens);
 	set_u64(out, "refused", r->refused);
 	set_u64(out, "waited", r->waited);
 	set_u64(out, "preemptions", r->preemptions);

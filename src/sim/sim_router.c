@@ -4,6 +4,7 @@
 #include "sim/sim_router.h"
 
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/metric.h"
 #include "model/conf.h"
@@ -16,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEY_BYTES 4 /* of a token, as the router counts */
+#define TOKEN_BYTES 4 /* as the router counts */
 #define SWEEP_MS 1000
 
 struct sim_router {
@@ -24,6 +25,7 @@ struct sim_router {
 	struct worker **workers; /* references, in file order */
 	size_t n_workers;
 	struct route_key key; /* of the pick in progress */
+	uint32_t parts;       /* blocks of the pool in one of the trace */
 	uint64_t swept_ms;
 };
 
@@ -147,8 +149,6 @@ static int make_conf(
 
 	add_word(&words, xstrdup("kvsteerd"));
 	add_workers(&words, o->workers);
-	add_word(&words, xstrdup("--prefix-block"));
-	add_word(&words, xasprintf("%u", o->id_tokens * KEY_BYTES));
 	err = add_spec(&words, spec, why);
 	if (err == 0)
 		err = load(&words, out, why);
@@ -157,6 +157,23 @@ static int make_conf(
 }
 
 /* ---- the pool ---- */
+
+/* The pool's blocks must be whole parts of the trace's, or as large. */
+static int set_block(struct sim_router *r, uint32_t id_tokens, char **why)
+{
+	uint32_t id_bytes = id_tokens * TOKEN_BYTES;
+	struct route_key_opts opts;
+
+	pool_key_opts(r->pool, ROLE_UNIFIED, &opts);
+	r->key.block = opts.block_bytes;
+	r->parts = id_bytes / opts.block_bytes;
+	if (r->parts > 0 && id_bytes % opts.block_bytes == 0)
+		return 0;
+	*why = xasprintf("prefix_block = %u: it must divide %u, which is what a block of "
+			 "this trace has",
+		opts.block_bytes, id_bytes);
+	return ERR_PARSE;
+}
 
 static void fill_pool(struct sim_router *r, const struct sim_router_opts *o)
 {
@@ -189,7 +206,10 @@ int sim_router_new(const char *spec, const struct sim_router_opts *opts,
 	pool_seed(r->pool, opts->seed);
 	fill_pool(r, opts);
 	route_key_init(&r->key);
-	r->key.block = opts->id_tokens * KEY_BYTES;
+	if (set_block(r, opts->id_tokens, why) != 0) {
+		sim_router_free(r);
+		return ERR_PARSE;
+	}
 	*out = r;
 	return 0;
 }
@@ -211,22 +231,36 @@ void sim_router_free(struct sim_router *r)
 
 /* ---- picks ---- */
 
+/* A block of the trace is as many of the pool as it has room for. */
+static void fill_hashes(struct sim_router *r, const struct sim_request *req, size_t n)
+{
+	uint64_t *to = r->key.hashes;
+
+	if (r->parts == 1) {
+		if (n > 0)
+			memcpy(to, req->hashes, n * sizeof(*to));
+		return;
+	}
+	for (size_t i = 0; i < n; i++)
+		to[i] = hash_mix64(req->hashes[i / r->parts], i % r->parts);
+}
+
 /* The key as route_key_build() leaves it, sealed. */
 static void make_key(struct sim_router *r, const struct sim_request *req)
 {
 	struct route_key *k = &r->key;
-	size_t n = req->prompt.tokens / req->prompt.id_tokens;
+	size_t n;
 
+	k->prompt_units = (uint64_t)req->prompt.tokens * TOKEN_BYTES;
+	n = req->prompt.n_ids > 0 ? k->prompt_units / k->block : 0;
 	if (mem_grow(&k->hashes, &k->cap_blocks, n, sizeof(*k->hashes)) != 0)
 		abort();
-	if (n > 0)
-		memcpy(k->hashes, req->hashes, n * sizeof(*k->hashes));
+	fill_hashes(r, req, n);
 	k->n_blocks = n;
 	k->readable = true;
 	k->stream = true;
 	k->endpoint = ENDPOINT_CHAT;
 	k->unit = 'b';
-	k->prompt_units = (uint64_t)req->prompt.tokens * KEY_BYTES;
 	k->is_sealed = false;
 	pool_seal_key(r->pool, k, SPAN_LIT(""));
 }
@@ -251,7 +285,9 @@ static unsigned number_of(const struct sim_router *r, const struct worker *w)
 int sim_router_pick(struct sim_router *r, const struct sim_request *req, uint64_t now_ms,
 	struct guard *g, struct sim_choice *out)
 {
-	struct pool_ask ask = {.role = ROLE_UNIFIED, .now_ms = now_ms};
+	struct pool_ask ask = {.role = ROLE_UNIFIED,
+		.body_bytes = (uint64_t)req->prompt.tokens * TOKEN_BYTES,
+		.now_ms = now_ms};
 	struct pool_pick pick;
 	int err;
 
@@ -265,15 +301,13 @@ int sim_router_pick(struct sim_router *r, const struct sim_request *req, uint64_
 		return err;
 	*out = (struct sim_choice){.worker = number_of(r, g->worker),
 		.reason = pick.reason,
-		.matched = pick.matched};
+		.matched_tokens = pick.matched * (r->key.block / TOKEN_BYTES)};
 	return 0;
 }
 
-void sim_router_first_token(struct sim_router *r, struct guard *g, uint64_t now_ms)
+void sim_router_first_token(struct guard *g)
 {
-	(void)r;
-	(void)g;
-	(void)now_ms;
+	guard_prefilled(g);
 }
 
 void sim_router_end(struct guard *g)

@@ -15,7 +15,7 @@ struct sim_router_opts {
 	unsigned workers;
 	uint64_t kv_tokens;    /* of each worker, as the router learns it; 0: unknown */
 	unsigned max_requests; /* of each worker; 0: no cap */
-	uint32_t id_tokens;    /* of a block of the trace: the pool's prefix_block */
+	uint32_t id_tokens;    /* of a block of the trace; prefix_block must divide it */
 	uint64_t seed;
 };
 
@@ -31,7 +31,7 @@ void sim_router_free(struct sim_router *r);
 struct sim_choice {
 	unsigned worker;
 	enum pick_reason reason;
-	uint32_t matched; /* blocks of the trace that the worker is believed to hold */
+	uint32_t matched_tokens; /* that the worker is believed to hold */
 };
 /*
  * Chooses a worker and takes the guard, which the caller keeps until the request has
@@ -40,7 +40,7 @@ struct sim_choice {
 int sim_router_pick(struct sim_router *r, const struct sim_request *req, uint64_t now_ms,
 	struct guard *g, struct sim_choice *out) MUST_CHECK;
 /* The request has its first token. */
-void sim_router_first_token(struct sim_router *r, struct guard *g, uint64_t now_ms);
+void sim_router_first_token(struct guard *g);
 void sim_router_end(struct guard *g);
 
 /*

@@ -112,7 +112,7 @@ START_TEST(three_requests_follow_their_prefix)
 	ck_assert_uint_eq(r.tokens, 3160);
 	ck_assert_uint_eq(r.cached_tokens, 1024);
 	ck_assert_uint_eq(r.computed_tokens, 2136);
-	ck_assert_uint_eq(r.believed_blocks, 2);
+	ck_assert_uint_eq(r.believed_tokens, 1024);
 	ck_assert_uint_eq(r.reasons[PICK_PREFIX_HIT], 1);
 	ck_assert_uint_eq(r.reasons[PICK_NO_MATCH], 2);
 	ck_assert(is_near(r.ttft.mean_s, (1.024 + 1.036 + .6) / 3));
@@ -218,7 +218,8 @@ START_TEST(specs_that_are_none)
 	static const char *const bad[] = {"", "no_such_policy",
 		"cache_aware:no_such_signal", "cache_aware:longest_prefix:no_such_cost",
 		"cache_aware:longest_prefix:overload_check:more", "cache_aware,beta",
-		"cache_aware,no_such_key=1", "cache_aware,cache_threshold=2"};
+		"cache_aware,no_such_key=1", "cache_aware,cache_threshold=2",
+		"cache_aware,prefix_block=100", "cache_aware,prefix_block=4096"};
 	struct sim_opts o = opts_of(2);
 
 	read_text(small);
