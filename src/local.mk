@@ -96,6 +96,7 @@ libkvsteer_a_SOURCES += src/model/prefix_shrink.c
 # Layer 4, the data path
 libkvsteer_a_SOURCES += src/proxy/io_thread.c src/proxy/io_thread.h
 libkvsteer_a_SOURCES += src/proxy/access_log.c src/proxy/access_log.h
+libkvsteer_a_SOURCES += src/proxy/cache_drop.c src/proxy/cache_drop.h
 libkvsteer_a_SOURCES += src/proxy/client.c src/proxy/client.h
 libkvsteer_a_SOURCES += src/proxy/conn.c src/proxy/conn.h
 libkvsteer_a_SOURCES += src/proxy/listener.c src/proxy/listener.h

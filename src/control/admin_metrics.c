@@ -118,6 +118,14 @@ static double value_blocks(const struct item *it)
 	return (double)pool_worker_blocks(it->pool, it->w);
 }
 
+/* The KV cache; 0: not known. */
+static double value_capacity(const struct item *it)
+{
+	uint64_t set = it->w->conf->capacity;
+
+	return (double)(set != 0 ? set : it->w->learned_tokens);
+}
+
 static double value_requests(const struct item *it)
 {
 	return (double)atomic_load(&it->w->requests);
@@ -131,6 +139,28 @@ static double value_prompt_blocks(const struct item *it)
 static double value_matched_blocks(const struct item *it)
 {
 	return (double)atomic_load(&it->w->hits.matched);
+}
+
+/* Only of workers that said something lately: a number that nobody says is no zero. */
+static void print_reported(struct metric_text *out, const struct items *items)
+{
+	static const char name[] = "kvsteer_worker_reported_requests";
+	uint64_t now_ms = clock_now_ms();
+	size_t i;
+
+	metric_family(out, name, "gauge", "Requests that the worker says it has");
+	for (i = 0; i < items->n; i++) {
+		const struct worker *w = items->list[i].w;
+
+		if (!worker_report_is_fresh(w, now_ms))
+			continue;
+		worker_labels(out, name, &items->list[i]);
+		label(out, "state", "running", false);
+		metric_printf(out, "} %u\n", atomic_load(&w->reported_running));
+		worker_labels(out, name, &items->list[i]);
+		label(out, "state", "waiting", false);
+		metric_printf(out, "} %u\n", atomic_load(&w->reported_waiting));
+	}
 }
 
 static void print_states(struct metric_text *out, const struct items *items)
@@ -189,6 +219,7 @@ static void print_workers(struct metric_text *out, const struct site *site)
 	worker_gauge(out, &items, "kvsteer_worker_queued_blocks", "gauge",
 		"Uncached blocks of the requests whose prefill is not over",
 		value_queued);
+	print_reported(out, &items);
 	print_states(out, &items);
 	worker_gauge(out, &items, "kvsteer_worker_progress_age_seconds", "gauge",
 		"Time since the last byte of any answer", value_progress_age);
@@ -201,6 +232,8 @@ static void print_workers(struct metric_text *out, const struct site *site)
 		"Blocks of them that it was believed to hold", value_matched_blocks);
 	worker_gauge(out, &items, "kvsteer_prefix_blocks", "gauge",
 		"Blocks of prompts that the worker is believed to hold", value_blocks);
+	worker_gauge(out, &items, "kvsteer_worker_capacity_tokens", "gauge",
+		"KV cache of the worker, configured or learned", value_capacity);
 	print_failures(out, &items);
 	items_free(&items);
 }
@@ -245,6 +278,21 @@ static void print_decisions(struct metric_text *out, const struct site *site)
 				metric_printf(out, "} %llu\n", (unsigned long long)n);
 			}
 		}
+	}
+}
+
+static void print_generations(struct metric_text *out, const struct site *site)
+{
+	static const char name[] = "kvsteer_pool_generation";
+	size_t i;
+
+	metric_family(
+		out, name, "gauge", "Generation of the weights that the pool serves");
+	for (i = 0; i < site->n_pools; i++) {
+		metric_printf(out, "%s{", name);
+		label(out, "pool", pool_name(site->pools[i]), true);
+		metric_printf(out, "} %llu\n",
+			(unsigned long long)pool_generation(site->pools[i]));
 	}
 }
 
@@ -312,6 +360,7 @@ void admin_metrics_print(const struct control *c, struct metric_text *out)
 	metric_print(out);
 	print_workers(out, c->site);
 	print_decisions(out, c->site);
+	print_generations(out, c->site);
 	print_index_bytes(out, c->site);
 	print_evictions(out, c->site);
 	print_daemon(out, c);

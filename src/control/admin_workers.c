@@ -2,7 +2,8 @@
  * Workers by the admin API: shown, added, drained, removed. Handlers are rows of
  * admin.c's table. A worker that is to drain before it goes is kept in a short list until
  * its last request ended or its time is up; it is found again by its id, in case it went
- * meanwhile.
+ * meanwhile. A name is a worker's, or that of a group of data-parallel ranks: then all of
+ * them are meant.
  */
 #include "control/admin_calls.h"
 
@@ -32,33 +33,63 @@ struct removal {
 
 /* ---- finding ---- */
 
-static struct worker *find_worker(
-	const struct site *site, struct span name, struct pool **pool)
+/* The workers of one pool that a name means, in order. */
+struct named {
+	struct pool *pool;
+	struct worker **list; /* a reference to each */
+	size_t n;
+	bool is_group; /* the name is not that of a worker, but of its ranks */
+};
+
+static void named_free(struct named *named)
 {
-	size_t i;
-
-	for (i = 0; i < site->n_pools; i++) {
-		struct worker *w = pool_find(site->pools[i], name);
-
-		if (w == NULL)
-			continue;
-		*pool = site->pools[i];
-		return w;
-	}
-	return NULL;
+	while (named->n > 0)
+		worker_unref(named->list[--named->n]);
+	free(named->list);
 }
 
-/* The worker that the path names, as a reference; or NULL, and the call is answered. */
-static struct worker *named_worker(
-	struct admin *a, struct http_call *call, struct pool **pool, struct span *rest)
+static struct named find_in_pool(struct pool *pool, struct span name)
+{
+	struct named out = {.pool = pool};
+	size_t i, n;
+
+	out.list = pool_list(pool, &n);
+	for (i = 0; i < n; i++) {
+		struct worker *w = out.list[i];
+
+		if (worker_has_name(w, name)) {
+			out.is_group = !span_is(name, w->name);
+			out.list[out.n++] = w;
+		} else {
+			worker_unref(w);
+		}
+	}
+	return out;
+}
+
+/* n is 0 where the name means nobody. */
+static struct named find_named(const struct site *site, struct span name)
+{
+	struct named out = {0};
+	size_t i;
+
+	for (i = 0; i < site->n_pools && out.n == 0; i++) {
+		named_free(&out);
+		out = find_in_pool(site->pools[i], name);
+	}
+	return out;
+}
+
+/* Those that the path names; n 0: none, and the call is answered. */
+static struct named path_named(struct admin *a, struct http_call *call, struct span *rest)
 {
 	struct span name = admin_path_word(call, PREFIX, rest);
-	struct worker *w = find_worker(a->control->site, name, pool);
+	struct named out = find_named(a->control->site, name);
 
-	if (w == NULL)
+	if (out.n == 0)
 		admin_fail(call, ADMIN_NO_WORKER, "there is no worker " SPAN_FMT,
 			SPAN_ARG(name));
-	return w;
+	return out;
 }
 
 /* ---- showing ---- */
@@ -127,6 +158,39 @@ static void set_prompts(struct js *out, const struct worker *w)
 	js_set_int(out, "matched_blocks", (int64_t)atomic_load(&w->hits.matched));
 }
 
+/* What the worker said of its own requests; null: nothing yet. */
+static struct js *reported_object(const struct worker *w)
+{
+	uint64_t at_ms = atomic_load(&w->reported_ms), now_ms = clock_now_ms();
+	struct js *out;
+
+	if (at_ms == 0)
+		return js_null();
+	out = js_object();
+	js_set_int(out, "running", atomic_load(&w->reported_running));
+	js_set_int(out, "waiting", atomic_load(&w->reported_waiting));
+	js_set_int(out, "of_others", atomic_load(&w->reported_others));
+	js_set_int(out, "age_ms", (int64_t)(now_ms - MIN(at_ms, now_ms)));
+	js_set_bool(out, "is_fresh", worker_report_is_fresh(w, now_ms));
+	return out;
+}
+
+/* The KV cache in tokens, and who said so. */
+static void set_capacity(struct js *out, const struct worker *w)
+{
+	bool is_set = w->conf->capacity != 0;
+	uint64_t tokens = is_set ? w->conf->capacity : w->learned_tokens;
+
+	if (tokens == 0)
+		js_set(out, "capacity_tokens", js_null());
+	else
+		js_set_int(out, "capacity_tokens", (int64_t)tokens);
+	js_set_str(out, "capacity_from",
+		is_set        ? "configured"
+		: tokens != 0 ? "learned"
+			      : NULL);
+}
+
 struct js *admin_worker_document(struct pool *p, struct worker *w)
 {
 	uint64_t last_ms = atomic_load(&w->last_byte_ms), now_ms = clock_now_ms();
@@ -136,6 +200,7 @@ struct js *admin_worker_document(struct pool *p, struct worker *w)
 	js_set_str(out, "url", w->url.text);
 	js_set_str(out, "pool", pool_name(p));
 	js_set_str(out, "role", role_name(w->role));
+	js_set(out, "rank", w->has_rank ? js_int(w->rank) : js_null());
 	js_set_str(out, "state", worker_state_name(worker_state(w)));
 	js_set_str(out, "health",
 		worker_state_name((enum worker_state)atomic_load(&w->health)));
@@ -144,7 +209,9 @@ struct js *admin_worker_document(struct pool *p, struct worker *w)
 	js_set_int(out, "load", worker_load(w));
 	js_set_int(out, "streams", worker_streams(w));
 	js_set_int(out, "queued_blocks", (int64_t)worker_queued_blocks(w));
+	js_set(out, "reported", reported_object(w));
 	js_set_int(out, "max_requests", w->conf->max_requests);
+	set_capacity(out, w);
 	if (last_ms == 0)
 		js_set(out, "progress_age_ms", js_null());
 	else
@@ -178,6 +245,36 @@ struct js *admin_workers_array(const struct site *site)
 	return list;
 }
 
+/* A worker's document; of a group what its ranks have in common, and each of them. */
+static struct js *named_document(const struct named *named)
+{
+	const struct worker *first = named->list[0];
+	struct js *out, *ranks;
+	bool is_one_state = true;
+	int64_t load = 0;
+	size_t i;
+
+	if (!named->is_group)
+		return admin_worker_document(named->pool, named->list[0]);
+	ranks = js_array();
+	for (i = 0; i < named->n; i++) {
+		is_one_state &= worker_state(named->list[i]) == worker_state(first);
+		load += worker_load(named->list[i]);
+		js_push(ranks, admin_worker_document(named->pool, named->list[i]));
+	}
+	out = js_object();
+	js_set_str(out, "name", first->group);
+	js_set_str(out, "url", first->url.text);
+	js_set_str(out, "pool", pool_name(named->pool));
+	js_set_str(out, "role", role_name(first->role));
+	js_set_int(out, "dp_size", first->conf->dp_size);
+	js_set_str(out, "state",
+		is_one_state ? worker_state_name(worker_state(first)) : "mixed");
+	js_set_int(out, "load", load);
+	js_set(out, "ranks", ranks);
+	return out;
+}
+
 void admin_list_workers(void *arg, struct http_call *call)
 {
 	struct admin *a = arg;
@@ -190,16 +287,15 @@ void admin_list_workers(void *arg, struct http_call *call)
 void admin_show_worker(void *arg, struct http_call *call)
 {
 	struct span rest;
-	struct pool *pool;
-	struct worker *w = named_worker(arg, call, &pool, &rest);
+	struct named named = path_named(arg, call, &rest);
 
-	if (w == NULL)
-		return;
+	if (named.n == 0)
+		return named_free(&named);
 	if (rest.n > 0)
 		http_call_fail(call, FAIL_PATH_NOT_FOUND);
 	else
-		admin_reply(call, 200, admin_worker_document(pool, w));
-	worker_unref(w);
+		admin_reply(call, 200, named_document(&named));
+	named_free(&named);
 }
 
 /* ---- adding ---- */
@@ -322,7 +418,7 @@ static bool is_taken(
 
 		for (j = 0; j < n; j++) {
 			const struct worker *w = workers[j];
-			bool same_name = strcmp(w->name, wc->name) == 0;
+			bool same_name = worker_has_name(w, span_str(wc->name));
 			bool same_url = w->role == wc->role &&
 					strcmp(w->url.text, wc->url.text) == 0;
 
@@ -345,7 +441,8 @@ static void add_worker(
 {
 	struct site *site = a->control->site;
 	struct pool *pool = site_pool(site, span_str(wc->pool));
-	struct worker *w;
+	struct named named;
+	int err;
 
 	if (is_taken(site, wc, call))
 		return;
@@ -353,14 +450,19 @@ static void add_worker(
 		admin_fail(call, ADMIN_NO_POOL, "there is no pool %s", wc->pool);
 		return;
 	}
-	if (pool_add_worker(pool, wc) != 0) {
-		admin_fail(call, ADMIN_MEMORY, "out of memory");
+	err = pool_add_worker(pool, wc);
+	if (err != 0) {
+		if (err == ERR_EXISTS)
+			admin_fail(call, ADMIN_EXISTS,
+				"a worker is called like one of its ranks");
+		else
+			admin_fail(call, ADMIN_MEMORY, "out of memory");
 		return;
 	}
 	log_notice("worker %s added: %s, pool %s", wc->name, wc->url.text, wc->pool);
-	w = pool_find(pool, span_str(wc->name));
-	admin_reply(call, 201, admin_worker_document(pool, w));
-	worker_unref(w);
+	named = find_in_pool(pool, span_str(wc->name));
+	admin_reply(call, 201, named_document(&named));
+	named_free(&named);
 }
 
 void admin_add_worker(void *arg, struct http_call *call)
@@ -402,11 +504,6 @@ static void drain(struct worker *w, bool on)
 		w->name, worker_load(w));
 }
 
-static void admin_reply_worker(struct http_call *call, struct pool *p, struct worker *w)
-{
-	admin_reply(call, 202, admin_worker_document(p, w));
-}
-
 static void cancel_removal(struct admin *a, uint64_t id)
 {
 	struct removal **at = &a->removals, *r;
@@ -425,22 +522,23 @@ void admin_post_worker(void *arg, struct http_call *call)
 {
 	struct admin *a = arg;
 	struct span rest;
-	struct pool *pool;
-	struct worker *w = named_worker(a, call, &pool, &rest);
+	struct named named = path_named(a, call, &rest);
+	bool on = span_is(rest, "drain");
+	size_t i;
 
-	if (w == NULL)
-		return;
-	if (span_is(rest, "drain")) {
-		drain(w, true);
-		admin_reply_worker(call, pool, w);
-	} else if (span_is(rest, "undrain")) {
-		cancel_removal(a, w->id);
-		drain(w, false);
-		admin_reply_worker(call, pool, w);
-	} else {
+	if (named.n == 0)
+		return named_free(&named);
+	if (!on && !span_is(rest, "undrain")) {
 		http_call_fail(call, FAIL_PATH_NOT_FOUND);
+		return named_free(&named);
 	}
-	worker_unref(w);
+	for (i = 0; i < named.n; i++) {
+		if (!on)
+			cancel_removal(a, named.list[i]->id);
+		drain(named.list[i], on);
+	}
+	admin_reply(call, 202, named_document(&named));
+	named_free(&named);
 }
 
 static void remove_worker(struct pool *pool, struct worker *w)
@@ -506,32 +604,42 @@ static void remove_later(struct admin *a, const struct worker *w, uint64_t wait_
 	wheel_set(loop_wheel(a->control->loop), &a->removal_timer, clock_now_ms());
 }
 
+static void remove_named(struct admin *a, const struct named *named, uint64_t wait_ms)
+{
+	size_t i;
+
+	for (i = 0; i < named->n; i++) {
+		struct worker *w = named->list[i];
+
+		drain(w, true);
+		if (wait_ms > 0)
+			remove_later(a, w, wait_ms);
+		else
+			remove_worker(named->pool, w);
+	}
+}
+
 /* DELETE workers/NAME[?drain=30s] */
 void admin_delete_worker(void *arg, struct http_call *call)
 {
 	struct admin *a = arg;
 	char text[32];
 	struct span rest;
-	struct pool *pool;
 	uint64_t wait_ms = 0;
-	struct worker *w = named_worker(a, call, &pool, &rest);
+	struct named named = path_named(a, call, &rest);
 
-	if (w == NULL)
-		return;
+	if (named.n == 0)
+		return named_free(&named);
 	if (rest.n > 0) {
 		http_call_fail(call, FAIL_PATH_NOT_FOUND);
 	} else if (http_call_query_value(call, "drain", text, sizeof(text)) &&
 		   conf_duration_ms(span_str(text), &wait_ms, NULL) != 0) {
 		admin_fail(call, ADMIN_INVALID, "drain: a time such as 30s is needed");
 	} else {
-		drain(w, true);
-		if (wait_ms > 0)
-			remove_later(a, w, wait_ms);
-		else
-			remove_worker(pool, w);
-		admin_reply_worker(call, pool, w);
+		remove_named(a, &named, wait_ms);
+		admin_reply(call, 202, named_document(&named));
 	}
-	worker_unref(w);
+	named_free(&named);
 }
 
 void admin_removals_start(struct admin *a)

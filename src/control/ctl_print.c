@@ -160,12 +160,36 @@ static char *age_of(const struct js *object, const char *key)
 
 /* ---- workers ---- */
 
+/* "3+1": what the worker says that it runs, and what waits there; in brackets when that
+ * is long ago. */
+static char *reported_text(const struct js *worker)
+{
+	const struct js *r = js_get(worker, "reported");
+	bool is_fresh = false;
+
+	if (r == NULL || !js_is_object(r))
+		return xstrdup("-");
+	js_as_bool(js_get(r, "is_fresh"), &is_fresh);
+	return xasprintf(is_fresh ? "%" PRId64 "+%" PRId64 : "(%" PRId64 "+%" PRId64 ")",
+		value_int(r, "running"), value_int(r, "waiting"));
+}
+
+static char *worker_cell(const struct js *worker, const char *key)
+{
+	if (strcmp(key, "reported") == 0)
+		return reported_text(worker);
+	if (strcmp(key, "progress_age_ms") == 0)
+		return age_of(worker, key);
+	return value_text(worker, key);
+}
+
 static void print_worker_table(const struct js *workers)
 {
-	static const char *const titles[] = {"NAME", "STATE", "LOAD", "REQUESTS",
+	static const char *const titles[] = {"NAME", "STATE", "LOAD", "SAID", "REQUESTS",
 		"FAILURES", "BLOCKS", "PROGRESS", "POOL", "ROLE", "URL", "REASON"};
-	static const char *const keys[] = {"name", "state", "load", "requests",
-		"failures", "blocks", NULL, "pool", "role", "url", "reason"};
+	static const char *const keys[] = {"name", "state", "load", "reported",
+		"requests", "failures", "blocks", "progress_age_ms", "pool", "role",
+		"url", "reason"};
 	struct table t = table_new(titles, ARRAY_LEN(titles));
 	size_t i, k;
 
@@ -174,8 +198,7 @@ static void print_worker_table(const struct js *workers)
 
 		row_begin(&t);
 		for (k = 0; k < ARRAY_LEN(keys); k++)
-			row_set(&t, keys[k] != NULL ? value_text(w, keys[k])
-						    : age_of(w, "progress_age_ms"));
+			row_set(&t, worker_cell(w, keys[k]));
 	}
 	table_end(&t);
 }
@@ -198,17 +221,27 @@ void ctl_print_outcome(const struct js *document)
 void ctl_print_worker(const struct js *document)
 {
 	static const char *const keys[] = {"name", "url", "pool", "role", "state",
-		"reason", "load", "streams", "queued_blocks", "max_requests", "blocks",
-		"requests", "completions", "failures", "origin"};
-	char *age = age_of(document, "state_age_ms"), *progress;
+		"reason", "load", "streams", "queued_blocks", "max_requests",
+		"capacity_tokens", "blocks", "requests", "completions", "failures",
+		"origin"};
+	const struct js *ranks = js_get(document, "ranks");
+	char *age, *progress, *said;
 	size_t i;
 
+	if (ranks != NULL) {
+		print_worker_table(ranks);
+		return;
+	}
+	age = age_of(document, "state_age_ms");
 	for (i = 0; i < ARRAY_LEN(keys); i++)
 		print_line(document, keys[i], keys[i]);
 	progress = age_of(document, "progress_age_ms");
+	said = reported_text(document);
 	printf("%-16s %s\n%-16s %s\n", "state since", age, "last progress", progress);
+	printf("%-16s %s\n", "says it has", said);
 	free(age);
 	free(progress);
+	free(said);
 }
 
 /* ---- status ---- */

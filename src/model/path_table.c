@@ -8,6 +8,7 @@
 #define M_GET (1u << 0 | 1u << 1 | 1u << 6)
 #define M_POST (1u << 2 | 1u << 6)
 #define M_ANY 0x7fu
+#define METHOD_POST 2
 
 /* clang-format off */
 static const struct path_row rows[] = {
@@ -105,6 +106,35 @@ static const struct path_row *find_row(struct span path)
 	return NULL;
 }
 
+/*
+ * Engine calls after which its prefix cache counts no more. A '*' at the end stands for
+ * any ending. None of them is forwarded but by pass_paths.
+ */
+static const char *const cache_drops[] = {
+	"/flush_cache",          /* SGLang, and the vLLM router's own */
+	"/reset_prefix_cache",   /* vLLM */
+	"/update_weights*",      /* SGLang: _from_disk, _from_tensor ...; vLLM */
+	"/finish_weight_update", /* vLLM */
+	"/collective_rpc",       /* vLLM, development mode: how trainers load weights */
+	"/sleep",                /* vLLM: gives the cache's memory back */
+	"/release_memory_occupation", /* SGLang: the same */
+};
+
+static bool drops_caches(unsigned method, struct span path)
+{
+	size_t i;
+
+	for (i = 0; method == METHOD_POST && i < ARRAY_LEN(cache_drops); i++) {
+		struct span row = span_str(cache_drops[i]);
+		bool is_open = row.p[row.n - 1] == '*';
+
+		if (is_open ? span_starts(path, span_make(row.p, row.n - 1))
+			    : span_eq(path, row))
+			return true;
+	}
+	return false;
+}
+
 static bool is_passed(const struct router_opts *o, struct span path)
 {
 	size_t i;
@@ -132,7 +162,7 @@ void path_lookup(const struct router_opts *o, unsigned method, struct span path,
 	if (row != NULL &&
 		((row->methods >> method & 1) != 0 || (passed && !is_local(row)))) {
 		*out = (struct path_verdict){row->action, FAIL_NONE,
-			(unsigned)(row - rows), row->endpoint, row->methods};
+			(unsigned)(row - rows), row->endpoint, row->methods, false};
 		/* Other methods of a keyed path carry no prompt. */
 		if ((row->methods >> method & 1) == 0)
 			out->endpoint = ENDPOINT_OTHER;
@@ -140,17 +170,17 @@ void path_lookup(const struct router_opts *o, unsigned method, struct span path,
 	}
 	if (row != NULL) {
 		*out = (struct path_verdict){PATH_REFUSE, FAIL_METHOD_NOT_ALLOWED,
-			(unsigned)(row - rows), ENDPOINT_OTHER, row->methods};
+			(unsigned)(row - rows), ENDPOINT_OTHER, row->methods, false};
 		return;
 	}
 	if (passed) {
-		*out = (struct path_verdict){
-			PATH_FORWARD, FAIL_NONE, ROUTE_PASS, ENDPOINT_OTHER, M_ANY};
+		*out = (struct path_verdict){PATH_FORWARD, FAIL_NONE, ROUTE_PASS,
+			ENDPOINT_OTHER, M_ANY, drops_caches(method, path)};
 		return;
 	}
 	*out = (struct path_verdict){PATH_REFUSE,
 		span_is(path, realtime) ? FAIL_NOT_IMPLEMENTED : FAIL_PATH_NOT_FOUND,
-		ROUTE_NONE, ENDPOINT_OTHER, 0};
+		ROUTE_NONE, ENDPOINT_OTHER, 0, false};
 }
 
 const char *const *path_route_names(unsigned *n)

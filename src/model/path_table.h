@@ -37,6 +37,9 @@ struct path_verdict {
 	unsigned route; /* row number: metric_request() */
 	enum route_endpoint endpoint;
 	uint16_t allowed; /* METHOD_NOT_ALLOWED: what the Allow field says */
+	/* A passed call that, answered with 2xx, leaves the engine's prefix cache empty,
+	 * or full of what other weights made. */
+	bool drops_caches;
 };
 
 /* method is enum http_method as a number; path is the raw target without its query ("*"

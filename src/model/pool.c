@@ -859,12 +859,20 @@ uint64_t pool_generation(const struct pool *p)
 
 uint64_t pool_bump_generation(struct pool *p)
 {
-	return atomic_fetch_add(&p->generation, 1) + 1;
+	uint64_t generation;
+
+	/* A pick sees one generation from its match to its insertion. */
+	lock(p);
+	generation = atomic_fetch_add(&p->generation, 1) + 1;
+	unlock(p);
+	return generation;
 }
 
 void pool_set_generation(struct pool *p, uint64_t generation)
 {
+	lock(p);
 	atomic_store(&p->generation, generation);
+	unlock(p);
 }
 
 void pool_clear_worker(struct pool *p, const struct worker *w)

@@ -134,8 +134,13 @@ struct worker **pool_list(struct pool *p, size_t *n);
 struct worker *pool_find(struct pool *p, struct span name); /* a reference, or NULL */
 
 uint64_t pool_generation(const struct pool *p);
-/* Older entries stop matching at once. */
+/*
+ * Entries of another generation stop matching at once, and none is made any more by
+ * requests that were keyed before; their memory goes with the ordinary sweep, and first
+ * where room is needed. Returns the new generation.
+ */
 uint64_t pool_bump_generation(struct pool *p);
+/* Back to a former one: what the sweep has left of it matches again. */
 void pool_set_generation(struct pool *p, uint64_t generation);
 /* The worker's cache is gone (restart, flush). */
 void pool_clear_worker(struct pool *p, const struct worker *w);

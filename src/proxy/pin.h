@@ -8,6 +8,7 @@
 
 #include "base/span.h"
 
+struct http_head;
 struct pool_ask;
 
 /*
@@ -16,5 +17,7 @@ struct pool_ask;
  * has.
  */
 void pin_read(struct span worker, struct span rank, struct pool_ask *ask);
+/* The same from a head whose bytes begin at base. */
+void pin_read_head(const char *base, const struct http_head *head, struct pool_ask *ask);
 
 #endif

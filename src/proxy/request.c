@@ -22,6 +22,7 @@
 #include "model/worker.h"
 #include "proxy/answer.h"
 #include "proxy/body.h"
+#include "proxy/cache_drop.h"
 #include "proxy/client.h"
 #include "proxy/io_thread.h"
 #include "proxy/pin.h"
@@ -459,10 +460,7 @@ static enum step_result pick(struct request *r)
 	int err;
 
 	if (opts(r)->allow_pin)
-		pin_read(field(r, FIELD_X_KVSTEER_WORKER),
-			http_head_value(
-				r->c->buf, &r->head, SPAN_LIT("x-data-parallel-rank")),
-			&ask);
+		pin_read_head(r->c->buf, &r->head, &ask);
 	err = pool_pick(r->pool, &ask, &r->guard, &r->pick);
 	if (err != 0)
 		return no_worker(r, err);
@@ -629,6 +627,8 @@ static enum step_result answer_has_head(
 		withdraw(r);
 	if (!r->is_confirmed || !r->is_event_stream)
 		guard_prefilled(&r->guard);
+	if (r->is_confirmed && r->verdict.drops_caches)
+		cache_drop_note(r->pool, http_head_path(r->c->buf, &r->head));
 	return STEP_NEXT;
 }
 

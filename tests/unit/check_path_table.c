@@ -293,6 +293,55 @@ START_TEST(all_pass_but_the_local_ones)
 }
 END_TEST
 
+/* D3: passed calls that leave the engine's prefix cache empty or stale; by POST alone,
+ * and only where pass_paths lets them through. */
+START_TEST(d3_calls_that_drop_caches)
+{
+	static const struct {
+		const char *path;
+		bool drops;
+	} rows[] = {
+		{"/flush_cache", true},
+		{"/reset_prefix_cache", true},
+		{"/update_weights", true},
+		{"/update_weights_from_disk", true},
+		{"/update_weights_from_distributed", true},
+		{"/finish_weight_update", true},
+		{"/collective_rpc", true},
+		{"/sleep", true},
+		{"/release_memory_occupation", true},
+		{"/flush_caches", false},
+		{"/flush_cache/", false},
+		{"/Flush_cache", false},
+		{"/v1/flush_cache", false},
+		{"/update_weight", false},
+		{"/wake_up", false},
+		{"/reset_mm_cache", false},
+		{"/", false},
+		{"*", false},
+	};
+	struct router_opts all = {.pass_all = true}, none = {0};
+	struct path_verdict v;
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct span path = span_str(rows[i].path);
+
+		path_lookup(&all, HTTP_POST, path, &v);
+		ck_assert_int_eq(v.action, PATH_FORWARD);
+		ck_assert_msg(v.drops_caches == rows[i].drops, "%s", rows[i].path);
+		path_lookup(&all, HTTP_GET, path, &v);
+		ck_assert(!v.drops_caches);
+		path_lookup(&all, HTTP_OPTIONS, path, &v);
+		ck_assert(!v.drops_caches);
+		path_lookup(&none, HTTP_POST, path, &v);
+		ck_assert_int_eq(v.action, PATH_REFUSE);
+		ck_assert(!v.drops_caches);
+	}
+	path_lookup(&all, HTTP_POST, SPAN_LIT("/v1/chat/completions"), &v);
+	ck_assert(!v.drops_caches);
+}
+END_TEST
+
 static Suite *path_table_suite(void)
 {
 	Suite *s = suite_create("path_table");
@@ -305,6 +354,7 @@ static Suite *path_table_suite(void)
 	tcase_add_test(tc, realtime_is_not_implemented);
 	tcase_add_test(tc, passed_paths_are_exact);
 	tcase_add_test(tc, all_pass_but_the_local_ones);
+	tcase_add_test(tc, d3_calls_that_drop_caches);
 	suite_add_tcase(s, tc);
 	return s;
 }
