@@ -523,11 +523,12 @@ void admin_post_worker(void *arg, struct http_call *call)
 	struct admin *a = arg;
 	struct span rest;
 	struct named named = path_named(a, call, &rest);
-	bool on = span_is(rest, "drain");
+	bool on;
 	size_t i;
 
 	if (named.n == 0)
 		return named_free(&named);
+	on = span_is(rest, "drain");
 	if (!on && !span_is(rest, "undrain")) {
 		http_call_fail(call, FAIL_PATH_NOT_FOUND);
 		return named_free(&named);

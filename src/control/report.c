@@ -20,7 +20,7 @@
 #include <string.h>
 
 #define BODY_MAX_BYTES (8u << 20)
-#define RESTART_SECONDS 0.5  /* start times further apart are two processes */
+#define RESTART_SECONDS 0.01 /* start times further apart are two processes */
 #define ABSENT_FOR_MS 300000 /* a path that says nothing is asked again then */
 #define FRESH_INTERVALS 3    /* of probes: how long a report of load counts */
 
@@ -175,15 +175,27 @@ static void apply(struct report *r)
 
 /* ---- rounds ---- */
 
-static void leave_alone(struct report *r, uint64_t for_ms)
+static void leave_alone(struct report *r, size_t source, uint64_t for_ms)
 {
-	r->not_before_ms[r->at] = for_ms > 0 ? clock_now_ms() + for_ms : 0;
+	r->not_before_ms[source] = for_ms > 0 ? clock_now_ms() + for_ms : 0;
+}
+
+/* It said what was wanted: until it is asked again, those that could say no more need not
+ * be asked either. */
+static void was_useful(struct report *r)
+{
+	const struct source *s = &sources[r->at];
+	size_t i;
+
+	for (i = r->at; i < ARRAY_LEN(sources); i++) {
+		if ((sources[i].gives & ~s->gives) == 0 && s->every_ms > 0)
+			leave_alone(r, i, s->every_ms);
+	}
 }
 
 static void on_answer(void *arg, const struct fetch_answer *a)
 {
 	struct report *r = arg;
-	const struct source *s = &sources[r->at];
 	unsigned before = wanted(r);
 
 	r->fetch = NULL;
@@ -192,10 +204,12 @@ static void on_answer(void *arg, const struct fetch_answer *a)
 		r->at = ARRAY_LEN(sources);
 	} else {
 		if (host_said_yes(a))
-			s->read(a->body, &r->said);
-		leave_alone(r, host_said_yes(a) && (wanted(r) != before || r->at == 0)
-				       ? s->every_ms
-				       : ABSENT_FOR_MS);
+			sources[r->at].read(a->body, &r->said);
+		/* The first one is shown to people, useful here or not. */
+		if (host_said_yes(a) && (wanted(r) != before || r->at == 0))
+			was_useful(r);
+		else
+			leave_alone(r, r->at, ABSENT_FOR_MS);
 		r->at++;
 	}
 	ask_next(r);
