@@ -20,7 +20,7 @@ os.environ["PATH"] = os.environ.get("PATH", "") + ":/usr/sbin"  # where Debian h
 
 NGINX = """
 worker_processes 1; daemon off; master_process off; pid {tmp}/nginx.pid; error_log {tmp}/error.log crit;
-events {{ worker_connections 8192; }}
+events {{ worker_connections {connections}; }}
 http {{
   access_log {log}; keepalive_requests 100000000; client_max_body_size 0; client_body_buffer_size 2m;
   client_body_temp_path {tmp}/b; proxy_temp_path {tmp}/p; fastcgi_temp_path {tmp}/f; uwsgi_temp_path {tmp}/u; scgi_temp_path {tmp}/s;
@@ -33,7 +33,7 @@ http {{
 HAPROXY = """
 global
   nbthread 1
-  maxconn 8192
+  maxconn {connections}
 {log}
 defaults
   mode http
@@ -135,10 +135,11 @@ def family(pid):
 class Router:
     """One started router; RuntimeError when it does not start. Ended by stop()."""
 
-    def __init__(self, name, ports, builddir, tmp, *, prefix=(), access_log=False, time_factor=1):
-        """In front of the workers on ports; prefix: words before the command (taskset); time_factor: how many seconds of a trace pass in one."""
+    def __init__(self, name, ports, builddir, tmp, *, prefix=(), access_log=False, time_factor=1, connections=8192):
+        """In front of the workers on ports; prefix: words before the command (taskset); time_factor: how many seconds of a trace pass in one;
+        connections: what those are told that want to know, clients and workers together."""
         self.name, self.ports, self.builddir = name, ports, builddir
-        self.prefix, self.access_log, self.time_factor = list(prefix), access_log, time_factor
+        self.prefix, self.access_log, self.time_factor, self.connections = list(prefix), access_log, time_factor, connections
         self.dir = tempfile.mkdtemp(dir=tmp, prefix=name + "-")
         self.log = os.path.join(self.dir, "log")
         self.admin_socket = os.path.join(self.dir, "admin.sock")
@@ -159,12 +160,12 @@ class Router:
     def nginx(self):
         servers = " ".join(f"server 127.0.0.1:{p};" for p in self.ports)
         log = os.path.join(self.dir, "access.log") + " combined buffer=64k flush=1s" if self.access_log else "off"
-        return ["nginx", "-p", self.dir, "-c", self.write("nginx.conf", NGINX.format(tmp=self.dir, servers=servers, port=self.port, log=log))]
+        return ["nginx", "-p", self.dir, "-c", self.write("nginx.conf", NGINX.format(tmp=self.dir, servers=servers, port=self.port, log=log, connections=self.connections))]
 
     def haproxy(self):
         servers = "".join(f"  server w{i} 127.0.0.1:{p}\n" for i, p in enumerate(self.ports))
         log, httplog = ("  log stdout format raw local0", "  log global\n  option httplog") if self.access_log else ("", "")
-        return ["haproxy", "-db", "-f", self.write("haproxy.cfg", HAPROXY.format(servers=servers, port=self.port, log=log, httplog=httplog))]
+        return ["haproxy", "-db", "-f", self.write("haproxy.cfg", HAPROXY.format(servers=servers, port=self.port, log=log, httplog=httplog, connections=self.connections))]
 
     def kvsteerd(self):
         # What ages in seconds of real use must age as much in a trace that is played faster.
@@ -217,11 +218,18 @@ class Router:
 
     def cpu_us(self):
         """User and system time so far, all threads, from the scheduler's nanoseconds."""
+        return self.scheduled(0)
+
+    def wait_us(self):
+        """For how long its threads could have run and others had the core."""
+        return self.scheduled(1)
+
+    def scheduled(self, column):
         total = 0
         for pid in family(self.process.pid):
             for task in os.listdir(f"/proc/{pid}/task"):
                 with open(f"/proc/{pid}/task/{task}/schedstat") as f:
-                    total += int(f.read().split()[0])
+                    total += int(f.read().split()[column])
         return total / 1000
 
     def rss_mib(self):
