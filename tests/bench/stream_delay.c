@@ -284,7 +284,8 @@ static void client_read(struct reader *r)
 	memcpy(buf, r->carry, r->carry_len);
 	n = read(r->fd, buf + r->carry_len, 65536);
 	if (n == 0 || (n < 0 && errno != EAGAIN)) {
-		fprintf(stderr, "stream_delay: a stream ended\n");
+		fprintf(stderr, "stream_delay: a stream ended (%s), %u of %u have an event; last: %.*s\n", n == 0 ? "EOF" : strerror(errno), n_with_event, n_open,
+			(int)r->carry_len, r->carry);
 		exit(1);
 	}
 	if (n < 0)

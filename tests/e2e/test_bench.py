@@ -13,6 +13,7 @@ import pytest
 import harness
 from engine_proc import Engine, tokenize
 from harness import DEADLINE, Hold, program
+from test_engine import calculated_hits
 
 TIMES = ("latency_ms", "ttft_ms", "inter_token_ms", "per_token_ms", "start_delay_ms")
 
@@ -174,6 +175,22 @@ def test_a_trace_is_cached_as_calculated(engine, tmp_path):
     assert r["tokens"]["new"] == sum(max(row["output_length"], 1) for row in rows)
     assert r["tokens"]["cached"] == cached_of(rows) > 0
     assert r["start_delay_ms"]["n"] == 60
+
+
+@pytest.mark.parametrize("blocks", [100000, 300])
+def test_the_cached_share_of_a_replay_is_the_calculated_one(tmp_path, blocks):
+    """By the bench, by the engine's metrics, and by a plain LRU that knows neither; unbounded, and where old blocks have to go."""
+    rows = [{**row, "output_length": 1} for row in make_trace(random.Random(6), 120)]
+    trace = [(row["input_length"], row["hash_ids"]) for row in rows]
+    hits = sum(calculated_hits(trace, blocks if blocks == 300 else 0))
+    with Engine("--sim-speed", "0", "--sim-blocks", blocks) as e:
+        r = bench("--url", e.url, "--trace", write_trace(tmp_path / "t.jsonl", rows), "--speed", 1000, "--connections", 1,
+                  "--endpoint", "completions")
+        metrics = e.metrics()
+    assert r["requests"]["ok"] == 120
+    assert r["tokens"]["cached"] == metrics["vllm:prompt_tokens_cached_total"] == hits > 0
+    assert r["tokens"]["prompt"] == metrics["vllm:prompt_tokens_total"] == sum(n for n, _ in trace)
+    assert (hits < sum(calculated_hits(trace, 0))) == (blocks == 300)
 
 
 def test_a_trace_of_chats_has_exact_lengths(engine, tmp_path):
