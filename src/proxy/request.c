@@ -454,7 +454,7 @@ static enum step_result pick(struct request *r)
 		.model = r->key.model,
 		.tried = r->tried,
 		.n_tried = r->n_tried,
-		.body_bytes = r->body.len,
+		.body_bytes = MAX(r->body.expected, r->body.total), /* or promised */
 		.now_ms = clock_now_ms(),
 	};
 	int err;

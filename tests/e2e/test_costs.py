@@ -240,6 +240,19 @@ def test_prompts_that_cannot_be_read_count_by_their_length(router, worker):
     assert c.read_response("POST").status == 200
 
 
+def test_a_body_that_is_still_coming_counts_as_long_as_it_says(router, worker):
+    """Nobody reads it here, so that it goes on as it comes: its length is known from the head."""
+    w0, w1 = worker("w0"), worker("w1")
+    r = router([w0, w1], pool="cost = prefill_cost\nsignal = none\n")
+    with r.connect() as c:
+        c.send("POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 12800\r\n\r\n" + "x" * 1000)
+        wait_counts(r, (1, 0, 100))
+        for i in range(3):
+            assert r.request("POST", CHAT, b"{" + b"y" * 1279).json()["worker"] == "w1"
+        c.send("x" * 11800)
+        assert c.read_response("POST").json()["worker"] == "w0"
+
+
 @pytest.mark.parametrize("cost", ["overload_check", "relative_load", "free_capacity", "prefill_cost"])
 @pytest.mark.parametrize("signal", ["longest_prefix", "first_block", "none"])
 def test_every_cost_goes_with_every_signal(router, worker, cost, signal):
