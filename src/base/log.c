@@ -11,6 +11,7 @@
 #include "base/err.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
@@ -23,6 +24,8 @@ _Atomic int log_level_now = LOG_LEVEL_INFO;
 static _Atomic int log_fd = STDERR_FILENO;
 static _Atomic bool has_syslog_prefix;
 static log_prefix_fn *_Atomic subject_prefix;
+static pthread_mutex_t last_error_lock = PTHREAD_MUTEX_INITIALIZER;
+static char last_error[LINE_BYTES];
 
 /* clang-format off */
 static const struct {
@@ -156,6 +159,20 @@ static void write_line(const char *line, size_t n)
 		;
 }
 
+static void keep_error(struct span message)
+{
+	pthread_mutex_lock(&last_error_lock);
+	snprintf(last_error, sizeof(last_error), SPAN_FMT, SPAN_ARG(message));
+	pthread_mutex_unlock(&last_error_lock);
+}
+
+void log_last_error(char *out, size_t n)
+{
+	pthread_mutex_lock(&last_error_lock);
+	snprintf(out, n, "%s", last_error);
+	pthread_mutex_unlock(&last_error_lock);
+}
+
 void log_write(enum log_level level, const void *subject, const char *fmt, ...)
 {
 	static const char cut_mark[] = "...";
@@ -164,10 +181,11 @@ void log_write(enum log_level level, const void *subject, const char *fmt, ...)
 	const size_t room = LINE_BYTES - sizeof(cut_mark); /* the mark and LF stay free */
 	bool is_cut;
 	va_list args;
-	size_t used;
+	size_t used, begin;
 	int n;
 
 	used = print_head(level, line, room);
+	begin = used;
 	used += print_subject(subject, line + used, room - used);
 	errno = caller_errno; /* for %m */
 	va_start(args, fmt);
@@ -181,6 +199,8 @@ void log_write(enum log_level level, const void *subject, const char *fmt, ...)
 		memcpy(line + used, cut_mark, sizeof(cut_mark) - 1);
 		used += sizeof(cut_mark) - 1;
 	}
+	if (level == LOG_LEVEL_ERROR)
+		keep_error(span_make(line + begin, used - begin));
 	line[used++] = '\n';
 	write_line(line, used);
 	errno = caller_errno;

@@ -56,6 +56,10 @@ void log_set_prefix(log_prefix_fn *fn);
 void log_write(enum log_level level, const void *subject, const char *fmt, ...)
 	PRINTF_LIKE(3, 4);
 
+/* The message of the last line of level error, "" before the first; always
+ * NUL-terminates. */
+void log_last_error(char *out, size_t n);
+
 #define log_at(level, subject, ...)                                 \
 	do {                                                        \
 		if (log_is_on(level))                               \

@@ -25,6 +25,7 @@ static const struct http_route api_routes[] = {
 	{"POST", V1 "workers/*", admin_post_worker},
 	{"POST", V1 "explain", admin_explain},
 	{"POST", V1 "reload", admin_reload},
+	{"POST", V1 "upgrade", admin_upgrade},
 	{"POST", V1 "pools/*", admin_generation},
 	{"POST", V1 "log_level", admin_log_level},
 	{"GET", V1 "config", admin_config},
@@ -87,6 +88,15 @@ struct admin *admin_new(struct control *c, int admin_fd, int metrics_fd)
 		return NULL;
 	}
 	return a;
+}
+
+void admin_drain(struct admin *a)
+{
+	if (a->api != NULL)
+		http_server_drain(a->api);
+	if (a->metrics != NULL)
+		http_server_drain(a->metrics);
+	a->control->admin_fd = a->control->metrics_fd = -1;
 }
 
 void admin_free(struct admin *a)

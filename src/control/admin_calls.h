@@ -42,6 +42,9 @@ admin_call_fn admin_explain;
 /* admin_status.c */
 admin_call_fn admin_status, admin_reload, admin_generation, admin_log_level, admin_config;
 
+/* admin_upgrade.c */
+admin_call_fn admin_upgrade;
+
 /* admin_metrics.c */
 admin_call_fn admin_metrics;
 void admin_metrics_print(const struct control *c, struct metric_text *out);

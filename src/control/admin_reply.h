@@ -13,12 +13,14 @@ struct conf_errors;
 struct http_call;
 
 /* X(NAME, status, code) */
-#define ADMIN_FAIL_TABLE(X)                   \
-	X(INVALID, 400, "invalid")            \
-	X(NO_WORKER, 404, "worker_not_found") \
-	X(NO_POOL, 404, "pool_not_found")     \
-	X(EXISTS, 409, "exists")              \
-	X(REFUSED, 422, "reload_failed")      \
+#define ADMIN_FAIL_TABLE(X)                      \
+	X(INVALID, 400, "invalid")               \
+	X(NO_WORKER, 404, "worker_not_found")    \
+	X(NO_POOL, 404, "pool_not_found")        \
+	X(EXISTS, 409, "exists")                 \
+	X(BUSY, 409, "busy")                     \
+	X(REFUSED, 422, "reload_failed")         \
+	X(UPGRADE_FAILED, 422, "upgrade_failed") \
 	X(MEMORY, 500, "out_of_memory")
 
 enum admin_fail {

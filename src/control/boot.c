@@ -13,11 +13,15 @@
 #include "base/rng.h"
 #include "control/admin.h"
 #include "control/health.h"
+#include "control/inherit.h"
 #include "control/listen.h"
 #include "control/local.h"
+#include "control/service.h"
 #include "control/threads.h"
+#include "control/upgrade.h"
 #include "io/loop.h"
 #include "io/mailbox.h"
+#include "io/notify.h"
 #include "io/sock.h"
 #include "model/path_table.h"
 #include "proxy/request.h"
@@ -104,13 +108,17 @@ static int listen_making_folder(const char *path, mode_t mode, int *fd)
 	return sock_listen_unix(path, mode, fd);
 }
 
-static int open_admin_socket(const struct conf *conf, int *fd)
+static int open_admin_socket(
+	struct control *c, const struct conf *conf, struct inherited *in)
 {
 	const char *path = conf->router.admin_socket;
-	int err;
+	int err, *fd = &c->admin_fd;
 
-	*fd = -1;
 	if (path == NULL || path[0] == '\0' || strcmp(path, "off") == 0)
+		return 0;
+	*fd = inherit_claim_unix(in, INHERIT_ADMIN, path);
+	c->has_admin_from_predecessor = *fd >= 0;
+	if (*fd >= 0)
 		return 0;
 	err = listen_making_folder(path, conf->router.admin_socket_mode, fd);
 	if (err == 0) {
@@ -122,8 +130,9 @@ static int open_admin_socket(const struct conf *conf, int *fd)
 			path, err == ERR_EXISTS ? "in use" : strerror(errno));
 		return 0;
 	}
-	log_error("admin socket %s cannot be opened: %s; admin_socket = PATH names another "
-		  "place, none does without",
+	log_error(
+		"admin socket %s cannot be opened: %s; admin_socket = PATH names another "
+		"place, none does without",
 		path, err == ERR_EXISTS ? "another daemon has it" : strerror(errno));
 	return err;
 }
@@ -136,7 +145,7 @@ static const char *metrics_host(const char *host)
 	return strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
 }
 
-static int listen_metrics(const char *text, int *fd)
+static int listen_metrics(struct control *c, const char *text, struct inherited *in)
 {
 	scoped_free char *host = NULL;
 	char printed[SOCK_ADDR_TEXT_MAX];
@@ -151,26 +160,29 @@ static int listen_metrics(const char *text, int *fd)
 		errno = EADDRNOTAVAIL;
 		return ERR_IO;
 	}
-	if (port != 0 && listen_check_free(&a) != 0)
-		return ERR_IO;
-	if (sock_listen(&a, fd) != 0)
-		return ERR_IO;
-	if (getsockname(*fd, &a.sa, &len) == 0) {
+	c->metrics_fd =
+		inherit_claim(in, INHERIT_METRICS, text, &a, &c->is_metrics_stored);
+	if (c->metrics_fd < 0) {
+		if (port != 0 && listen_check_free(&a) != 0)
+			return ERR_IO;
+		if (sock_listen(&a, &c->metrics_fd) != 0)
+			return ERR_IO;
+	}
+	if (getsockname(c->metrics_fd, &a.sa, &len) == 0) {
 		sock_addr_text(&a, true, printed, sizeof(printed));
 		log_notice("metrics on http://%s at /metrics", printed);
 	}
 	return 0;
 }
 
-static int open_metrics(const struct conf *conf, int *fd)
+static int open_metrics(struct control *c, const struct conf *conf, struct inherited *in)
 {
 	const char *text = conf->router.metrics_listen;
 	int err;
 
-	*fd = -1;
 	if (text == NULL || text[0] == '\0' || strcmp(text, "off") == 0)
 		return 0;
-	err = listen_metrics(text, fd);
+	err = listen_metrics(c, text, in);
 	if (err == 0)
 		return 0;
 	if (is_optional(conf, text, DEFAULT_METRICS)) {
@@ -182,35 +194,24 @@ static int open_metrics(const struct conf *conf, int *fd)
 	return err;
 }
 
-static int open_admin(struct control *c, const struct conf *conf)
+static int open_admin(struct control *c, const struct conf *conf, struct inherited *in)
 {
-	int admin_fd = -1, metrics_fd = -1, err;
+	int err = open_admin_socket(c, conf, in);
 
-	err = open_admin_socket(conf, &admin_fd);
-	if (err == 0)
-		err = open_metrics(conf, &metrics_fd);
-	if (err != 0) {
-		if (admin_fd >= 0)
-			close(admin_fd);
-		return err;
-	}
-	c->owns_admin_socket = admin_fd >= 0;
-	c->admin = admin_new(c, admin_fd, metrics_fd);
-	if (c->admin == NULL)
-		log_error("out of memory for the admin socket");
-	return c->admin != NULL ? 0 : ERR_NOMEM;
+	c->owns_admin_socket = c->admin_fd >= 0;
+	return err == 0 ? open_metrics(c, conf, in) : err;
 }
 
 /* ---- clients ---- */
 
-static int open_clients(struct control *c, const struct conf *conf)
+static int open_clients(struct control *c, const struct conf *conf, struct inherited *in)
 {
+	struct listen_from from = {.inherited = in};
 	struct conf_errors errors = {0};
-	struct listen_set *plan;
 	unsigned n = thread_count(&conf->router);
 	size_t i;
 
-	if (listen_plan(NULL, &conf->router.listen, n, &errors, &plan) != 0) {
+	if (listen_plan(&from, &conf->router.listen, n, &errors, &c->planned) != 0) {
 		for (i = 0; i < errors.n; i++) {
 			scoped_free char *text = conf_error_text(&errors.items[i]);
 
@@ -220,17 +221,14 @@ static int open_clients(struct control *c, const struct conf *conf)
 		return ERR_IO;
 	}
 	c->threads = threads_start(n, &c->process, c->site, STDERR_FILENO);
-	if (c->threads == NULL) {
-		listen_abandon(plan);
-		return ERR_NOMEM;
-	}
-	listen_commit(&c->listening, plan, c->threads);
-	return 0;
+	return c->threads != NULL ? 0 : ERR_NOMEM;
 }
 
 static void on_health_change(void *arg)
 {
-	control_notify(arg);
+	struct control *c = arg;
+
+	service_changed(c->service);
 }
 
 static int open_site(struct control *c, struct conf *conf)
@@ -254,10 +252,11 @@ static int open_site(struct control *c, struct conf *conf)
 	return c->site != NULL ? 0 : ERR_NOMEM;
 }
 
-int boot_run(struct control *c, struct conf *conf)
+int boot_prepare(struct control *c, struct conf *conf, struct inherited *in)
 {
 	int err;
 
+	c->admin_fd = c->metrics_fd = -1;
 	log_set_level(conf->router.log_level);
 	log_set_prefix(request_log_prefix);
 	metric_thread_start();
@@ -269,12 +268,36 @@ int boot_run(struct control *c, struct conf *conf)
 		return ERR_NOMEM;
 	}
 	c->started_ms = clock_now_ms();
+	c->service = service_new(c);
 	err = open_site(c, conf);
 	if (err == 0)
-		err = open_admin(c, conf);
+		err = open_admin(c, conf, in);
 	if (err == 0)
-		err = open_clients(c, conf);
+		err = open_clients(c, conf, in);
 	return err;
+}
+
+int boot_open(struct control *c)
+{
+	c->admin = admin_new(c, c->admin_fd, c->metrics_fd);
+	if (c->admin == NULL) {
+		c->admin_fd = c->metrics_fd = -1;
+		log_error("out of memory for the admin socket");
+		return ERR_NOMEM;
+	}
+	listen_commit(&c->listening, take_ptr(c->planned), c->threads);
+	return 0;
+}
+
+void boot_store(struct control *c)
+{
+	char name[INHERIT_NAME_MAX];
+
+	listen_store(c->listening);
+	if (c->metrics_fd < 0 || c->is_metrics_stored || !notify_is_on())
+		return;
+	inherit_name(INHERIT_METRICS, c->site->conf->router.metrics_listen, name);
+	c->is_metrics_stored = notify_store(name, &c->metrics_fd, 1) == 0;
 }
 
 /* ---- down ---- */
@@ -289,19 +312,35 @@ static bool check_guards(void)
 	return taken == dropped;
 }
 
+/* What was opened and never came into use. */
+static void close_unused(struct control *c)
+{
+	listen_abandon(c->planned);
+	if (c->admin != NULL)
+		return;
+	if (c->admin_fd >= 0)
+		close(c->admin_fd);
+	if (c->metrics_fd >= 0)
+		close(c->metrics_fd);
+}
+
 bool boot_undo(struct control *c)
 {
 	bool is_balanced;
 
+	service_end(c->service);
 	threads_stop(c->threads);
 	is_balanced = check_guards();
+	upgrade_free(c);
+	close_unused(c);
 	admin_free(c->admin);
 	if (c->owns_admin_socket)
 		unlink(c->site->conf->router.admin_socket);
-	listen_abandon(c->listening);
+	listen_free(c->listening);
 	site_retire(c->site, NULL);
 	site_unref(c->site);
 	health_free(c->health);
+	service_free(c->service);
 	mailbox_free(c->mailbox);
 	loop_free(c->loop);
 	return is_balanced;

@@ -13,9 +13,12 @@
 
 struct admin;
 struct health;
+struct inherited;
 struct listen_set;
 struct mailbox;
+struct service;
 struct threads;
+struct upgrade;
 
 enum reload_result { RELOAD_OK, RELOAD_FAILED, RELOAD_RESULT_MAX };
 
@@ -32,15 +35,26 @@ struct control {
 	struct admin *admin;
 	uint64_t started_ms;
 	uint64_t reloads[RELOAD_RESULT_MAX];
-	bool is_draining, is_ready;
-	bool owns_admin_socket;              /* its file goes at the end */
-	unsigned told_healthy, told_workers; /* in the last STATUS= */
+	struct service *service;
+	struct upgrade *upgrade; /* under way, or handed over; NULL: neither */
+	/* From boot_prepare() to boot_open(): sockets that are open and not used yet. */
+	struct listen_set *planned;
+	/* Listening sockets of the admin API and the metrics; -1: none. Once boot_open()
+	 * ran they are struct admin's to close. */
+	int admin_fd, metrics_fd;
+	bool is_metrics_stored; /* by the service manager */
+	bool has_admin_from_predecessor;
+	bool is_draining;
+	bool owns_admin_socket; /* its file goes at the end */
 };
 
 /*
- * READY=1 (once the daemon is up) and a STATUS= line of how many workers are healthy,
- * where the service manager has not been told that already.
+ * Another process accepts from now on (upgrade.c): this one finishes what it has, and
+ * ends. Idle clients are kept until their time is up, and told to close with their next
+ * answer, so that none loses a request to the change.
  */
-void control_notify(struct control *c);
+void control_hand_over(struct control *c);
+/* After that: idle clients go now; or everything does. */
+void control_hurry(struct control *c, bool cut);
 
 #endif

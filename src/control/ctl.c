@@ -242,6 +242,23 @@ static enum ctl_exit run_reload(const struct ctl *ctl)
 	return call_and_print(ctl, &req, ctl_print_reload);
 }
 
+static void print_upgrade(const struct js *document)
+{
+	int64_t pid = 0, old_pid = 0;
+
+	(void)js_as_int(js_get(document, "pid"), &pid);
+	(void)js_as_int(js_get(document, "old_pid"), &old_pid);
+	printf("process %lld serves now; %lld finishes the requests that it has\n",
+		(long long)pid, (long long)old_pid);
+}
+
+static enum ctl_exit run_upgrade(const struct ctl *ctl)
+{
+	struct ctl_request req = {.method = "POST", .path = "upgrade"};
+
+	return call_and_print(ctl, &req, print_upgrade);
+}
+
 static void print_generation(const struct js *document)
 {
 	int64_t n = 0;
@@ -320,6 +337,8 @@ static const struct command commands[] = {
 	{"explain", 0, 1, run_explain, "[--file] FILE",
 		"which worker a request body would get, and why"},
 	{"reload", 0, 0, run_reload, "", "reads the configuration again"},
+	{"upgrade", 0, 0, run_upgrade, "",
+		"starts the installed program, which takes over"},
 	{"generation", 1, 2, run_generation, "POOL [N]",
 		"new weights: what was cached counts no more"},
 	{"log-level", 1, 1, run_log_level, "LEVEL", "error, warn, notice, info or debug"},

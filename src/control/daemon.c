@@ -11,17 +11,20 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "control/admin.h"
 #include "control/boot.h"
 #include "control/control.h"
+#include "control/inherit.h"
 #include "control/listen.h"
 #include "control/log_file.h"
 #include "control/reload.h"
+#include "control/service.h"
+#include "control/successor.h"
 #include "control/threads.h"
+#include "control/upgrade.h"
 #include "http/http_parse.h"
 #include "io/loop.h"
-#include "io/notify.h"
 #include "io/wheel.h"
-#include "model/worker.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -35,98 +38,122 @@
 struct daemon {
 	struct control control;
 	struct wheel_timer drain_timer, sweep_timer;
-	struct loop_signal *signals[4];
+	struct loop_signal *signals[5];
+	struct inherited inherited;
+	struct successor
+		*successor; /* this one was started by another process; or NULL */
+	bool is_open;       /* it accepts, or did */
+	bool is_reload_due; /* as soon as it does */
+	bool is_empty;      /* no client is left, of those that are to end */
+	bool is_cut;
+	bool is_handed_over, is_asked_to_stop;
+	bool has_failed;
 };
 
-/* ---- what the service manager is told ---- */
-
-static void count_workers(const struct site *site, unsigned *healthy, unsigned *all)
-{
-	size_t i, j, n;
-
-	*healthy = *all = 0;
-	for (i = 0; i < site->n_pools; i++) {
-		struct worker **workers = pool_list(site->pools[i], &n);
-
-		for (j = 0; j < n; j++) {
-			*healthy += worker_state(workers[j]) == WORKER_HEALTHY;
-			worker_unref(workers[j]);
-		}
-		*all += (unsigned)n;
-		free(workers);
-	}
-}
-
-void control_notify(struct control *c)
-{
-	unsigned healthy, all;
-
-	if (!c->is_ready || c->is_draining)
-		return;
-	count_workers(c->site, &healthy, &all);
-	if (healthy == c->told_healthy && all == c->told_workers)
-		return;
-	c->told_healthy = healthy;
-	c->told_workers = all;
-	(void)notify_sendf("STATUS=%u of %u workers healthy", healthy, all);
-}
-
-static void report_ready(struct control *c)
-{
-	listen_log(c->listening);
-	log_notice("kvsteerd %s is up: %u threads, up to %u connections", KVSTEER_VERSION,
-		threads_count(c->threads), c->process.max_connections);
-	c->is_ready = true;
-	c->told_workers = UINT32_MAX;
-	(void)notify_send("READY=1");
-	control_notify(c);
-}
-
 /* ---- the end ---- */
+
+/* A process that stops waits for its predecessor, too: with the main process the service
+ * manager ends all. */
+static void end_if_done(struct daemon *d)
+{
+	if (d->is_empty && (d->is_handed_over || d->is_cut ||
+				   !successor_has_predecessor(d->successor)))
+		loop_stop(d->control.loop);
+}
 
 static void on_empty(void *arg)
 {
 	struct daemon *d = arg;
 
-	loop_stop(d->control.loop);
+	d->is_empty = true;
+	end_if_done(d);
+}
+
+static void cut(struct daemon *d, const char *why)
+{
+	log_warn("%s: %u connections are cut", why,
+		atomic_load(&d->control.process.connections));
+	if (!d->is_handed_over)
+		successor_hurry(d->successor, true);
+	d->is_cut = true;
+	threads_cut(d->control.threads);
+	end_if_done(d);
 }
 
 static void on_drain_timeout(void *arg)
 {
-	struct daemon *d = arg;
-
-	log_warn("drain_timeout: %u connections are cut",
-		atomic_load(&d->control.process.connections));
-	threads_cut(d->control.threads);
+	cut(arg, "drain_timeout");
 }
 
-static void start_drain(struct daemon *d, int signo)
+static void start_drain(struct daemon *d, bool keeps_idle)
 {
 	struct control *c = &d->control;
 	uint64_t timeout_ms = c->site->conf->router.drain_timeout_ms;
 
-	log_notice("%s: draining, %u requests in flight", strsignal(signo),
-		atomic_load(&c->process.requests));
-	(void)notify_send("STOPPING=1\nSTATUS=Draining");
 	c->is_draining = true;
-	atomic_store(&c->process.is_draining, true);
-	threads_drain(c->threads, c->mailbox, on_empty, d);
+	threads_drain(c->threads, keeps_idle, c->mailbox, on_empty, d);
 	if (timeout_ms > 0)
 		wheel_set(loop_wheel(c->loop), &d->drain_timer,
 			clock_now_ms() + timeout_ms);
 }
 
+static void stop(struct daemon *d, int signo)
+{
+	struct control *c = &d->control;
+
+	upgrade_cancel(c, "the daemon is stopping");
+	log_notice("%s: draining, %u requests in flight", strsignal(signo),
+		atomic_load(&c->process.requests));
+	atomic_store(&c->process.is_draining, true);
+	start_drain(d, false);
+	service_stopping(c->service);
+	successor_hurry(d->successor, false);
+}
+
+static struct daemon *daemon_of(struct control *c)
+{
+	return container_of(c, struct daemon, control);
+}
+
+void control_hand_over(struct control *c)
+{
+	struct daemon *d = daemon_of(c);
+
+	d->is_handed_over = true;
+	admin_drain(c->admin);
+	start_drain(d, true);
+}
+
+void control_hurry(struct control *c, bool cut_all)
+{
+	struct daemon *d = daemon_of(c);
+
+	if (cut_all)
+		cut(d, "the new process stops");
+	else
+		threads_close_idle(c->threads);
+}
+
 static void on_stop(void *arg, int signo)
 {
 	struct daemon *d = arg;
+	char why[64];
 
-	if (!d->control.is_draining) {
-		start_drain(d, signo);
-		return;
+	if (!d->is_open) {
+		log_notice("%s: stopped before it was ready", strsignal(signo));
+		successor_fail(d->successor, "it was told to stop");
+		loop_stop(d->control.loop);
+	} else if (!d->control.is_draining) {
+		stop(d, signo);
+	} else if (d->is_handed_over && !d->is_asked_to_stop) {
+		log_notice("%s: idle connections close, %u requests in flight",
+			strsignal(signo), atomic_load(&d->control.process.requests));
+		threads_close_idle(d->control.threads);
+	} else {
+		snprintf(why, sizeof(why), "%s again", strsignal(signo));
+		cut(d, why);
 	}
-	log_warn("%s again: %u connections are cut", strsignal(signo),
-		atomic_load(&d->control.process.connections));
-	threads_cut(d->control.threads);
+	d->is_asked_to_stop = true;
 }
 
 /* ---- other signals, and what comes every second ---- */
@@ -134,12 +161,22 @@ static void on_stop(void *arg, int signo)
 static void on_hup(void *arg, int signo)
 {
 	struct daemon *d = arg;
-	struct reload_report report;
 
 	(void)signo;
-	if (reload_run(&d->control, &report) != 0)
-		log_debug("SIGHUP: the old configuration stays");
-	reload_report_free(&report);
+	if (d->is_open)
+		reload_by_signal(&d->control);
+	else
+		d->is_reload_due = true;
+}
+
+static void on_usr2(void *arg, int signo)
+{
+	struct daemon *d = arg;
+	const char *why = "it has not taken over yet itself";
+
+	(void)signo;
+	if (!d->is_open || upgrade_begin(&d->control, NULL, NULL, &why) != 0)
+		log_error("no upgrade: %s", why);
 }
 
 static void on_usr1(void *arg, int signo)
@@ -161,6 +198,7 @@ static void on_sweep(void *arg)
 
 	for (i = 0; i < site->n_pools; i++)
 		pool_sweep(site->pools[i], now_ms);
+	service_tick(d->control.service);
 	wheel_set(loop_wheel(d->control.loop), &d->sweep_timer, now_ms + SWEEP_EVERY_MS);
 }
 
@@ -170,7 +208,7 @@ static int watch_signals(struct daemon *d)
 		int signo;
 		void (*fn)(void *arg, int signo);
 	} rows[] = {{SIGTERM, on_stop}, {SIGINT, on_stop}, {SIGHUP, on_hup},
-		{SIGUSR1, on_usr1}};
+		{SIGUSR1, on_usr1}, {SIGUSR2, on_usr2}};
 	size_t i;
 
 	static_assert(ARRAY_LEN(rows) == ARRAY_LEN(d->signals), "a watch for each");
@@ -197,6 +235,61 @@ static void unwatch(struct daemon *d)
 
 /* ---- running ---- */
 
+static int open_all(struct daemon *d)
+{
+	struct control *c = &d->control;
+
+	inherit_close(&d->inherited);
+	if (boot_open(c) != 0)
+		return ERR_NOMEM;
+	d->is_open = true;
+	listen_log(c->listening);
+	log_notice("kvsteerd %s is up: %u threads, up to %u connections", KVSTEER_VERSION,
+		threads_count(c->threads), c->process.max_connections);
+	service_ready(c->service);
+	boot_store(c);
+	return 0;
+}
+
+/* ---- as the successor of another process ---- */
+
+static void on_go(void *arg, bool reload)
+{
+	struct daemon *d = arg;
+
+	if (open_all(d) != 0) {
+		d->has_failed = true;
+		loop_stop(d->control.loop);
+	} else if (reload || d->is_reload_due) {
+		reload_by_signal(&d->control);
+	}
+}
+
+static void on_give_up(void *arg)
+{
+	struct daemon *d = arg;
+
+	d->has_failed = true;
+	loop_stop(d->control.loop);
+}
+
+static void on_alone(void *arg)
+{
+	struct daemon *d = arg;
+
+	if (d->control.is_draining)
+		end_if_done(d);
+}
+
+static int open_or_wait(struct daemon *d)
+{
+	static const struct successor_ops ops = {on_go, on_give_up, on_alone};
+
+	if (d->successor != NULL)
+		return successor_start(d->successor, &d->control, &ops, d);
+	return open_all(d);
+}
+
 static int run(struct daemon *d, struct conf *conf)
 {
 	struct control *c = &d->control;
@@ -204,15 +297,22 @@ static int run(struct daemon *d, struct conf *conf)
 
 	wheel_timer_init(&d->drain_timer, on_drain_timeout, d);
 	wheel_timer_init(&d->sweep_timer, on_sweep, d);
-	err = boot_run(c, conf);
+	err = boot_prepare(c, conf, &d->inherited);
 	if (err == 0)
 		err = watch_signals(d);
+	if (err == 0)
+		err = open_or_wait(d);
 	if (err == 0) {
 		on_sweep(d);
-		report_ready(c);
 		loop_run(c->loop);
 	}
+	if (d->has_failed)
+		err = ERR_STATE;
+	if (err != 0)
+		successor_fail(d->successor, NULL);
 	unwatch(d);
+	inherit_drop(&d->inherited);
+	successor_free(take_ptr(d->successor));
 	if (!boot_undo(c))
 		err = ERR_STATE;
 	if (err == 0)
@@ -261,19 +361,37 @@ static int show(const struct conf_flags *flags, const struct conf *conf,
 	return 0;
 }
 
+/* 0, or what is wrong was printed, and told to the process that this one should replace.
+ */
+static int load(struct daemon *d, struct conf_errors *errors, struct conf **conf)
+{
+	const struct conf_flags *flags = &d->control.flags;
+	scoped_free char *text = NULL;
+	int err = conf_load(flags->conf_file, flags, errors, conf);
+
+	if (err == 0) {
+		err = conf_require_built((*conf)->workers, (*conf)->n_workers, errors);
+		if (err != 0)
+			conf_unref(*conf);
+	}
+	if (err == 0)
+		return 0;
+	print_errors(errors);
+	text = reload_failure_text(errors);
+	successor_fail(d->successor, text);
+	return err;
+}
+
 static int start(struct daemon *d, struct conf_errors *errors)
 {
 	const struct conf_flags *flags = &d->control.flags;
 	struct conf *conf;
 	int status;
 
-	if (conf_load(flags->conf_file, flags, errors, &conf) != 0) {
-		print_errors(errors);
-		return flags->test ? EXIT_RUNTIME : EXIT_USAGE;
-	}
-	if (conf_require_built(conf->workers, conf->n_workers, errors) != 0) {
-		print_errors(errors);
-		conf_unref(conf);
+	if (!flags->test && !flags->print)
+		d->successor = successor_take();
+	if (load(d, errors, &conf) != 0) {
+		successor_free(d->successor);
 		return flags->test ? EXIT_RUNTIME : EXIT_USAGE;
 	}
 	if (flags->test || flags->print) {
@@ -282,6 +400,7 @@ static int start(struct daemon *d, struct conf_errors *errors)
 		log_file_start();
 		log_set_level(conf->router.log_level);
 		log_warnings(errors);
+		inherit_take(&d->inherited);
 		status = run(d, conf);
 	}
 	conf_unref(conf);
@@ -316,6 +435,7 @@ int daemon_main(int argc, char **argv)
 	int status = EXIT_USAGE;
 
 	signal(SIGPIPE, SIG_IGN);
+	upgrade_remember(argv);
 	if (conf_flags_parse(argc, argv, &errors, &d->control.flags) == 0) {
 		status = run_flags(d, &errors);
 		conf_flags_free(&d->control.flags);

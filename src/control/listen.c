@@ -1,7 +1,8 @@
 /*
  * Listening addresses and their sockets. See listen.h.
  * An entry is one address; a name or a bare port may stand for several. Its sockets are
- * here from the plan to the commit, then they are the threads'.
+ * the plan's until the commit, then they are the threads', and only their numbers are
+ * kept here, for the service manager and for a successor.
  */
 #include "control/listen.h"
 
@@ -9,7 +10,9 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "control/inherit.h"
 #include "control/threads.h"
+#include "io/notify.h"
 #include "io/sock.h"
 
 #include <errno.h>
@@ -23,8 +26,11 @@ struct listen_entry {
 	char *text;           /* as configured */
 	union sock_addr addr; /* with the actual port */
 	uint64_t id;
-	int *fds; /* one for each thread; NULL: handed over */
-	bool is_logged;
+	/* At least one for each thread; in a set in force they are the threads', and open
+	 * until those are told to drop the id. */
+	int *fds;
+	unsigned n_fds, n_stored; /* the first n_stored: the service manager has them */
+	bool is_logged, is_kept;  /* is_kept: fds were here before the plan */
 };
 
 struct listen_set {
@@ -58,16 +64,25 @@ void listen_log(struct listen_set *set)
 	}
 }
 
-static void close_fds(struct listen_entry *e, unsigned n_threads)
+static void close_fds(struct listen_entry *e)
 {
 	unsigned i;
 
-	for (i = 0; e->fds != NULL && i < n_threads; i++) {
-		if (e->fds[i] >= 0)
-			close(e->fds[i]);
+	for (i = 0; i < e->n_fds; i++)
+		close(e->fds[i]);
+	e->n_fds = 0;
+}
+
+static void set_free(struct listen_set *set)
+{
+	unsigned i;
+
+	for (i = 0; i < set->n; i++) {
+		free(set->items[i].fds);
+		free(set->items[i].text);
 	}
-	free(e->fds);
-	e->fds = NULL;
+	free(set->items);
+	free(set);
 }
 
 void listen_abandon(struct listen_set *plan)
@@ -77,11 +92,16 @@ void listen_abandon(struct listen_set *plan)
 	if (plan == NULL)
 		return;
 	for (i = 0; i < plan->n; i++) {
-		close_fds(&plan->items[i], plan->n_threads);
-		free(plan->items[i].text);
+		if (!plan->items[i].is_kept)
+			close_fds(&plan->items[i]);
 	}
-	free(plan->items);
-	free(plan);
+	set_free(plan);
+}
+
+void listen_free(struct listen_set *set)
+{
+	if (set != NULL)
+		set_free(set);
 }
 
 static struct listen_entry *add_entry(struct listen_set *set, const char *text)
@@ -95,7 +115,8 @@ static void drop_last(struct listen_set *set)
 {
 	struct listen_entry *e = &set->items[--set->n];
 
-	close_fds(e, set->n_threads);
+	close_fds(e);
+	free(e->fds);
 	free(e->text);
 }
 
@@ -135,37 +156,60 @@ static bool has_port(const struct listen_set *have, const union sock_addr *a)
 	return false;
 }
 
+static void add_fd(struct listen_entry *e, int fd)
+{
+	e->fds = xrealloc(e->fds, (e->n_fds + 1) * sizeof(*e->fds));
+	e->fds[e->n_fds++] = fd;
+}
+
+/* Those that a predecessor left behind, however many: each has a queue of its own, and
+ * must be accepted from. */
+static void claim_fds(struct listen_entry *e, struct inherited *in)
+{
+	bool is_stored;
+	int fd;
+
+	while ((fd = inherit_claim(in, INHERIT_CLIENTS, e->text, &e->addr, &is_stored)) >=
+		0) {
+		add_fd(e, fd);
+		if (!is_stored)
+			continue;
+		e->fds[e->n_fds - 1] = e->fds[e->n_stored];
+		e->fds[e->n_stored++] = fd;
+	}
+}
+
 /* One socket for each thread; the first one gets the port where none was named. */
 static int open_fds(struct listen_entry *e, unsigned n_threads)
 {
 	socklen_t len = sizeof(e->addr);
-	unsigned i;
+	int fd;
 
-	e->fds = xcalloc(n_threads, sizeof(*e->fds));
-	for (i = 0; i < n_threads; i++)
-		e->fds[i] = -1;
-	for (i = 0; i < n_threads; i++) {
-		if (sock_listen(&e->addr, &e->fds[i]) != 0)
+	while (e->n_fds < n_threads) {
+		if (sock_listen(&e->addr, &fd) != 0)
 			return ERR_IO;
-		if (i == 0 && getsockname(e->fds[0], &e->addr.sa, &len) != 0)
+		add_fd(e, fd);
+		if (e->n_fds == 1 && getsockname(fd, &e->addr.sa, &len) != 0)
 			return ERR_IO;
 	}
 	return 0;
 }
 
-static int open_entry(const struct listen_set *have, struct listen_set *set,
+static int open_entry(const struct listen_from *from, struct listen_set *set,
 	const char *text, const union sock_addr *a)
 {
-	struct listen_entry *e = add_entry(set, text);
+	struct listen_set before = {set->items, set->n, 0};
+	struct listen_entry *e;
 	int err = 0, saved;
 
+	if (port_of(a) != 0 && !has_port(from->have, a) && !has_port(&before, a) &&
+		!inherit_has_port(from->inherited, a) && listen_check_free(a) != 0)
+		return ERR_IO;
+	e = add_entry(set, text);
 	e->addr = *a;
 	e->id = next_id++;
-	if (port_of(a) != 0 && !has_port(have, a) &&
-		!has_port(&(struct listen_set){set->items, set->n - 1, 0}, a))
-		err = listen_check_free(a);
-	if (err == 0)
-		err = open_fds(e, set->n_threads);
+	claim_fds(e, from->inherited);
+	err = open_fds(e, set->n_threads);
 	if (err != 0) {
 		saved = errno;
 		drop_last(set);
@@ -188,7 +232,7 @@ static void add_error(struct conf_errors *errors, const char *text, const char *
 
 /* All addresses of a name, or of "" (every one); those that this machine lacks are left
  * out. */
-static int open_all(const struct listen_set *have, struct listen_set *set,
+static int open_all(const struct listen_from *from, struct listen_set *set,
 	const char *text, const struct addrinfo *list)
 {
 	const struct addrinfo *ai;
@@ -201,7 +245,7 @@ static int open_all(const struct listen_set *have, struct listen_set *set,
 		if (ai->ai_addrlen > sizeof(a))
 			continue;
 		memcpy(&a, ai->ai_addr, ai->ai_addrlen);
-		if (open_entry(have, set, text, &a) == 0) {
+		if (open_entry(from, set, text, &a) == 0) {
 			opened++;
 			continue;
 		}
@@ -215,7 +259,7 @@ static int open_all(const struct listen_set *have, struct listen_set *set,
 	return ERR_IO;
 }
 
-static int open_text(const struct listen_set *have, struct listen_set *set,
+static int open_text(const struct listen_from *from, struct listen_set *set,
 	const char *text, struct conf_errors *errors)
 {
 	struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM};
@@ -236,7 +280,7 @@ static int open_text(const struct listen_set *have, struct listen_set *set,
 		add_error(errors, text, gai_strerror(err));
 		return ERR_IO;
 	}
-	err = open_all(have, set, text, list);
+	err = open_all(from, set, text, list);
 	if (err != 0)
 		add_error(errors, text, strerror(errno));
 	freeaddrinfo(list);
@@ -261,6 +305,11 @@ static bool keep_entries(
 		e->addr = old->addr;
 		e->id = old->id;
 		e->is_logged = old->is_logged;
+		e->n_fds = old->n_fds;
+		e->n_stored = old->n_stored;
+		e->fds = xmalloc((e->n_fds + 1) * sizeof(*e->fds));
+		memcpy(e->fds, old->fds, e->n_fds * sizeof(*e->fds));
+		e->is_kept = true;
 		kept = true;
 	}
 	return kept;
@@ -272,13 +321,13 @@ static bool is_planned(const struct listen_set *plan, const char *text)
 	unsigned i;
 
 	for (i = 0; i < plan->n; i++) {
-		if (plan->items[i].fds == NULL && strcmp(plan->items[i].text, text) == 0)
+		if (plan->items[i].is_kept && strcmp(plan->items[i].text, text) == 0)
 			return true;
 	}
 	return false;
 }
 
-int listen_plan(const struct listen_set *have, const struct conf_list *want,
+int listen_plan(const struct listen_from *from, const struct conf_list *want,
 	unsigned n_threads, struct conf_errors *errors, struct listen_set **plan)
 {
 	struct listen_set *set = xcalloc(1, sizeof(*set));
@@ -289,9 +338,9 @@ int listen_plan(const struct listen_set *have, const struct conf_list *want,
 	for (i = 0; i < want->n; i++) {
 		const char *text = want->items[i];
 
-		if (is_planned(set, text) || keep_entries(have, set, text))
+		if (is_planned(set, text) || keep_entries(from->have, set, text))
 			continue;
-		if (open_text(have, set, text, errors) != 0)
+		if (open_text(from, set, text, errors) != 0)
 			err = ERR_IO;
 	}
 	if (err != 0) {
@@ -313,14 +362,26 @@ static bool has_id(const struct listen_set *set, uint64_t id)
 	return false;
 }
 
-static void hand_over(struct listen_entry *e, struct threads *threads, unsigned n_threads)
+/* Where there are more than threads, each thread accepts from several. */
+static void hand_over(struct listen_entry *e, struct threads *threads)
 {
-	unsigned i;
+	unsigned i, n = threads_count(threads);
 
-	for (i = 0; e->fds != NULL && i < n_threads; i++)
-		threads_listen(threads, i, e->id, e->fds[i]);
-	free(e->fds);
-	e->fds = NULL;
+	for (i = 0; i < e->n_fds; i++)
+		threads_listen(threads, i % n, e->id, e->fds[i]);
+	e->is_kept = true;
+}
+
+/* Gone for good: the service manager lets go of its copies, too. */
+static void unlisten(struct listen_entry *e, struct threads *threads)
+{
+	char name[INHERIT_NAME_MAX];
+
+	inherit_name(INHERIT_CLIENTS, e->text, name);
+	if (e->n_stored > 0)
+		(void)notify_unstore(name);
+	threads_unlisten(threads, e->id);
+	log_notice("no longer listening on %s", e->text);
 }
 
 void listen_commit(
@@ -329,14 +390,43 @@ void listen_commit(
 	struct listen_set *old = *have;
 	unsigned i;
 
-	for (i = 0; i < plan->n; i++)
-		hand_over(&plan->items[i], threads, plan->n_threads);
+	for (i = 0; i < plan->n; i++) {
+		if (!plan->items[i].is_kept)
+			hand_over(&plan->items[i], threads);
+	}
 	for (i = 0; old != NULL && i < old->n; i++) {
-		if (has_id(plan, old->items[i].id))
-			continue;
-		threads_unlisten(threads, old->items[i].id);
-		log_notice("no longer listening on %s", old->items[i].text);
+		if (!has_id(plan, old->items[i].id))
+			unlisten(&old->items[i], threads);
 	}
 	*have = plan;
-	listen_abandon(old);
+	listen_free(old);
+}
+
+void listen_store(struct listen_set *set)
+{
+	char name[INHERIT_NAME_MAX];
+	unsigned i;
+
+	for (i = 0; notify_is_on() && i < set->n; i++) {
+		struct listen_entry *e = &set->items[i];
+
+		inherit_name(INHERIT_CLIENTS, e->text, name);
+		if (e->n_stored < e->n_fds && notify_store(name, e->fds + e->n_stored,
+						      e->n_fds - e->n_stored) == 0)
+			e->n_stored = e->n_fds;
+	}
+}
+
+void listen_bequeath(const struct listen_set *set, struct bequest *out)
+{
+	char name[INHERIT_NAME_MAX];
+	unsigned i, k;
+
+	for (i = 0; i < set->n; i++) {
+		const struct listen_entry *e = &set->items[i];
+
+		inherit_name(INHERIT_CLIENTS, e->text, name);
+		for (k = 0; k < e->n_fds; k++)
+			bequest_add(out, e->fds[k], name);
+	}
 }

@@ -11,14 +11,22 @@
 #include "io/sock.h"
 #include "model/conf.h"
 
+struct bequest;
+struct inherited;
 struct listen_set;
 struct threads;
 
+/* Where a plan may take sockets from; either may be NULL. */
+struct listen_from {
+	const struct listen_set *have; /* its addresses that stay keep theirs */
+	struct inherited *inherited;
+};
+
 /*
- * The sockets for `want`; addresses of have (may be NULL) that stay keep theirs. 0 and
- * *plan; or ERR_IO, and what is wrong with which address in *errors.
+ * The sockets for `want`. 0 and *plan; or ERR_IO, and what is wrong with which address in
+ * *errors (sockets that were claimed for it are closed).
  */
-int listen_plan(const struct listen_set *have, const struct conf_list *want,
+int listen_plan(const struct listen_from *from, const struct conf_list *want,
 	unsigned n_threads, struct conf_errors *errors,
 	struct listen_set **plan) MUST_CHECK;
 /* Hands the new sockets to the threads, has those closed that went, replaces *have. */
@@ -26,6 +34,12 @@ void listen_commit(
 	struct listen_set **have, struct listen_set *plan, struct threads *threads);
 /* Closes what was opened for the plan, frees it. NULL is fine. */
 void listen_abandon(struct listen_set *plan);
+/* When the threads, and with them the sockets, are gone. NULL is fine. */
+void listen_free(struct listen_set *set);
+/* The service manager is given what it does not have yet of a set in force. */
+void listen_store(struct listen_set *set);
+/* All sockets of a set in force, for a successor. */
+void listen_bequeath(const struct listen_set *set, struct bequest *out);
 /* "listening on http://..." for each address that is new since the last call. */
 void listen_log(struct listen_set *set);
 /*

@@ -12,8 +12,9 @@
 #include "base/mem.h"
 #include "control/health.h"
 #include "control/listen.h"
+#include "control/service.h"
 #include "control/threads.h"
-#include "io/notify.h"
+#include "control/upgrade.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,8 @@ void reload_report_free(struct reload_report *report)
 	conf_errors_free(&report->errors);
 	*report = (struct reload_report){0};
 }
+
+#define NAMED_MAX 16
 
 static void on_change(void *arg, const char *section, const char *key, const char *was,
 	const char *now, bool needs_restart)
@@ -68,10 +71,11 @@ static int swap_site(struct control *c, struct conf *conf)
 
 static int apply(struct control *c, struct conf *conf, struct reload_report *report)
 {
+	struct listen_from from = {.have = c->listening};
 	struct listen_set *plan;
 	int err;
 
-	err = listen_plan(c->listening, &conf->router.listen, threads_count(c->threads),
+	err = listen_plan(&from, &conf->router.listen, threads_count(c->threads),
 		&report->errors, &plan);
 	if (err != 0)
 		return ERR_PARSE;
@@ -83,6 +87,7 @@ static int apply(struct control *c, struct conf *conf, struct reload_report *rep
 	}
 	listen_commit(&c->listening, plan, c->threads);
 	listen_log(c->listening);
+	listen_store(c->listening);
 	log_set_level(conf->router.log_level);
 	health_reconfigured(c->health);
 	return 0;
@@ -96,6 +101,11 @@ static int load_and_apply(struct control *c, struct reload_report *report)
 	if (c->is_draining) {
 		conf_errors_add(&report->errors, NULL, 0, NULL, NULL, NULL,
 			"the daemon is stopping");
+		return ERR_PARSE;
+	}
+	if (upgrade_is_open(c)) {
+		conf_errors_add(&report->errors, NULL, 0, NULL, NULL,
+			"reload again when it is done", "an upgrade is under way");
 		return ERR_PARSE;
 	}
 	if (conf_load(c->flags.conf_file, &c->flags, &report->errors, &conf) != 0)
@@ -118,16 +128,33 @@ static const struct conf_error *first_error(const struct conf_errors *errors)
 	return &errors->items[i];
 }
 
-static void log_failure(const struct conf_errors *errors)
+/* The first one in full; of the others the keys, as far as they are few. */
+char *reload_failure_text(const struct conf_errors *errors)
 {
-	scoped_free char *text = conf_error_text(first_error(errors));
+	const struct conf_error *first = first_error(errors);
+	char *text = conf_error_text(first);
+	size_t i, told = 0;
 
-	if (errors->n_errors > 1)
-		log_error("reload failed, nothing changed: %s (and %zu more errors)",
-			text, errors->n_errors - 1);
-	else
-		log_error("reload failed, nothing changed: %s", text);
-	(void)notify_sendf("STATUS=The last reload failed: %s", text);
+	for (i = 0; i < errors->n && told < NAMED_MAX; i++) {
+		const struct conf_error *e = &errors->items[i];
+		char *longer;
+
+		if (e->is_warning || e == first || e->key == NULL)
+			continue;
+		longer = xasprintf(
+			"%s%s%s", text, told == 0 ? "; also wrong: " : ", ", e->key);
+		free(text);
+		text = longer;
+		told++;
+	}
+	if (told + 1 < errors->n_errors) {
+		char *longer = xasprintf(
+			"%s (and %zu more errors)", text, errors->n_errors - 1 - told);
+
+		free(text);
+		text = longer;
+	}
+	return text;
 }
 
 static void log_warnings(const struct conf_errors *errors)
@@ -141,22 +168,49 @@ static void log_warnings(const struct conf_errors *errors)
 	}
 }
 
+static void log_changes(const struct reload_report *report)
+{
+	size_t i;
+
+	for (i = 0; i < report->n; i++) {
+		const struct reload_change *change = &report->changes[i];
+
+		log_notice("changed: [%s] %s: %s -> %s", change->section, change->key,
+			change->was, change->now);
+	}
+	log_notice("reloaded: %zu changes", report->n);
+}
+
 int reload_run(struct control *c, struct reload_report *report)
 {
+	scoped_free char *failure = NULL;
 	int err;
 
 	*report = (struct reload_report){0};
-	(void)notify_reloading();
+	service_reloading(c->service);
 	err = load_and_apply(c, report);
 	c->reloads[err == 0 ? RELOAD_OK : RELOAD_FAILED]++;
 	if (err == 0) {
 		log_warnings(&report->errors);
-		log_notice("reloaded: %zu changes", report->n);
+		log_changes(report);
 	} else {
-		log_failure(&report->errors);
+		failure = reload_failure_text(&report->errors);
+		log_error("reload failed, nothing changed: %s", failure);
 	}
-	(void)notify_send("READY=1");
-	if (err == 0)
-		control_notify(c);
+	service_reloaded(c->service, failure);
 	return err;
+}
+
+void reload_by_signal(struct control *c)
+{
+	struct reload_report report;
+
+	if (upgrade_is_open(c)) {
+		log_notice("SIGHUP: the reload waits for the upgrade that is under way");
+		upgrade_reload_later(c);
+		return;
+	}
+	if (reload_run(c, &report) != 0)
+		log_debug("SIGHUP: the old configuration stays");
+	reload_report_free(&report);
 }

@@ -19,6 +19,11 @@ struct reload_report {
 
 /* 0, or ERR_PARSE and errors in the report. Logs one line either way. */
 int reload_run(struct control *c, struct reload_report *report) MUST_CHECK;
+/* The same for SIGHUP, which nobody waits for: after an upgrade, where one is under way.
+ */
+void reload_by_signal(struct control *c);
+/* What is wrong in one line, a new string; there is an error. */
+char *reload_failure_text(const struct conf_errors *errors);
 void reload_report_free(struct reload_report *report);
 
 #endif

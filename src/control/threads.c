@@ -21,9 +21,11 @@
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 struct socket_entry {
@@ -41,6 +43,8 @@ struct thread {
 	struct io_thread *io;
 	LIST_HEAD(, socket_entry) sockets;
 	bool has_reported; /* that no connection is left */
+	uint64_t poked;    /* times that it was asked; the control thread's */
+	_Atomic uint64_t answered;
 };
 
 struct threads {
@@ -66,6 +70,7 @@ struct letter {
 	uint64_t id;
 	int fd;
 	struct site *site;
+	bool keeps_idle;
 };
 
 static void run_letter(void *arg)
@@ -127,7 +132,8 @@ static void on_listen(struct thread *t, struct letter *letter)
 		s->listener = listener_new(t->io, letter->fd);
 	if (s == NULL || s->listener == NULL) {
 		log_error("thread %u: no memory for a listening socket", t->index);
-		close(letter->fd);
+		/* Its number stays taken: the control thread knows it. */
+		(void)shutdown(letter->fd, SHUT_RDWR);
 		free(s);
 		return;
 	}
@@ -141,10 +147,10 @@ void threads_listen(struct threads *all, unsigned index, uint64_t id, int fd)
 	tell(&all->items[index], (struct letter){.run = on_listen, .id = id, .fd = fd});
 }
 
-static void drop_socket(struct socket_entry *s)
+static void drop_socket(struct socket_entry *s, bool for_good)
 {
 	LIST_REMOVE(s, link);
-	listener_free(s->listener);
+	listener_free(s->listener, for_good);
 	free(s);
 }
 
@@ -155,7 +161,7 @@ static void on_unlisten(struct thread *t, struct letter *letter)
 	LIST_FOREACH_SAFE(s, &t->sockets, link, next)
 	{
 		if (s->id == letter->id)
-			drop_socket(s);
+			drop_socket(s, true);
 	}
 }
 
@@ -167,7 +173,7 @@ void threads_unlisten(struct threads *all, uint64_t id)
 static void drop_sockets(struct thread *t)
 {
 	while (!LIST_EMPTY(&t->sockets))
-		drop_socket(LIST_FIRST(&t->sockets));
+		drop_socket(LIST_FIRST(&t->sockets), false);
 }
 
 /* ---- configuration and logs ---- */
@@ -198,6 +204,33 @@ void threads_flush_logs(struct threads *all)
 	tell_all(all, (struct letter){.run = on_flush});
 }
 
+/* ---- is it alive ---- */
+
+static void on_poke(struct thread *t, struct letter *letter)
+{
+	(void)letter;
+	atomic_fetch_add_explicit(&t->answered, 1, memory_order_relaxed);
+}
+
+int threads_poke(struct threads *all)
+{
+	int silent = -1;
+	unsigned i;
+
+	for (i = 0; i < all->n; i++) {
+		struct thread *t = &all->items[i];
+
+		if (atomic_load_explicit(&t->answered, memory_order_relaxed) ==
+			t->poked) {
+			t->poked++;
+			tell(t, (struct letter){.run = on_poke});
+		} else if (silent < 0) {
+			silent = (int)i;
+		}
+	}
+	return silent;
+}
+
 /* ---- the end ---- */
 
 static void count_empty(void *arg)
@@ -221,23 +254,34 @@ static void report_empty(void *arg)
 
 static void on_drain(struct thread *t, struct letter *letter)
 {
-	(void)letter;
 	drop_sockets(t);
 	t->io->on_last_conn = report_empty;
 	t->io->on_last_conn_arg = t;
-	conn_drain_all(t->io);
+	conn_drain_all(t->io, letter->keeps_idle);
 	if (t->io->n_conns == 0)
 		report_empty(t);
 }
 
-void threads_drain(
-	struct threads *all, struct mailbox *home, void (*on_empty)(void *arg), void *arg)
+static void on_close_idle(struct thread *t, struct letter *letter)
+{
+	(void)letter;
+	conn_drain_all(t->io, false);
+}
+
+void threads_close_idle(struct threads *all)
+{
+	assert(all->home != NULL);
+	tell_all(all, (struct letter){.run = on_close_idle});
+}
+
+void threads_drain(struct threads *all, bool keeps_idle, struct mailbox *home,
+	void (*on_empty)(void *arg), void *arg)
 {
 	assert(all->home == NULL);
 	all->home = home;
 	all->on_empty = on_empty;
 	all->arg = arg;
-	tell_all(all, (struct letter){.run = on_drain});
+	tell_all(all, (struct letter){.run = on_drain, .keeps_idle = keeps_idle});
 }
 
 static void on_cut(struct thread *t, struct letter *letter)

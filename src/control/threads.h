@@ -29,18 +29,28 @@ unsigned threads_count(const struct threads *all);
  * id. */
 void threads_listen(struct threads *all, unsigned index, uint64_t id, int fd);
 /* Every thread accepts what waits in the queue of its sockets with that id, and closes
- * them. */
+ * them, wherever else they are open. */
 void threads_unlisten(struct threads *all, uint64_t id);
 /* Requests that begin from now on begin under site. */
 void threads_set_site(struct threads *all, struct site *site);
 void threads_flush_logs(struct threads *all);
 
 /*
- * Listeners close, idle connections too, the others after what they are doing.
- * on_empty(arg) comes through home once, when no thread has a connection left. Call once.
+ * Asks each thread that has answered the last time to answer once more, from its loop: an
+ * idle one does at once, one that hangs never. The index of the first that has not
+ * answered what it was asked before; -1: all have.
  */
-void threads_drain(struct threads *all, struct mailbox *home, void (*on_empty)(void *arg),
-	void *arg);
+int threads_poke(struct threads *all);
+
+/*
+ * Listeners close, idle connections too unless keeps_idle, the others after what they are
+ * doing. on_empty(arg) comes through home once, when no thread has a connection left.
+ * Call once.
+ */
+void threads_drain(struct threads *all, bool keeps_idle, struct mailbox *home,
+	void (*on_empty)(void *arg), void *arg);
+/* Idle connections that were kept close now. After threads_drain(). */
+void threads_close_idle(struct threads *all);
 /* Cuts every connection. After threads_drain(). */
 void threads_cut(struct threads *all);
 /* Cuts what is left, ends and joins the threads, frees. NULL is fine. */

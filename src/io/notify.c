@@ -6,6 +6,7 @@
 #include "io/notify.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/span.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -19,43 +20,96 @@
 
 #define SEND_TIMEOUT_S 1 /* the manager may be busy, but not for ever */
 #define TEXT_MAX 4096
+#define FDS_A_MESSAGE 64 /* the kernel takes 253 */
 
-static int send_text(const struct sockaddr_un *un, socklen_t un_len, const char *text)
-{
-	struct timeval timeout = {.tv_sec = SEND_TIMEOUT_S};
-	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	ssize_t n;
+union fd_room {
+	char bytes[CMSG_SPACE(FDS_A_MESSAGE * sizeof(int))];
+	struct cmsghdr align;
+};
 
-	if (fd < 0)
-		return ERR_IO;
-	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
-	do
-		n = sendto(fd, text, strlen(text), MSG_NOSIGNAL,
-			(const struct sockaddr *)un, un_len);
-	while (n < 0 && errno == EINTR);
-	close(fd);
-	return n == (ssize_t)strlen(text) ? 0 : ERR_IO;
-}
-
-int notify_send(const char *text)
+/* The address that NOTIFY_SOCKET names. 0 and *len (0: there is no manager), or ERR_*. */
+static int manager_address(struct sockaddr_un *un, socklen_t *len)
 {
 	const char *path = getenv("NOTIFY_SOCKET");
-	struct sockaddr_un un = {.sun_family = AF_UNIX};
 	size_t n;
 
+	*un = (struct sockaddr_un){.sun_family = AF_UNIX};
+	*len = 0;
 	if (path == NULL || path[0] == '\0')
 		return 0;
 	n = strlen(path);
 	if (path[0] != '/' && path[0] != '@')
 		return ERR_UNSUPPORTED;
-	if (n >= sizeof(un.sun_path))
+	if (n >= sizeof(un->sun_path))
 		return ERR_RANGE;
-	memcpy(un.sun_path, path, n);
+	memcpy(un->sun_path, path, n);
 	if (path[0] == '@')
-		un.sun_path[0] =
+		un->sun_path[0] =
 			'\0'; /* an abstract name is as long as the address says */
-	return send_text(
-		&un, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n), text);
+	*len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n);
+	return 0;
+}
+
+/* Puts descriptors beside a message; room is theirs. */
+static void attach(struct msghdr *msg, union fd_room *room, const int *fds, size_t n)
+{
+	struct cmsghdr *c;
+
+	msg->msg_control = room->bytes;
+	msg->msg_controllen = CMSG_SPACE(n * sizeof(int));
+	memset(room, 0, sizeof(*room));
+	c = CMSG_FIRSTHDR(msg);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(n * sizeof(int));
+	memcpy(CMSG_DATA(c), fds, n * sizeof(int));
+}
+
+static int send_message(struct sockaddr_un *un, socklen_t un_len, const char *text,
+	const int *fds, size_t n_fds)
+{
+	struct timeval timeout = {.tv_sec = SEND_TIMEOUT_S};
+	struct iovec iov = {.iov_base = (char *)text, .iov_len = strlen(text)};
+	struct msghdr msg = {.msg_name = un,
+		.msg_namelen = un_len,
+		.msg_iov = &iov,
+		.msg_iovlen = 1};
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	union fd_room room;
+	ssize_t n;
+
+	if (fd < 0)
+		return ERR_IO;
+	if (n_fds > 0)
+		attach(&msg, &room, fds, n_fds);
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+	do
+		n = sendmsg(fd, &msg, MSG_NOSIGNAL);
+	while (n < 0 && errno == EINTR);
+	close(fd);
+	return n == (ssize_t)iov.iov_len ? 0 : ERR_IO;
+}
+
+static int tell(const char *text, const int *fds, size_t n)
+{
+	struct sockaddr_un un;
+	socklen_t len;
+	int err = manager_address(&un, &len);
+
+	return err != 0 || len == 0 ? err : send_message(&un, len, text, fds, n);
+}
+
+bool notify_is_on(void)
+{
+	struct sockaddr_un un;
+	socklen_t len;
+
+	return manager_address(&un, &len) == 0 && len > 0;
+}
+
+int notify_send(const char *text)
+{
+	return tell(text, NULL, 0);
 }
 
 int notify_sendf(const char *fmt, ...)
@@ -75,4 +129,41 @@ int notify_sendf(const char *fmt, ...)
 int notify_reloading(void)
 {
 	return notify_sendf("RELOADING=1\nMONOTONIC_USEC=%ju", (uintmax_t)clock_us());
+}
+
+int notify_store(const char *name, const int *fds, size_t n)
+{
+	char text[TEXT_MAX];
+	int len = snprintf(text, sizeof(text), "FDSTORE=1\nFDNAME=%s", name);
+
+	if (len < 0 || (size_t)len >= sizeof(text))
+		return ERR_RANGE;
+	while (n > 0) {
+		size_t part = MIN(n, (size_t)FDS_A_MESSAGE);
+		int err = tell(text, fds, part);
+
+		if (err != 0)
+			return err;
+		fds += part;
+		n -= part;
+	}
+	return 0;
+}
+
+int notify_unstore(const char *name)
+{
+	return notify_sendf("FDSTOREREMOVE=1\nFDNAME=%s", name);
+}
+
+uint64_t notify_watchdog_us(void)
+{
+	const char *us_text = getenv("WATCHDOG_USEC"), *pid_text = getenv("WATCHDOG_PID");
+	uint64_t us, pid;
+
+	if (us_text == NULL || span_to_u64(span_str(us_text), &us) != 0)
+		return 0;
+	if (pid_text != NULL && (span_to_u64(span_str(pid_text), &pid) != 0 ||
+					pid != (uint64_t)getpid()))
+		return 0;
+	return us;
 }

@@ -12,5 +12,17 @@ int notify_send(const char *text);
 int notify_sendf(const char *fmt, ...) PRINTF_LIKE(1, 2);
 /* "RELOADING=1\nMONOTONIC_USEC=..." */
 int notify_reloading(void);
+/* Whether there is somebody to tell. */
+bool notify_is_on(void);
+
+/*
+ * The manager keeps duplicates of these descriptors under name (no colon in it), and gives
+ * them to the next start of the service in LISTEN_FDS; or forgets all of that name.
+ */
+int notify_store(const char *name, const int *fds, size_t n);
+int notify_unstore(const char *name);
+
+/* How often a keep-alive is expected (WATCHDOG=1), in microseconds; 0: none is. */
+uint64_t notify_watchdog_us(void);
 
 #endif

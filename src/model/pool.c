@@ -3,6 +3,7 @@
  */
 #include "model/pool.h"
 
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/mem.h"
@@ -240,32 +241,39 @@ static void reset_slots(struct pool *p, enum role role)
 	}
 }
 
-static int configure_role(
-	struct pool *p, enum role role, const struct role_opts *o, uint64_t now_ms)
+static bool needs_index(const struct role_opts *o)
+{
+	return policy_needs_index(&o->policy);
+}
+
+/* Whether a role's index is replaced: there is none yet, or its blocks change size. */
+static bool needs_fresh_index(const struct pool_role *r, const struct role_opts *o)
+{
+	return needs_index(o) &&
+	       (r->index == NULL || atomic_load(&r->prefix_block) != o->prefix_block);
+}
+
+/* Returns the index that is used no more, or NULL. */
+static struct prefix_index *configure_role(struct pool *p, enum role role,
+	const struct role_opts *o, struct prefix_index *fresh, uint64_t now_ms)
 {
 	struct pool_role *r = &p->roles[role];
-	bool needs = policy_needs_index(&o->policy);
-	bool other_block = atomic_load(&r->prefix_block) != o->prefix_block;
+	struct prefix_index *old = NULL;
 
 	r->index_opts = (struct prefix_index_opts){o->index_memory, o->prefix_ttl_ms};
-	if (r->index != NULL && (!needs || other_block)) {
-		prefix_index_free(r->index);
-		r->index = NULL;
+	if (fresh != NULL || !needs_index(o)) {
+		old = r->index;
+		r->index = fresh;
+		r->index_epoch += fresh != NULL;
 		reset_slots(p, role);
-	}
-	if (needs && r->index == NULL) {
-		r->index = prefix_index_new(&r->index_opts);
-		if (r->index == NULL)
-			return ERR_NOMEM;
-		r->index_epoch++;
-	} else if (r->index != NULL) {
+	} else {
 		prefix_index_configure(r->index, &r->index_opts, now_ms);
 	}
 	r->policy = o->policy;
 	atomic_store(&r->load_source, (int)o->load_source);
 	atomic_store(&r->prefix_block, o->prefix_block);
-	atomic_store(&r->needs_index, needs);
-	return 0;
+	atomic_store(&r->needs_index, needs_index(o));
+	return old;
 }
 
 static void refresh_slots(struct pool *p)
@@ -283,32 +291,115 @@ static void refresh_slots(struct pool *p)
 	}
 }
 
-int pool_update(struct pool *p, const struct pool_conf *pc, const struct conf *conf,
-	uint64_t now_ms)
+struct pool_plan {
+	struct pool *pool; /* a reference */
+	const struct pool_conf *conf;
+	struct registry_plan *registry;
+	struct prefix_index *fresh[ROLE_MAX];
+};
+
+void pool_abandon(struct pool_plan *plan)
 {
+	enum role r;
+
+	if (plan == NULL)
+		return;
+	for (r = 0; r < ROLE_MAX; r++)
+		prefix_index_free(plan->fresh[r]);
+	registry_abandon(plan->registry);
+	pool_unref(plan->pool);
+	free(plan);
+}
+
+static int prepare_indexes(struct pool_plan *plan)
+{
+	enum role r;
+
+	for (r = 0; r < ROLE_MAX; r++) {
+		const struct role_opts *o = &plan->conf->roles[r];
+		struct prefix_index_opts opts = {o->index_memory, o->prefix_ttl_ms};
+
+		if (!needs_fresh_index(&plan->pool->roles[r], o))
+			continue;
+		plan->fresh[r] = prefix_index_new(&opts);
+		if (plan->fresh[r] == NULL)
+			return ERR_NOMEM;
+	}
+	return 0;
+}
+
+static int prepare_workers(struct pool_plan *plan, const struct conf *conf)
+{
+	struct pool *p = plan->pool;
 	const struct worker_conf **list = calloc(conf->n_workers + 1, sizeof(*list));
 	size_t i, n = 0, ranks = 0;
-	enum role r;
-	int err = list == NULL ? ERR_NOMEM : 0;
+	int err;
 
-	for (i = 0; err == 0 && i < conf->n_workers; i++) {
+	if (list == NULL)
+		return ERR_NOMEM;
+	for (i = 0; i < conf->n_workers; i++) {
 		if (strcmp(conf->workers[i].pool, p->name) != 0)
 			continue;
 		list[n++] = &conf->workers[i];
 		ranks += registry_ranks(&conf->workers[i]);
 	}
 	lock(p);
-	if (err == 0)
-		err = make_room(p, ranks);
-	for (r = 0; err == 0 && r < ROLE_MAX; r++)
-		err = configure_role(p, r, &pc->roles[r], now_ms);
-	if (err == 0)
-		err = registry_update(&p->registry, list, n, &registry_ops, p);
-	if (err == 0)
-		refresh_slots(p);
+	err = make_room(p, ranks);
 	unlock(p);
+	if (err == 0)
+		err = registry_prepare(&p->registry, list, n, &plan->registry);
 	free(list);
+	return err;
+}
+
+int pool_prepare(struct pool *p, const struct pool_conf *pc, const struct conf *conf,
+	struct pool_plan **out)
+{
+	struct pool_plan *plan = calloc(1, sizeof(*plan));
+	int err;
+
+	if (plan == NULL)
+		return ERR_NOMEM;
+	plan->pool = pool_ref(p);
+	plan->conf = pc;
+	err = prepare_indexes(plan);
+	if (err == 0)
+		err = prepare_workers(plan, conf);
+	if (err != 0)
+		pool_abandon(plan);
+	else
+		*out = plan;
+	return err;
+}
+
+void pool_commit(struct pool_plan *plan, uint64_t now_ms)
+{
+	struct pool *p = plan->pool;
+	struct prefix_index *fresh;
+	enum role r;
+
+	lock(p);
+	for (r = 0; r < ROLE_MAX; r++) {
+		fresh = take_ptr(plan->fresh[r]);
+		/* What is replaced is freed with the plan, outside of the lock. */
+		plan->fresh[r] =
+			configure_role(p, r, &plan->conf->roles[r], fresh, now_ms);
+	}
+	registry_commit(&p->registry, take_ptr(plan->registry), &registry_ops, p);
+	refresh_slots(p);
+	unlock(p);
 	tell_changes(p);
+	pool_abandon(plan);
+}
+
+int pool_update(struct pool *p, const struct pool_conf *pc, const struct conf *conf,
+	uint64_t now_ms)
+{
+	struct pool_plan *plan;
+	int err = pool_prepare(p, pc, conf, &plan);
+
+	if (err == 0)
+		pool_commit(plan, now_ms);
 	return err;
 }
 
@@ -325,14 +416,13 @@ int pool_add_worker(struct pool *p, const struct worker_conf *c)
 	return err;
 }
 
+/* Room for telling of as many as there are was made when they came. */
 int pool_remove_worker(struct pool *p, struct span name)
 {
 	int err;
 
 	lock(p);
-	err = make_room(p, 1);
-	if (err == 0)
-		err = registry_remove(&p->registry, name, &registry_ops, p);
+	err = registry_remove(&p->registry, name, &registry_ops, p);
 	unlock(p);
 	tell_changes(p);
 	return err;
@@ -341,8 +431,7 @@ int pool_remove_worker(struct pool *p, struct span name)
 void pool_close(struct pool *p)
 {
 	lock(p);
-	if (make_room(p, 1) == 0)
-		registry_free(&p->registry, &registry_ops, p);
+	registry_free(&p->registry, &registry_ops, p);
 	unlock(p);
 	tell_changes(p);
 }

@@ -33,8 +33,18 @@ struct pool *pool_ref(struct pool *p);
 void pool_unref(struct pool *p);
 const char *pool_name(const struct pool *p);
 
-/* New options and workers (those of conf whose pool is this one). ERR_NOMEM: nothing
- * changed. */
+/*
+ * New options and workers (those of conf whose pool is this one), in two steps, so that
+ * several pools change together or not at all: what may fail (ERR_NOMEM: nothing
+ * changed), and then what cannot. A plan is committed or abandoned, once; conf lives
+ * until then, and nothing else changes the pool's workers in between.
+ */
+struct pool_plan;
+int pool_prepare(struct pool *p, const struct pool_conf *pc, const struct conf *conf,
+	struct pool_plan **out) MUST_CHECK;
+void pool_commit(struct pool_plan *plan, uint64_t now_ms);
+void pool_abandon(struct pool_plan *plan); /* NULL is fine */
+/* Both at once. */
 int pool_update(struct pool *p, const struct pool_conf *pc, const struct conf *conf,
 	uint64_t now_ms) MUST_CHECK;
 int pool_add_worker(struct pool *p,

@@ -63,44 +63,56 @@ static struct worker *find_kept(const struct registry *r, const struct worker_co
 	return found;
 }
 
-static void drop_list(struct worker **list, size_t n)
+/* The next list, and what its kept workers become; nothing shared is changed yet. */
+struct registry_plan {
+	struct worker **list;          /* each a reference */
+	struct worker_change *changes; /* of list[i]; empty for a new one */
+	size_t n, cap;
+};
+
+void registry_abandon(struct registry_plan *plan)
 {
-	while (n > 0)
-		worker_unref(list[--n]);
-	free(list);
+	if (plan == NULL)
+		return;
+	while (plan->n > 0) {
+		worker_abandon(&plan->changes[--plan->n]);
+		worker_unref(plan->list[plan->n]);
+	}
+	free(plan->list);
+	free(plan->changes);
+	free(plan);
 }
 
-/* The new array: kept workers referenced once more, new ones made; nothing shared is
- * changed yet. */
-static int build_ranks(
-	const struct registry *r, const struct worker_conf *c, struct worker **list)
+/* Kept as w is, or (NULL) as a new worker. */
+static int plan_worker(struct registry_plan *plan, struct worker *w,
+	const struct worker_conf *c, unsigned rank, uint64_t host_id)
+{
+	struct worker_change change = {NULL, NULL, NULL};
+
+	if (w != NULL && worker_prepare(w, c, &change) != 0)
+		return ERR_NOMEM;
+	w = w != NULL ? worker_ref(w) : worker_new_rank(c, rank, host_id);
+	if (w == NULL)
+		return ERR_NOMEM;
+	plan->changes[plan->n] = change;
+	plan->list[plan->n++] = w;
+	return 0;
+}
+
+static int plan_ranks(
+	const struct registry *r, const struct worker_conf *c, struct registry_plan *plan)
 {
 	unsigned rank;
 	uint64_t host_id = 0;
 
 	for (rank = 0; rank < registry_ranks(c); rank++) {
-		struct worker *w = find_kept(r, c, rank, &host_id);
+		struct worker *kept = find_kept(r, c, rank, &host_id);
 
-		list[rank] =
-			w != NULL ? worker_ref(w) : worker_new_rank(c, rank, host_id);
-		if (list[rank] == NULL)
+		if (plan_worker(plan, kept, c, rank, host_id) != 0)
 			return ERR_NOMEM;
-		host_id = list[rank]->host_id;
+		host_id = plan->list[plan->n - 1]->host_id;
 	}
 	return 0;
-}
-
-static int build_list(const struct registry *r, const struct worker_conf *const *confs,
-	size_t n, struct worker **list)
-{
-	size_t i, at = 0;
-	int err = 0;
-
-	for (i = 0; err == 0 && i < n; i++) {
-		err = build_ranks(r, confs[i], &list[at]);
-		at += registry_ranks(confs[i]);
-	}
-	return err;
 }
 
 static bool list_has(struct worker *const *list, size_t n, const struct worker *w)
@@ -127,17 +139,16 @@ static bool name_taken(struct worker *const *list, size_t n, const struct worker
 }
 
 /* Workers of the admin API live on, unless the file now gives their name to another. */
-static size_t append_api_workers(const struct registry *r, struct worker **list, size_t n)
+static void plan_api_workers(const struct registry *r, struct registry_plan *plan)
 {
-	size_t i, total = n;
+	size_t i, n = plan->n;
 
 	for (i = 0; i < r->n; i++) {
 		struct worker *w = r->items[i];
 
-		if (w->origin == ORIGIN_API && !name_taken(list, n, w))
-			list[total++] = worker_ref(w);
+		if (w->origin == ORIGIN_API && !name_taken(plan->list, n, w))
+			plan->list[plan->n++] = worker_ref(w);
 	}
-	return total;
 }
 
 static size_t count_ranks(const struct worker_conf *const *confs, size_t n)
@@ -149,56 +160,74 @@ static size_t count_ranks(const struct worker_conf *const *confs, size_t n)
 	return total;
 }
 
-static int configure_kept(const struct registry *old,
-	const struct worker_conf *const *confs, size_t n, struct worker **list)
+static struct registry_plan *plan_new(size_t cap)
 {
-	size_t i, at = 0;
-	unsigned rank;
-	int err = 0;
+	struct registry_plan *plan = calloc(1, sizeof(*plan));
 
-	for (i = 0; i < n; i++) {
-		for (rank = 0; err == 0 && rank < registry_ranks(confs[i]); rank++) {
-			struct worker *w = list[at++];
+	if (plan == NULL)
+		return NULL;
+	plan->cap = cap;
+	plan->list = calloc(cap, sizeof(struct worker *));
+	plan->changes = calloc(cap, sizeof(*plan->changes));
+	if (plan->list != NULL && plan->changes != NULL)
+		return plan;
+	registry_abandon(plan);
+	return NULL;
+}
 
-			if (list_has(old->items, old->n, w))
-				err = worker_configure(w, confs[i]);
-		}
+int registry_prepare(const struct registry *r, const struct worker_conf *const *confs,
+	size_t n, struct registry_plan **out)
+{
+	struct registry_plan *plan = plan_new(count_ranks(confs, n) + r->n + 1);
+	int err = plan == NULL ? ERR_NOMEM : 0;
+	size_t i;
+
+	for (i = 0; err == 0 && i < n; i++)
+		err = plan_ranks(r, confs[i], plan);
+	if (err != 0) {
+		registry_abandon(plan);
+		return err;
 	}
-	return err;
+	plan_api_workers(r, plan);
+	*out = plan;
+	return 0;
+}
+
+void registry_commit(struct registry *r, struct registry_plan *plan,
+	const struct registry_ops *ops, void *arg)
+{
+	struct registry old = *r;
+	size_t i;
+
+	for (i = 0; i < plan->n; i++) {
+		if (plan->changes[i].conf != NULL)
+			worker_commit(plan->list[i], &plan->changes[i]);
+	}
+	*r = (struct registry){plan->list, plan->n, plan->cap};
+	for (i = 0; i < old.n; i++) {
+		if (list_has(r->items, r->n, old.items[i]))
+			worker_unref(old.items[i]);
+		else
+			retire(old.items[i], ops, arg);
+	}
+	for (i = 0; i < r->n; i++) {
+		if (!list_has(old.items, old.n, r->items[i]))
+			ops->on_add(arg, r->items[i]);
+	}
+	free(old.items);
+	free(plan->changes);
+	free(plan);
 }
 
 int registry_update(struct registry *r, const struct worker_conf *const *confs, size_t n,
 	const struct registry_ops *ops, void *arg)
 {
-	struct registry old = *r;
-	size_t made = count_ranks(confs, n);
-	struct worker **list = calloc(made + r->n + 1, sizeof(*list));
-	size_t i, total;
-	int err = 0;
+	struct registry_plan *plan;
+	int err = registry_prepare(r, confs, n, &plan);
 
-	if (list == NULL)
-		return ERR_NOMEM;
-	err = build_list(r, confs, n, list);
 	if (err == 0)
-		err = configure_kept(&old, confs, n, list);
-	if (err != 0) {
-		drop_list(list, made);
-		return err;
-	}
-	total = append_api_workers(&old, list, made);
-	*r = (struct registry){list, total, made + old.n + 1};
-	for (i = 0; i < old.n; i++) {
-		if (list_has(list, total, old.items[i]))
-			worker_unref(old.items[i]);
-		else
-			retire(old.items[i], ops, arg);
-	}
-	for (i = 0; i < total; i++) {
-		if (!list_has(old.items, old.n, list[i]))
-			ops->on_add(arg, list[i]);
-	}
-	free(old.items);
-	return 0;
+		registry_commit(r, plan, ops, arg);
+	return err;
 }
 
 /* The name of c, or one that its ranks would have. */
@@ -223,24 +252,21 @@ static bool is_name_taken(const struct registry *r, const struct worker_conf *c)
 int registry_add(struct registry *r, const struct worker_conf *c,
 	const struct registry_ops *ops, void *arg)
 {
-	unsigned rank, n = registry_ranks(c);
+	unsigned n = registry_ranks(c), i;
 	struct registry none = {0};
-	struct worker **at;
+	struct registry_plan *plan;
+	size_t first = r->n;
 
 	if (is_name_taken(r, c))
 		return ERR_EXISTS;
-	if (mem_grow(&r->items, &r->cap, r->n + n, sizeof(*r->items)) != 0)
+	if (mem_grow(&r->items, &r->cap, r->n + n, sizeof(*r->items)) != 0 ||
+		registry_prepare(&none, &c, 1, &plan) != 0)
 		return ERR_NOMEM;
-	at = &r->items[r->n];
-	memset(at, 0, n * sizeof(*at));
-	if (build_ranks(&none, c, at) != 0) {
-		for (rank = 0; rank < n; rank++)
-			worker_unref(at[rank]);
-		return ERR_NOMEM;
-	}
-	r->n += n;
-	for (rank = 0; rank < n; rank++)
-		ops->on_add(arg, at[rank]);
+	for (i = 0; i < n; i++)
+		r->items[r->n++] = worker_ref(plan->list[i]);
+	registry_abandon(plan);
+	for (i = 0; i < n; i++)
+		ops->on_add(arg, r->items[first + i]);
 	return 0;
 }
 

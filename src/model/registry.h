@@ -13,6 +13,8 @@
 struct worker;
 struct worker_conf;
 
+struct registry_plan;
+
 struct registry {
 	struct worker **items; /* each a reference */
 	size_t n, cap;
@@ -27,9 +29,16 @@ struct registry_ops {
 
 /*
  * Makes the registry hold exactly confs (in that order), then those added by the admin
- * API, which survive. Same name, URL, role and rank: kept and reconfigured. ERR_NOMEM:
- * nothing changed.
+ * API, which survive. Same name, URL, role and rank: kept and reconfigured. What may fail
+ * is prepared (ERR_NOMEM: nothing changed); the commit cannot fail. A plan is committed
+ * or abandoned, once, and the registry does not change in between.
  */
+int registry_prepare(const struct registry *r, const struct worker_conf *const *confs,
+	size_t n, struct registry_plan **out) MUST_CHECK;
+void registry_commit(struct registry *r, struct registry_plan *plan,
+	const struct registry_ops *ops, void *arg);
+void registry_abandon(struct registry_plan *plan); /* NULL is fine */
+/* Both at once. */
 int registry_update(struct registry *r, const struct worker_conf *const *confs, size_t n,
 	const struct registry_ops *ops, void *arg) MUST_CHECK;
 /* All ranks of c, or none: ERR_EXISTS (name), ERR_NOMEM. */

@@ -77,7 +77,7 @@ bool site_reads_body(const struct site *s, const struct site_head *h)
 }
 
 static int add_pool(struct site *s, const struct pool_conf *pc, struct site *old,
-	const struct site_opts *o)
+	const struct site_opts *o, struct pool_plan **plan)
 {
 	struct pool *p = site_pool(old, span_str(pc->name));
 
@@ -86,16 +86,35 @@ static int add_pool(struct site *s, const struct pool_conf *pc, struct site *old
 	if (p == NULL)
 		return ERR_NOMEM;
 	s->pools[s->n_pools++] = p;
-	return pool_update(p, pc, s->conf, o->now_ms);
+	return pool_prepare(p, pc, s->conf, plan);
+}
+
+/* All pools change, or none does. */
+static int add_pools(struct site *s, struct site *old, const struct site_opts *o)
+{
+	const struct conf *conf = s->conf;
+	struct pool_plan **plans = calloc(conf->n_pools + 1, sizeof(struct pool_plan *));
+	int err = plans == NULL ? ERR_NOMEM : 0;
+	size_t i;
+
+	for (i = 0; err == 0 && i < conf->n_pools; i++)
+		err = add_pool(s, &conf->pools[i], old, o, &plans[i]);
+	for (i = 0; plans != NULL && i < s->n_pools; i++) {
+		if (err == 0)
+			pool_commit(plans[i], o->now_ms);
+		else
+			pool_abandon(plans[i]);
+	}
+	free(plans);
+	return err;
 }
 
 struct site *site_new(struct conf *conf, struct site *old, const struct site_opts *o)
 {
 	struct site *s = calloc(1, sizeof(*s));
-	int err = s == NULL ? ERR_NOMEM : 0;
-	size_t i;
+	int err;
 
-	if (err != 0)
+	if (s == NULL)
 		return NULL;
 	atomic_store(&s->refs, 1);
 	s->conf = conf_ref(conf);
@@ -103,10 +122,7 @@ struct site *site_new(struct conf *conf, struct site *old, const struct site_opt
 	s->needs_model = needs_model(conf);
 	s->needs_body_scan = s->wants != 0 || s->needs_model;
 	s->pools = calloc(conf->n_pools + 1, sizeof(struct pool *));
-	if (s->pools == NULL)
-		err = ERR_NOMEM;
-	for (i = 0; err == 0 && i < conf->n_pools; i++)
-		err = add_pool(s, &conf->pools[i], old, o);
+	err = s->pools == NULL ? ERR_NOMEM : add_pools(s, old, o);
 	if (err != 0) {
 		site_retire(s, old);
 		site_unref(s);

@@ -28,7 +28,7 @@ struct site_opts {
 };
 
 /* Takes its own reference to conf; old may be NULL. Updates the pools that both share.
- * NULL: out of memory. */
+ * NULL: out of memory, and nothing changed. */
 struct site *site_new(struct conf *conf, struct site *old, const struct site_opts *o);
 struct site *site_ref(struct site *s);
 void site_unref(struct site *s);

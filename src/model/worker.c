@@ -3,6 +3,7 @@
  */
 #include "model/worker.h"
 
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "io/resolve.h"
@@ -35,29 +36,44 @@ const char *worker_state_name(enum worker_state s)
 	return state_names[s];
 }
 
-static int set_authorization(struct worker *w, const char *key)
+static void free_secret(char *text)
 {
-	char *old = atomic_load(&w->authorization);
-	char *text = NULL;
-	struct retired *r;
+	if (text != NULL)
+		mem_wipe(text, strlen(text));
+	free(text);
+}
 
-	if (key != NULL && asprintf(&text, "Bearer %s", key) < 0)
+/* The value for key, and where its predecessor will be kept. */
+static int prepare_authorization(
+	const struct worker *w, const char *key, struct worker_change *c)
+{
+	const char *old = atomic_load(&w->authorization);
+
+	if (key != NULL && asprintf(&c->authorization, "Bearer %s", key) < 0) {
+		c->authorization = NULL;
 		return ERR_NOMEM;
-	if (old != NULL && text != NULL && strcmp(old, text) == 0) {
-		free(text);
-		return 0;
 	}
 	if (old != NULL) {
-		r = malloc(sizeof(*r));
-		if (r == NULL) {
-			free(text);
+		c->retired = malloc(sizeof(*c->retired));
+		if (c->retired == NULL)
 			return ERR_NOMEM;
-		}
+	}
+	return 0;
+}
+
+static void commit_authorization(struct worker *w, struct worker_change *c)
+{
+	char *old = atomic_load(&w->authorization);
+
+	if (old != NULL && c->authorization != NULL && strcmp(old, c->authorization) == 0)
+		return;
+	if (old != NULL) {
+		struct retired *r = take_ptr(c->retired);
+
 		*r = (struct retired){w->retired, old};
 		w->retired = r;
 	}
-	atomic_store(&w->authorization, text);
-	return 0;
+	atomic_store(&w->authorization, take_ptr(c->authorization));
 }
 
 static void free_conf(struct worker_conf *c)
@@ -87,8 +103,7 @@ static void worker_destroy(struct worker *w)
 
 	for (r = w->retired; r != NULL; r = next) {
 		next = r->next;
-		mem_wipe(r->text, strlen(r->text));
-		free(r->text);
+		free_secret(r->text);
 		free(r);
 	}
 	free(atomic_load(&w->authorization));
@@ -172,8 +187,7 @@ struct worker *worker_new_rank(
 	pthread_mutex_init(&w->addr_lock, NULL);
 	atomic_store(&w->health, WORKER_STARTING);
 	strcpy(w->reason, "not probed yet");
-	if (fill_identity(w, c) != 0 || copy_conf(c, &w->conf) != 0 ||
-		set_authorization(w, c->worker_key) != 0) {
+	if (fill_identity(w, c) != 0 || worker_configure(w, c) != 0) {
 		worker_destroy(w);
 		return NULL;
 	}
@@ -197,22 +211,47 @@ void worker_unref(struct worker *w)
 	worker_destroy(w);
 }
 
+int worker_prepare(
+	const struct worker *w, const struct worker_conf *c, struct worker_change *out)
+{
+	int err;
+
+	*out = (struct worker_change){NULL, NULL, NULL};
+	err = copy_conf(c, &out->conf);
+	if (err == 0)
+		err = prepare_authorization(w, c->worker_key, out);
+	if (err != 0)
+		worker_abandon(out);
+	return err;
+}
+
+void worker_commit(struct worker *w, struct worker_change *c)
+{
+	struct worker_conf *old = w->conf;
+
+	commit_authorization(w, c);
+	w->conf = take_ptr(c->conf);
+	w->origin = w->conf->origin; /* the file may adopt a worker that the API added */
+	free_conf(old);
+	worker_abandon(c);
+}
+
+void worker_abandon(struct worker_change *c)
+{
+	free_conf(c->conf);
+	free_secret(c->authorization);
+	free(c->retired);
+	*c = (struct worker_change){NULL, NULL, NULL};
+}
+
 int worker_configure(struct worker *w, const struct worker_conf *c)
 {
-	struct worker_conf *copy;
-	int err = copy_conf(c, &copy);
+	struct worker_change change;
+	int err = worker_prepare(w, c, &change);
 
-	if (err != 0)
-		return err;
-	err = set_authorization(w, c->worker_key);
-	if (err != 0) {
-		free_conf(copy);
-		return err;
-	}
-	free_conf(w->conf);
-	w->conf = copy;
-	w->origin = c->origin; /* the file may adopt a worker that the API added */
-	return 0;
+	if (err == 0)
+		worker_commit(w, &change);
+	return err;
 }
 
 bool worker_same_identity(const struct worker *w, const struct worker_conf *c)

@@ -114,8 +114,21 @@ struct worker *worker_new_rank(
 	const struct worker_conf *c, unsigned rank, uint64_t host_id);
 struct worker *worker_ref(struct worker *w);
 void worker_unref(struct worker *w);
-/* New options for the same identity (name, URL, role); caller holds the pool's lock.
- * ERR_NOMEM. */
+/*
+ * New options for the same identity (name, URL, role), in two steps: what may fail, and
+ * then what cannot; the caller of commit holds the pool's lock. A change is committed or
+ * abandoned, once. ERR_NOMEM.
+ */
+struct worker_change {
+	struct worker_conf *conf;
+	char *authorization;
+	struct retired *retired;
+};
+int worker_prepare(const struct worker *w, const struct worker_conf *c,
+	struct worker_change *out) MUST_CHECK;
+void worker_commit(struct worker *w, struct worker_change *c);
+void worker_abandon(struct worker_change *c);
+/* Both at once. */
 int worker_configure(struct worker *w, const struct worker_conf *c) MUST_CHECK;
 /* w is the worker of c, or one of its ranks. */
 bool worker_same_identity(const struct worker *w, const struct worker_conf *c);

@@ -215,7 +215,7 @@ static void watch_idle(struct conn *c)
 static void idle(struct conn *c)
 {
 	client_return_buffer(&c->client);
-	if (c->client.t->is_draining)
+	if (c->client.t->is_draining && !c->client.t->keeps_idle)
 		start_closing(c);
 	else
 		watch_idle(c);
@@ -432,16 +432,17 @@ void conn_open(struct io_thread *t, int fd, const union sock_addr *peer)
 		wheel_set(t->wheel, &c->timer, clock_now_ms() + opts(c)->head_timeout_ms);
 }
 
-void conn_drain_all(struct io_thread *t)
+void conn_drain_all(struct io_thread *t, bool keeps_idle)
 {
 	struct conn *c, *next;
 
 	t->is_draining = true;
+	t->keeps_idle = keeps_idle;
 	TAILQ_FOREACH_SAFE(c, &t->conns, link, next)
 	{
 		/* A request may lie in the socket already: it is answered, then the
 		 * connection closes. */
-		if (c->state == CONN_OPEN && c->r == NULL) {
+		if (!keeps_idle && c->state == CONN_OPEN && c->r == NULL) {
 			c->client.can_read = true;
 			conn_run(&c->client);
 		}

@@ -12,9 +12,10 @@ struct io_thread;
 
 /* Takes the accepted descriptor (closes it when memory is short). */
 void conn_open(struct io_thread *t, int fd, const union sock_addr *peer);
-/* Idle connections close now, the others after what they are doing; t->on_last_conn is
- * called when none is left. */
-void conn_drain_all(struct io_thread *t);
+/* Connections close after what they are doing, idle ones now, or with keeps_idle after
+ * one more request or when their time is up; t->on_last_conn is called when none is left.
+ * May be called again. */
+void conn_drain_all(struct io_thread *t, bool keeps_idle);
 /* Everything is cut. */
 void conn_close_all(struct io_thread *t);
 

@@ -47,7 +47,8 @@ struct io_thread {
 	struct process *process;
 	struct site *site; /* a reference; replaced by a mailbox message */
 	struct rng rng;
-	bool is_draining;
+	bool is_draining; /* answers that begin say so */
+	bool keeps_idle;  /* and who has not been told is kept until then */
 
 	char *scratch; /* IO_SCRATCH_BYTES: answers are read here, and handed on within
 			  the turn */

@@ -15,6 +15,7 @@
 #include "proxy/upstream.h"
 
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define ACCEPT_BATCH 32
@@ -104,7 +105,7 @@ struct listener *listener_new(struct io_thread *t, int fd)
 	return l;
 }
 
-void listener_free(struct listener *l)
+void listener_free(struct listener *l, bool for_good)
 {
 	int rounds = 128; /* of ACCEPT_BATCH: more than the backlog */
 
@@ -114,6 +115,8 @@ void listener_free(struct listener *l)
 		;
 	wheel_stop(l->t->wheel, &l->timer);
 	loop_watch_free(l->watch);
+	if (for_good)
+		(void)shutdown(l->fd, SHUT_RDWR);
 	close(l->fd);
 	free(l);
 }
