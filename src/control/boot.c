@@ -198,7 +198,8 @@ static int open_admin(struct control *c, const struct conf *conf, struct inherit
 {
 	int err = open_admin_socket(c, conf, in);
 
-	c->owns_admin_socket = c->admin_fd >= 0;
+	/* The predecessor's file stays its own until it hands over. */
+	c->owns_admin_socket = c->admin_fd >= 0 && !c->has_admin_from_predecessor;
 	return err == 0 ? open_metrics(c, conf, in) : err;
 }
 
@@ -285,6 +286,7 @@ int boot_open(struct control *c)
 		log_error("out of memory for the admin socket");
 		return ERR_NOMEM;
 	}
+	c->owns_admin_socket = c->admin_fd >= 0;
 	listen_commit(&c->listening, take_ptr(c->planned), c->threads);
 	return 0;
 }

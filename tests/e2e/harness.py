@@ -2,6 +2,7 @@
 
 No sleeps for timing: everything waits for a condition with a deadline (wait_until), an event or a barrier. Ports are the kernel's.
 """
+import ctypes
 import http.client
 import json
 import os
@@ -450,12 +451,55 @@ class Worker:
                 pass
 
 
+# ---- processes that are no children of ours ----
+
+def become_subreaper():
+    """Orphans below this process become its children: so the end of a process that an upgrade started is seen (PR_SET_CHILD_SUBREAPER)."""
+    assert ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0) == 0
+
+
+class Adopted:
+    """What subprocess.Popen is for a child, for a process that become_subreaper() made one."""
+
+    def __init__(self, pid):
+        self.pid, self.returncode = pid, None
+        self.lock = threading.Lock()
+
+    def poll(self):
+        with self.lock:
+            if self.returncode is None:
+                try:
+                    pid, status = os.waitpid(self.pid, os.WNOHANG)
+                except ChildProcessError:  # not ours yet: its middle parent has not ended
+                    assert os.path.exists(f"/proc/{self.pid}"), f"process {self.pid} went unseen"
+                    return None
+                if pid:
+                    self.returncode = os.waitstatus_to_exitcode(status)
+            return self.returncode
+
+    def wait(self, timeout=None):
+        end = time.monotonic() + (DEADLINE if timeout is None else timeout)
+        while self.poll() is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+            time.sleep(0.005)
+        return self.returncode
+
+    def send_signal(self, signo):
+        if self.poll() is None:
+            os.kill(self.pid, signo)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+
 # ---- the router ----
 
 class Router:
     """kvsteerd as a process. conf: text of a configuration without listeners and sockets, which are added; or args: a command line."""
 
-    def __init__(self, tmp, conf=None, args=None, env=None, preexec=None, router_keys="", expect_ready=True, allow_errors=()):
+    def __init__(self, tmp, conf=None, args=None, env=None, preexec=None, router_keys="", expect_ready=True, allow_errors=(), wrap=(), pass_fds=(),
+                 binary=None):
         self.tmp = str(tmp)
         os.makedirs(self.tmp, exist_ok=True)
         self.conf_path = os.path.join(self.tmp, "kvsteer.conf")
@@ -463,7 +507,7 @@ class Router:
         self.log_path = os.path.join(self.tmp, "kvsteerd.log")
         self.allow_errors = list(allow_errors)
         self.router_keys = router_keys
-        command = [program("kvsteerd")]
+        command = [*wrap, binary or program("kvsteerd")]
         if conf is not None:
             self.write_conf(conf)
             command += ["-c", self.conf_path]
@@ -471,7 +515,8 @@ class Router:
         self.command = command
         self.log_file = open(self.log_path, "wb")
         self.proc = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log_file, stderr=self.log_file,
-                                     env={**os.environ, **(env or {})}, preexec_fn=preexec, cwd=self.tmp)
+                                     env={**os.environ, **(env or {})}, preexec_fn=preexec, pass_fds=pass_fds, cwd=self.tmp)
+        self.former = []  # processes that an upgrade replaced, and that may still finish something
         self.port = self.metrics_port = None
         self.is_stopped = False
         if expect_ready:
@@ -600,6 +645,24 @@ class Router:
         status, answer = self.admin("POST", "reload")
         return status == 200, answer
 
+    def follow(self, pid):
+        """The process that an upgrade made the main one is the router from now on."""
+        self.former.append(self.proc)
+        self.proc = Adopted(pid)
+
+    def upgrade(self):
+        """POST upgrade; its answer. Where it was taken, the new process is followed."""
+        status, answer = self.admin("POST", "upgrade")
+        if status == 200:
+            assert answer["old_pid"] == self.proc.pid
+            self.follow(answer["pid"])
+        return status, answer
+
+    def wait_former(self, deadline=DEADLINE):
+        """Waits until the processes before this one have ended, well."""
+        for p in self.former:
+            assert p.wait(deadline) == 0, self.log()[-4000:]
+
     def stop(self, check=True, expect_exit=0):
         """Drains and ends it, and asserts what every test must leave behind: balance, no leak, no surprise in the log."""
         if self.is_stopped:
@@ -615,6 +678,10 @@ class Router:
                 self.proc.kill()
                 self.proc.wait()
                 raise AssertionError("kvsteerd did not end on SIGTERM:\n" + self.log()[-4000:]) from None
+        try:
+            self.wait_former()
+        finally:
+            self.kill_former()
         self.log_file.close()
         if check:
             log = self.log()
@@ -624,8 +691,15 @@ class Router:
                 if re.search(r"(^<3>| error[: ])", line) and not any(re.search(p, line) for p in self.allow_errors):
                     raise AssertionError(f"unexpected error in the log: {line}")
 
+    def kill_former(self):
+        for p in self.former:
+            if p.poll() is None:
+                p.kill()
+                p.wait()
+
     def kill(self):
         self.is_stopped = True
+        self.kill_former()
         if self.proc.poll() is None:
             self.proc.kill()
             self.proc.wait()
