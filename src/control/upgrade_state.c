@@ -93,7 +93,7 @@ static struct js *worker_object(const struct worker *w)
 
 	push_pairs(pairs, CONF_BASE_WORKER, w->conf);
 	push_pairs(pairs, CONF_BASE_OPTS, &w->conf->opts);
-	js_set_str(out, "name", w->name);
+	js_set_str(out, "name", w->group);
 	js_set(out, "pairs", pairs);
 	return out;
 }
@@ -106,7 +106,8 @@ static void push_workers(struct pool *p, struct js *drained, struct js *added)
 	for (i = 0; i < n; i++) {
 		if (atomic_load(&workers[i]->is_draining))
 			js_push(drained, js_string(span_str(workers[i]->name)));
-		if (workers[i]->origin == ORIGIN_API)
+		/* All ranks behind a URL are added as one. */
+		if (workers[i]->origin == ORIGIN_API && workers[i]->rank == 0)
 			js_push(added, worker_object(workers[i]));
 		worker_unref(workers[i]);
 	}
@@ -238,6 +239,17 @@ static struct worker *find_worker(const struct site *site, struct span name)
 	return w;
 }
 
+static bool has_name(const struct site *site, const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < site->n_pools; i++) {
+		if (pool_has_name(site->pools[i], span_str(name)))
+			return true;
+	}
+	return false;
+}
+
 static const char *add_worker(
 	const struct site *site, const char *name, const struct pairs *pairs)
 {
@@ -255,6 +267,8 @@ static const char *add_worker(
 	pool = site_pool(site, span_str(wc.pool));
 	if (pool == NULL)
 		why = "its pool is gone";
+	else if (has_name(site, name))
+		why = "the configuration has one of its name now";
 	else if (pool_add_worker(pool, &wc) != 0)
 		why = "out of memory";
 	worker_conf_free(&wc);
@@ -264,17 +278,11 @@ static const char *add_worker(
 static void apply_worker(const struct js *v, const struct site *site)
 {
 	scoped_free char *name = text_of(js_get(v, "name"));
-	struct worker *there;
 	struct pairs pairs;
 	const char *why;
 
 	if (name == NULL)
 		return;
-	there = find_worker(site, span_str(name));
-	if (there != NULL) { /* the file has it now */
-		worker_unref(there);
-		return;
-	}
 	read_pairs(js_get(v, "pairs"), &pairs);
 	why = add_worker(site, name, &pairs);
 	free_pairs(&pairs);

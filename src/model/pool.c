@@ -941,6 +941,16 @@ struct worker *pool_find(struct pool *p, struct span name)
 	return w;
 }
 
+bool pool_has_name(struct pool *p, struct span name)
+{
+	bool found;
+
+	lock(p);
+	found = registry_has(&p->registry, name);
+	unlock(p);
+	return found;
+}
+
 uint64_t pool_generation(const struct pool *p)
 {
 	return atomic_load_explicit(&p->generation, memory_order_acquire);

@@ -142,6 +142,8 @@ unsigned pool_workers(struct pool *p, enum role role);
  * with *n 0 when there are none or memory is short. */
 struct worker **pool_list(struct pool *p, size_t *n);
 struct worker *pool_find(struct pool *p, struct span name); /* a reference, or NULL */
+/* A worker or a group of ranks has this name. */
+bool pool_has_name(struct pool *p, struct span name);
 
 uint64_t pool_generation(const struct pool *p);
 /*
