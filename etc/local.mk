@@ -32,6 +32,9 @@ SUFFIXES += .service.in .service
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && $(SED) -e 's|@sbindir[@]|$(sbindir)|g' \
 		-e 's|@bindir[@]|$(bindir)|g' -e 's|@sysconfdir[@]|$(sysconfdir)|g' \
 		<$< >$@.tmp && mv $@.tmp $@
+# What a client that sends hashes may copy: beside the other documents.
+clientsdir = $(docdir)/examples
+dist_clients_DATA = etc/clients/kvsteer_prefix.py etc/clients/kvsteer_prefix.c etc/clients/kvsteer_prefix.h
 EXTRA_DIST += $(CONF_FILES) $(UNITS_IN) $(SYSUSERS) $(LOGROTATE) $(BASH_COMPLETION)
 CLEANFILES += $(UNITS)
 if SYSTEMD

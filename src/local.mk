@@ -173,6 +173,7 @@ libbench_a_SOURCES += src/bench/arrival.c src/bench/arrival.h
 libbench_a_SOURCES += src/bench/bench.c src/bench/bench.h
 libbench_a_SOURCES += src/bench/corpus.c src/bench/corpus.h
 libbench_a_SOURCES += src/bench/flags.c src/bench/flags.h
+libbench_a_SOURCES += src/bench/hashes.c src/bench/hashes.h
 libbench_a_SOURCES += src/bench/histogram.c src/bench/histogram.h
 libbench_a_SOURCES += src/bench/reply.c src/bench/reply.h
 libbench_a_SOURCES += src/bench/report.c src/bench/report.h

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "bench/flags.h"
+#include "bench/hashes.h"
 #include "bench/report.h"
 #include "bench/run.h"
 #include "bench/url.h"
@@ -306,7 +307,11 @@ static void start_run(struct bench *b, struct tally *t, struct run_result *resul
 	o.corpus = corpus_new(&f->corpus);
 	if (f->is_open && f->trace == NULL)
 		arrival_start(&o.arrival, f->arrival, f->rate, b->seed);
+	if (f->send_hashes)
+		o.hashes = hashes_new(f->is_completions, f->hash_block);
+	o.model = b->model;
 	run_go(&o, t, result);
+	hashes_free(o.hashes);
 	corpus_free(o.corpus);
 }
 

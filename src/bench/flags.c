@@ -25,7 +25,7 @@ enum flag_id {
 	F_URL, F_MODEL, F_API_KEY, F_ENDPOINT, F_NO_STREAM, F_NO_IGNORE_EOS, F_NEW_CONNECTIONS, F_TIMEOUT,
 	F_CONNECTIONS, F_REQUESTS, F_DURATION, F_RATE, F_ARRIVAL, F_TRACE, F_SPEED,
 	F_CORPUS, F_PROMPT, F_OUTPUT, F_PROMPTS, F_SHARED, F_GROUPS, F_TURNS, F_CONVERSATIONS,
-	F_PER_WORD, F_OVERHEAD, F_SEED, F_JSON, F_SIMULATE, F_MAX
+	F_PER_WORD, F_OVERHEAD, F_SEND_HASHES, F_HASH_BLOCK, F_SEED, F_JSON, F_SIMULATE, F_MAX
 };
 
 static const struct flag flags[F_MAX] = {
@@ -54,6 +54,8 @@ static const struct flag flags[F_MAX] = {
 	[F_CONVERSATIONS] = { "conversations", "N", flag_u64, FIELD(corpus.conversations), 1, 1e6, "(--connections, else 64)", "conversations: open at a time" },
 	[F_PER_WORD] = { "tokens-per-word", "R", flag_real, FIELD(corpus.tokens_per_word), 0.05, 20, "1", "how many tokens the model makes of a short word" },
 	[F_OVERHEAD] = { "chat-overhead", "N", flag_u64, FIELD(corpus.overhead), 0, 100000, "8", "tokens that the chat template adds to one message" },
+	[F_SEND_HASHES] = { "send-hashes", NULL, flag_on, FIELD(send_hashes), 0, 0, NULL, "X-Kvsteer-Prefix with each request, so that a router need not read it" },
+	[F_HASH_BLOCK] = { "hash-block", "BYTES", flag_u64, FIELD(hash_block), 1, 1e9, "128", "size of the blocks that are hashed" },
 	[F_SEED] = { "seed", "N", flag_u64, FIELD(seed), 0, 1e15, "(random; trace: 1)", "makes the same prompts again" },
 	[F_JSON] = { "json", "FILE", flag_text, FIELD(json), 0, 0, NULL, "the report as JSON; -: stdout, instead of the table" },
 	[F_SIMULATE] = { "simulate", NULL, flag_on, FIELD(simulate), 0, 0, NULL, "policies over a trace, in virtual time; see --simulate --help" },
@@ -70,6 +72,7 @@ static const struct {
 	{ F_TRACE, F_PROMPT, false, "a trace brings its own sizes" },
 	{ F_TRACE, F_OUTPUT, false, "a trace brings its own sizes" },
 	{ F_SPEED, F_TRACE, true, "it is the speed of a trace" },
+	{ F_HASH_BLOCK, F_SEND_HASHES, true, "it is the size of their blocks" },
 	{ F_ARRIVAL, F_RATE, true, "it spreads the requests of a rate" },
 };
 
@@ -122,8 +125,8 @@ static int read_range(
 		*(struct size_range *)field = range;
 		return 0;
 	}
-	(void)snprintf(want, n,
-		"tokens are expected, such as 512, or a range such as 100-2000");
+	(void)snprintf(
+		want, n, "tokens are expected, such as 512, or a range such as 100-2000");
 	return ERR_PARSE;
 }
 

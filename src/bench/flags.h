@@ -12,7 +12,8 @@ struct bench_flags {
 	/* the server */
 	const char *url, *model; /* model NULL: ask the server */
 	const char *api_key;     /* file:PATH or env:NAME; NULL: none */
-	bool is_completions, no_stream, no_ignore_eos, new_connections;
+	bool is_completions, no_stream, no_ignore_eos, new_connections, send_hashes;
+	uint64_t hash_block;
 	uint64_t timeout_ms; /* of a request; 0: none */
 
 	/* the load */

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/list.h"
 #include "base/mem.h"
+#include "bench/hashes.h"
 #include "bench/sse.h"
 #include "bench/wire.h"
 #include "http/http_head.h"
@@ -236,6 +237,8 @@ static bool send_slot(struct slot *s)
 	struct run *r = s->run;
 
 	text_add(&s->head, text_span(&r->fixed_head));
+	if (r->o.hashes != NULL)
+		hashes_add_line(r->o.hashes, text_span(&s->job.body), &s->head);
 	text_printf(&s->head, "Content-Length: %zu\r\n\r\n", s->job.body.n);
 	if (s->head.failed)
 		return false;
@@ -386,6 +389,8 @@ static void write_fixed_head(struct run *r)
 		r->o.is_stream ? "text/event-stream" : "application/json");
 	if (r->o.api_key != NULL)
 		text_printf(h, "Authorization: Bearer %s\r\n", r->o.api_key);
+	if (r->o.hashes != NULL)
+		text_printf(h, "X-Kvsteer-Model: %s\r\n", r->o.model);
 	if (r->o.new_connections)
 		text_add(h, SPAN_LIT("Connection: close\r\n"));
 }

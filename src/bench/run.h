@@ -19,6 +19,8 @@ struct run_opts {
 	const char *api_key;            /* NULL: none */
 	struct corpus *corpus;
 	bool is_stream, keeps_text, new_connections;
+	struct hashes *hashes; /* NULL: none are sent */
+	const char *model;
 	uint64_t timeout_ms;
 	uint64_t in_flight_max;         /* at least 1 */
 	uint64_t requests, duration_us; /* 0: no such end */

@@ -1,6 +1,8 @@
 """What the routing tests share: placing prompts, telling who answered, holding workers busy, the public hash chain."""
 import contextlib
+import importlib.util
 import json
+import os
 import threading
 
 import xxhash
@@ -9,6 +11,17 @@ import harness
 from harness import make_request
 
 OPEN = "expose_worker = on\nallow_pin = on\n"  # [router] keys: answers name their worker, requests may choose one
+
+
+CLIENTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "etc", "clients")
+
+
+def client_module():
+    """etc/clients/kvsteer_prefix.py, from where it lies."""
+    spec = importlib.util.spec_from_file_location("kvsteer_prefix", os.path.join(CLIENTS, "kvsteer_prefix.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def user(content):

@@ -1,4 +1,4 @@
-"""kvsteer-prefix(7) is true: its code runs as it is printed, its examples agree with a second implementation (prefix_stream.py) and with the daemon."""
+"""kvsteer-prefix(7) is true: its code runs as it is printed, its examples agree with a second implementation, which clients may use (etc/clients/kvsteer_prefix.py), and with the daemon."""
 import ast
 import doctest
 import json
@@ -12,9 +12,9 @@ import pytest
 import xxhash
 
 import harness
-import prefix_stream
-from routing import OPEN, chain
+from routing import OPEN, chain, client_module
 
+prefix_stream = client_module()
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 PAGE = os.path.join(ROOT, "man", "kvsteer-prefix.7")
 MARK = re.compile(r"\||<(4096|8) ([^>]*)>|<bytes ([^>]*)>|<ids ([^>]*)>")

@@ -156,6 +156,55 @@ START_TEST(the_body_is_scanned_where_someone_reads_it)
 }
 END_TEST
 
+/* Where the head says what pool and policy want to know, the body need not be read. */
+START_TEST(the_head_may_say_enough)
+{
+#define PLAIN "[pool p]\n[worker a]\nurl = http://a:1\npool = p\n"
+#define SPREAD "[pool p]\npolicy = random\n[worker a]\nurl = http://a:1\npool = p\n"
+#define BY_MODEL                                                         \
+	"[pool p]\nmodels = m*\n[pool q]\nmodels = n\npolicy = random\n" \
+	"[worker a]\nurl = http://a:1\npool = p\n"
+#define OF_WORKER PLAIN "models = m\n"
+	static const struct {
+		const char *text;
+		enum route_endpoint endpoint;
+		bool hashes_sent, is_pinned;
+		const char *model;
+		bool reads;
+	} rows[] = {
+		{PLAIN, ENDPOINT_CHAT, false, false, "", true},
+		{PLAIN, ENDPOINT_OTHER, false, false, "", false},
+		{PLAIN, ENDPOINT_CHAT, true, false, "", false},
+		{PLAIN, ENDPOINT_CHAT, false, true, "", false},
+		{PLAIN, ENDPOINT_CHAT, false, false, "m", true},
+		{SPREAD, ENDPOINT_CHAT, false, false, "", false},
+		{BY_MODEL, ENDPOINT_CHAT, true, false, "", true},
+		{BY_MODEL, ENDPOINT_CHAT, false, true, "", true},
+		{BY_MODEL, ENDPOINT_CHAT, true, false, "m1", false},
+		{BY_MODEL, ENDPOINT_CHAT, false, true, "m1", false},
+		{BY_MODEL, ENDPOINT_CHAT, false, false, "m1", true},
+		{BY_MODEL, ENDPOINT_CHAT, false, false, "n", false},
+		{BY_MODEL, ENDPOINT_CHAT, false, false, "x", false}, /* no pool: 404 */
+		{BY_MODEL, ENDPOINT_OTHER, false, false, "", false},
+		{OF_WORKER, ENDPOINT_CHAT, true, false, "", true},
+		{OF_WORKER, ENDPOINT_CHAT, true, false, "m", false},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct site *s = make(rows[i].text, NULL);
+		struct site_head h = {
+			.endpoint = rows[i].endpoint,
+			.said.hashes_sent = rows[i].hashes_sent,
+			.is_pinned = rows[i].is_pinned,
+			.model = span_str(rows[i].model),
+		};
+
+		ck_assert_msg(site_reads_body(s, &h) == rows[i].reads, "row %zu", i);
+		close_site(s);
+	}
+}
+END_TEST
+
 /* A pool of the same name is the same pool: workers, loads, generation. */
 START_TEST(pools_live_through_reloads)
 {
@@ -262,6 +311,7 @@ static Suite *site_suite(void)
 	tcase_add_test(tc, first_pool_in_file_order_whose_models_match);
 	tcase_add_test(tc, a_pool_without_models_takes_all);
 	tcase_add_test(tc, the_body_is_scanned_where_someone_reads_it);
+	tcase_add_test(tc, the_head_may_say_enough);
 	tcase_add_test(tc, pools_live_through_reloads);
 	tcase_add_test(tc, pools_follow_the_files_order);
 	tcase_add_test(tc, a_pool_that_went_is_closed);

@@ -1,12 +1,21 @@
-"""The prompt stream of every endpoint once more, written from kvsteer-prefix(7) alone: whether the page says enough, and whether the daemon does what it says.
+#!/usr/bin/env python3
+"""The header X-Kvsteer-Prefix for a request, made by the client: what kvsteerd would hash of its prompt, by kvsteer-prefix(7).
 
-stream(path, body) -> (unit, bytes). Called by test_prefix_manual.py.
+With it the router reads nothing of the body, which goes on to the worker while it comes:
+
+    body = json.dumps({"model": "m", "messages": messages})
+    headers = {"X-Kvsteer-Prefix": kvsteer_prefix.header("/v1/chat/completions", body), "X-Kvsteer-Model": "m"}
+
+The body is the text that is sent, since numbers in tools count as they are spelled. Needs the package xxhash (Debian: python3-xxhash).
+An example to copy; as a program it prints the header for a body: kvsteer_prefix.py /v1/chat/completions <body.json
 """
 import json
+import sys
 
 import xxhash
 
 MEDIA_BYTES, MEDIA_MOST = 4096, 1024
+HASHES_MOST = 1890  # what the head of a request has room for
 
 
 class Number(str):
@@ -269,3 +278,26 @@ def stream(path, body):
     if path == "/tokenize":
         return prompt(body.get("prompt")) if body.get("messages") is None else ("b", p.chat(body))
     return "b", b""
+
+
+def chain(data, step):
+    """The hashes of the whole blocks: each says what all before it were."""
+    seed, out = 0, []
+    for at in range(0, len(data) - step + 1, step):
+        seed = xxhash.xxh3_64_intdigest(data[at:at + step], seed)
+        out.append(seed)
+    return out
+
+
+def header(path, body, block_bytes=128, block_ids=32):
+    """What X-Kvsteer-Prefix says of this body (JSON text, str or bytes) to this path. The router's own blocks are 128 bytes, unless configured, or 32 ids."""
+    unit, data = stream(path, body.decode("utf-8", "surrogateescape") if isinstance(body, bytes) else body)
+    size = block_ids if unit == "t" else block_bytes
+    hashes = chain(data, size * (4 if unit == "t" else 1))[:HASHES_MOST]
+    return f"{size}{unit};" + ",".join(f"{h:x}" for h in hashes)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: kvsteer_prefix.py PATH <BODY")
+    print(header(sys.argv[1], sys.stdin.buffer.read()))
