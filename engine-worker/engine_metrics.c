@@ -215,6 +215,18 @@ static void print_steps(struct metric_text *out, const struct sched_counts *c, c
 	print_sum(out, name, model, (double)c->step_tokens, n);
 }
 
+/* Nobody waits for anything but room. */
+static void print_waiting(struct metric_text *out, const struct sched *s, const char *model)
+{
+	static const char name[] = "vllm:num_requests_waiting_by_reason";
+
+	metric_family(out, name, "gauge", "Sequences that wait to be scheduled, by why");
+	print_labels(out, name, model);
+	metric_printf(out, ",reason=\"capacity\"} %u\n", sched_waiting(s));
+	print_labels(out, name, model);
+	metric_printf(out, ",reason=\"deferred\"} 0\n");
+}
+
 /* Prompt tokens by where their KV came from. */
 static void print_sources(struct metric_text *out, const struct sched_counts *c, const char *model)
 {
@@ -254,6 +266,7 @@ void engine_metrics_print(struct metric_text *out, const struct sched *s,
 		metric_printf(out, ",finished_reason=\"%s\"} %" PRIu64 "\n", end_names[i],
 			sched_counts(s)->ended[i]);
 	}
+	print_waiting(out, s, model);
 	print_sources(out, sched_counts(s), model);
 	for (enum engine_histogram which = 0; which < ENGINE_HISTOGRAM_MAX; which++)
 		print_histogram(out, h, which, opts);

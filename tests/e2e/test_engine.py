@@ -859,6 +859,7 @@ def test_leaving_while_waiting_or_in_prefill():
     with Engine("--sim-prefill-rate", "0.001") as e:
         sockets = [dial(e, post("/v1/completions", {"prompt": f"wait {i} " * 50})) for i in range(3)]
         wait_for(lambda: e.metrics()["vllm:num_requests_waiting"] == 2)
+        assert re.search(r'waiting_by_reason\{.*reason="capacity"\} 2\n', e.get("/metrics"))
         assert e.metrics()["vllm:num_requests_running"] == 1
         for n, s in enumerate(sockets, 1):
             s.close()

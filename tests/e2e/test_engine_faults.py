@@ -1,11 +1,15 @@
 """The faults of kvsteer-engine, each alone, together, and taken back: what a test of the router tells it by --fault-socket is what its clients see."""
 
+import collections
+import concurrent.futures
 import contextlib
 import json
 import os
+import random
 import socket
 import stat
 import subprocess
+import threading
 import time
 
 import pytest
@@ -541,3 +545,74 @@ def test_faults_together(engine):
     with dial(engine, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n") as s:
         assert status_of(s)[0] == 503
     assert engine.faults()["count"] == {"cut": 1, "answered": 1, "restarts": 0}
+
+
+def random_change(rng):
+    """A fault or two, or the end of some."""
+    return rng.choice([
+        {"wedge": rng.random() < 0.5},
+        {"slow": rng.choice([1, 1, 3, 20])},
+        {"cut_after": rng.randrange(12), "cut_how": rng.choice(["rst", "fin"]), "cut_left": rng.randrange(4)},
+        {"cut_after": None},
+        {"answer": rng.choice([429, 500, 503, "reset"]), "answer_left": rng.randrange(4), "retry_after": rng.choice([None, 1])},
+        {"hang_connect": rng.random() < 0.5},
+        {"health": rng.choice(["ok", "fail", "silent"]), "health_delay_ms": rng.choice([0, 20])},
+    ])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_faults_under_load(seed):
+    """What is whole is right, what is not is only what a fault explains, and nothing is left when they end."""
+    rng, stop, outcomes = random.Random(seed), threading.Event(), collections.Counter()
+    lock = threading.Lock()
+
+    def client(n):
+        mine = random.Random(1000 * seed + n)
+        while not stop.is_set():
+            prompt, tokens, stream = f"client {n} asks {mine.randrange(50)}", mine.randrange(1, 12), mine.random() < 0.7
+            body = {"prompt": prompt, "max_tokens": tokens, "stream": stream}
+            data, s = b"", socket.socket()
+            s.settimeout(0.5)  # it may hang: then this one leaves
+            try:
+                s.connect(("127.0.0.1", e.port))
+                s.sendall(post("/v1/completions", body, "Connection: close"))
+                data = read_all(s)
+                how = "answered"
+            except TimeoutError:
+                how = "hung"
+            except ConnectionError:
+                how = "reset"
+            finally:
+                s.close()
+            if how == "answered" and data.startswith(b"HTTP/1.1 200 "):
+                if not stream:
+                    assert json.loads(data.split(b"\r\n\r\n", 1)[1])["choices"][0]["text"] == expected(tokenize(prompt), tokens)
+                elif body_of(data)[1]:
+                    assert text_of(data) == expected(tokenize(prompt), tokens)
+                else:
+                    how = "cut"
+                    assert expected(tokenize(prompt), tokens).startswith(text_of(data))
+            elif how == "answered":
+                how = "refused"
+                assert int(data.split(b" ", 2)[1]) in (429, 500, 503), data
+            with lock:
+                outcomes[how] += 1
+
+    with faulty("--sim-decode-rate", "500", "--sim-blocks", "64") as e:
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            clients = [pool.submit(client, n) for n in range(6)]
+            try:
+                for turn in range(40):
+                    e.fault(**random_change(rng))
+                    if turn % 20 == 19:
+                        e.restart_empty()
+                    seen = sum(outcomes.values())
+                    wait_for(lambda: sum(outcomes.values()) > seen + 2 or any(c.done() for c in clients))
+            finally:
+                stop.set()
+            for c in clients:
+                c.result()
+        count = e.faults()["count"]
+        assert count["restarts"] == 2
+        assert outcomes["answered"] > 0 and sum(outcomes.values()) > 80, outcomes
+        assert outcomes["cut"] <= count["cut"] and outcomes["refused"] <= count["answered"]
