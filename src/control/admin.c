@@ -26,7 +26,7 @@ static const struct http_route api_routes[] = {
 	{"POST", V1 "explain", admin_explain},
 	{"POST", V1 "reload", admin_reload},
 	{"POST", V1 "upgrade", admin_upgrade},
-	{"POST", V1 "pools/*", admin_generation},
+	{"POST", V1 "pools/*", admin_post_pool},
 	{"POST", V1 "log_level", admin_log_level},
 	{"GET", V1 "config", admin_config},
 	{"GET", V1 "metrics", admin_metrics},
@@ -82,7 +82,7 @@ struct admin *admin_new(struct control *c, int admin_fd, int metrics_fd)
 	admin_removals_start(a);
 	a->api = serve(a, admin_fd, &api);
 	a->metrics = serve(a, metrics_fd, &metrics);
-	if ((admin_fd >= 0 && a->api == NULL) ||
+	if (!admin_flushes_start(a) || (admin_fd >= 0 && a->api == NULL) ||
 		(metrics_fd >= 0 && a->metrics == NULL)) {
 		admin_free(a);
 		return NULL;
@@ -106,5 +106,6 @@ void admin_free(struct admin *a)
 	http_server_free(a->api);
 	http_server_free(a->metrics);
 	admin_removals_stop(a);
+	admin_flushes_stop(a);
 	free(a);
 }

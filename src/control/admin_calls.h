@@ -15,6 +15,7 @@ struct js;
 struct metric_text;
 struct worker;
 
+struct admin_flushes;
 struct removal;
 
 struct admin {
@@ -23,6 +24,7 @@ struct admin {
 	/* Workers that are taken out when their last request ends (admin_workers.c). */
 	struct removal *removals;
 	struct wheel_timer removal_timer;
+	struct admin_flushes *flushes; /* under way (admin_pools.c) */
 };
 
 typedef void admin_call_fn(void *admin, struct http_call *call);
@@ -40,7 +42,15 @@ void admin_removals_stop(struct admin *a);
 admin_call_fn admin_explain;
 
 /* admin_status.c */
-admin_call_fn admin_status, admin_reload, admin_generation, admin_log_level, admin_config;
+admin_call_fn admin_status, admin_reload, admin_log_level, admin_config;
+/* A body that is empty (NULL) or a JSON object; false: the call is answered. */
+bool admin_read_body(struct http_call *call, struct js **body);
+
+/* admin_pools.c */
+admin_call_fn admin_post_pool;
+bool admin_flushes_start(
+	struct admin *a); /* false: out of memory; stop it all the same */
+void admin_flushes_stop(struct admin *a);
 
 /* admin_upgrade.c */
 admin_call_fn admin_upgrade;

@@ -1,5 +1,5 @@
 /*
- * The daemon as a whole by the admin API: status, reload, generation, log level,
+ * The daemon as a whole by the admin API: status, reload, log level,
  * configuration.
  */
 #include "control/admin_calls.h"
@@ -182,8 +182,7 @@ void admin_reload(void *arg, struct http_call *call)
 
 /* ---- small ones ---- */
 
-/* The member of a body that is empty or a JSON object; false: the call is answered. */
-static bool read_body(struct http_call *call, struct js **body)
+bool admin_read_body(struct http_call *call, struct js **body)
 {
 	const char *why = "";
 
@@ -198,54 +197,6 @@ static bool read_body(struct http_call *call, struct js **body)
 	return false;
 }
 
-/* Bumped, or set to what the body says; false: that is no generation. */
-static bool change_generation(struct pool *p, const struct js *body)
-{
-	const struct js *set = body != NULL ? js_get(body, "set") : NULL;
-	int64_t n;
-
-	if (set == NULL) {
-		pool_bump_generation(p);
-		return true;
-	}
-	if (!js_as_int(set, &n) || n < 0)
-		return false;
-	pool_set_generation(p, (uint64_t)n);
-	return true;
-}
-
-/* POST pools/NAME/generation */
-void admin_generation(void *arg, struct http_call *call)
-{
-	struct admin *a = arg;
-	struct span rest, name = admin_path_word(call, "/admin/v1/pools/", &rest);
-	struct pool *p = site_pool(a->control->site, name);
-	struct js *body, *out;
-
-	if (!span_is(rest, "generation")) {
-		http_call_fail(call, FAIL_PATH_NOT_FOUND);
-		return;
-	}
-	if (p == NULL) {
-		admin_fail(call, ADMIN_NO_POOL, "there is no pool " SPAN_FMT,
-			SPAN_ARG(name));
-		return;
-	}
-	if (!read_body(call, &body))
-		return;
-	if (change_generation(p, body)) {
-		log_notice("pool %s: generation %llu", pool_name(p),
-			(unsigned long long)pool_generation(p));
-		out = js_object();
-		js_set_str(out, "pool", pool_name(p));
-		js_set_int(out, "generation", (int64_t)pool_generation(p));
-		admin_reply(call, 200, out);
-	} else {
-		admin_fail(call, ADMIN_INVALID, "set: a number from 0 is needed");
-	}
-	js_free(body);
-}
-
 void admin_log_level(void *arg, struct http_call *call)
 {
 	enum log_level level;
@@ -253,7 +204,7 @@ void admin_log_level(void *arg, struct http_call *call)
 	struct js *body, *out;
 
 	(void)arg;
-	if (!read_body(call, &body))
+	if (!admin_read_body(call, &body))
 		return;
 	if (body == NULL || !js_as_str(js_get(body, "level"), &name) ||
 		log_level_parse(name, &level) != 0) {

@@ -286,6 +286,16 @@ static enum ctl_exit run_generation(const struct ctl *ctl)
 	return call_and_print(ctl, &req, print_generation);
 }
 
+/* flush POOL */
+static enum ctl_exit run_flush(const struct ctl *ctl)
+{
+	scoped_free char *pool = ctl_encode(ctl->words[0]);
+	scoped_free char *path = xasprintf("pools/%s/flush", pool);
+	struct ctl_request req = {.method = "POST", .path = path};
+
+	return call_and_print(ctl, &req, print_generation);
+}
+
 static void print_level(const struct js *document)
 {
 	struct span level;
@@ -341,6 +351,7 @@ static const struct command commands[] = {
 		"starts the installed program, which takes over"},
 	{"generation", 1, 2, run_generation, "POOL [N]",
 		"new weights: what was cached counts no more"},
+	{"flush", 1, 1, run_flush, "POOL", "empties the caches of its workers"},
 	{"log-level", 1, 1, run_log_level, "LEVEL", "error, warn, notice, info or debug"},
 	{"config", 0, 0, run_config, "", "the configuration in force"},
 	{"metrics", 0, 0, run_metrics, "", "the metrics, as Prometheus reads them"},

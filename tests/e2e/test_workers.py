@@ -349,6 +349,59 @@ def test_d3_a_request_under_way_at_the_bump_leaves_nothing(router, worker):
     assert r.explain(CHAT)["candidates"][0]["depth"] > 0
 
 
+def test_d3_flush_of_all_workers_of_a_pool(router, worker):
+    """Each host once, by SGLang's call or else vLLM's; the generation moves once, when all have answered."""
+    def vllm_flush(x):
+        x.answer(404 if x.request.target == "/base/flush_cache" else 200, "{}")
+    a, b = worker("a"), worker("b", vllm_flush, base="/base")
+    other = worker("other")
+    conf = (f"[pool default]\nhealth_interval = 1s\n[pool two]\nmodels = z\n[worker a]\nurl = {a.url}\ndp_size = 3\nworker_key = sesame\n"
+            f"[worker b]\nurl = {b.url}\n[worker other]\nurl = {other.url}\npool = two\n")
+    r = router(conf=conf, wait=False).wait_workers("a@0", "a@2", "b", "other")
+    p = ctl(r, "flush", "default")
+    assert p.returncode == 0 and p.stdout == "1\n", p
+    assert [(m.method, m.target, m.get("authorization")) for m in a.requests] == [("POST", "/flush_cache", "Bearer sesame")]
+    assert [m.target for m in b.requests] == ["/base/flush_cache", "/base/reset_prefix_cache"]
+    assert other.requests == []
+    assert r.admin("POST", "pools/default/flush")[1]["flushed"] == ["a", "b"]
+    assert r.metric("kvsteer_pool_generation", pool="default") == 2 and r.metric("kvsteer_pool_generation", pool="two") == 0
+    b.stop()
+    p = ctl(r, "flush", "default")
+    assert p.returncode == 1 and "b (connection refused)" in p.stderr, p
+    status, told = r.admin("POST", "pools/default/flush")
+    assert status == 502 and told["flushed"] == ["a"] and told["failed"][0]["worker"] == "b"
+    assert r.metric("kvsteer_pool_generation", pool="default") == 4, "some did: what was believed counts no more"
+    assert ctl(r, "flush", "none").returncode == 1 and r.admin("POST", "pools/default/other")[0] == 404
+
+
+def test_flush_where_nobody_flushes(router, worker):
+    w = worker("w0", lambda x: x.answer(404, "{}"))
+    r = router([w])
+    assert r.admin("POST", "pools/default/flush")[0] == 502
+    assert [m.target for m in w.requests] == ["/flush_cache", "/reset_prefix_cache"]
+    assert r.metric("kvsteer_pool_generation", pool="default") == 0
+    assert r.admin("DELETE", "workers/w0")[0] == 202
+    assert r.admin("POST", "pools/default/flush") == (200, {"pool": "default", "generation": 0, "flushed": [], "failed": []})
+
+
+def test_a_caller_that_leaves_a_flush(router, worker):
+    """It goes on, and the daemon ends well even while one is under way."""
+    hold = Hold()
+    w = worker("w0", hold)
+    r = router([w])
+    p = subprocess.Popen([harness.program("kvsteerctl"), "-s", r.admin_path, "flush", "default"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    w.wait_requests(1)
+    p.kill()
+    p.wait()
+    hold.release()
+    r.wait_log("caches of 1 of 1 workers flushed, generation 1")
+    w.handler = Hold()
+    p = subprocess.Popen([harness.program("kvsteerctl"), "-s", r.admin_path, "flush", "default"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    w.wait_requests(2)
+    r.stop()
+    p.wait(60)
+
+
 # ---- what workers say ----
 
 VLLM = ('vllm:num_requests_running{{engine="0",model_name="m"}} {running}\n'
