@@ -12,6 +12,14 @@ static unsigned char fold(char c)
 	return c >= 'A' && c <= 'Z' ? (unsigned char)(c | 0x20) : (unsigned char)c;
 }
 
+int span_order(struct span a, struct span b)
+{
+	size_t n = MIN(a.n, b.n);
+	int order = n > 0 ? memcmp(a.p, b.p, n) : 0;
+
+	return order != 0 ? order : (a.n > b.n) - (a.n < b.n);
+}
+
 bool span_case_eq(struct span a, struct span b)
 {
 	if (a.n != b.n)

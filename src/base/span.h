@@ -38,6 +38,9 @@ static inline bool span_is(struct span a, const char *s)
 	return span_eq(a, span_str(s));
 }
 
+/* By bytes, then by length: below, 0 or above 0, as memcmp() says it. */
+int span_order(struct span a, struct span b);
+
 /* ASCII case folding only. */
 bool span_case_eq(struct span a, struct span b);
 bool span_starts(struct span a, struct span prefix);

@@ -22,6 +22,8 @@ struct question {
 	char path[PATH_MAX_BYTES];
 	struct path_verdict verdict;
 	struct route_key key;
+	const struct routing *routing; /* NULL: the policy goes by no routing key */
+	struct routing routing_space;
 	struct pool *pool;
 	enum role role;
 	struct span pinned;
@@ -97,6 +99,8 @@ static int read_salts(struct question *q)
 	};
 	int err;
 
+	routing_look(q->site->wants, &q->site->conf->router.routing_key_headers,
+		http_call_base(q->call), http_call_head(q->call), &h.said);
 	if (site_reads_body(q->site, &h))
 		return scan_body(q);
 	err = route_key_say(&q->key, h.model,
@@ -129,6 +133,30 @@ static bool read_key(struct question *q)
 	return true;
 }
 
+static void find_routing(struct question *q)
+{
+	q->routing = routing_find(pool_wants(q->pool, q->role),
+		&q->site->conf->router.routing_key_headers, http_call_base(q->call),
+		http_call_head(q->call), &q->key, &q->routing_space);
+}
+
+/* Where the key that decides was found; the key itself is the client's own affair. */
+static struct js *routing_object(const struct routing *routing)
+{
+	const struct routing_key *k;
+	struct js *out;
+
+	if (routing == NULL)
+		return js_null();
+	k = routing->session.from != ROUTING_NONE ? &routing->session : &routing->any;
+	if (k->from == ROUTING_NONE)
+		return js_null();
+	out = js_object();
+	js_set_str(out, "from", k->from == ROUTING_HEADER ? "header" : "body");
+	js_set(out, "name", js_string(k->name));
+	return out;
+}
+
 static struct js *key_object(const struct question *q)
 {
 	struct js *out = js_object();
@@ -142,6 +170,7 @@ static struct js *key_object(const struct question *q)
 	js_set_str(out, "unit", unit);
 	js_set_int(out, "blocks", (int64_t)q->key.n_blocks);
 	js_set_int(out, "prompt_units", (int64_t)q->key.prompt_units);
+	js_set(out, "routing_key", routing_object(q->routing));
 	return out;
 }
 
@@ -208,6 +237,7 @@ static void explain(struct question *q)
 		.role = q->role,
 		.key = pool_needs_key(q->pool, q->role) || q->key.hashes_sent ? &q->key
 									      : NULL,
+		.routing = q->routing,
 		.model = q->key.model,
 		.body_bytes = http_call_body(q->call).n,
 		.now_ms = clock_now_ms(),
@@ -235,7 +265,9 @@ void admin_explain(void *arg, struct http_call *call)
 
 	route_key_init(&q.key);
 	q.pinned = http_call_field(call, "X-Kvsteer-Worker");
-	if (read_target(&q) && read_key(&q))
+	if (read_target(&q) && read_key(&q)) {
+		find_routing(&q);
 		explain(&q);
+	}
 	route_key_free(&q.key);
 }

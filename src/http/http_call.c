@@ -25,6 +25,11 @@ const struct http_head *http_call_head(const struct http_call *call)
 	return &call->head;
 }
 
+const char *http_call_base(const struct http_call *call)
+{
+	return call->raw;
+}
+
 struct span http_call_path(const struct http_call *call)
 {
 	return http_head_path(call->raw, &call->head);

@@ -24,6 +24,11 @@ enum policy_kind {
 	POLICY_LEAST_REQUESTS,
 	POLICY_ROUND_ROBIN,
 	POLICY_RANDOM,
+	POLICY_PREFIX_AFFINITY,
+	POLICY_POWER_OF_TWO,
+	POLICY_CONSISTENT_HASH,
+	POLICY_RENDEZVOUS_HASH,
+	POLICY_STICKY_LEAST_LOADED,
 	POLICY_KIND_MAX
 };
 /* Whose requests count as a worker's load. */
@@ -91,7 +96,8 @@ struct policy_opts {
 	double balance_rel_threshold;
 	double beta, alpha, decode_weight, max_load_skew;
 	unsigned affinity_hash_tokens;
-	enum policy_kind affinity_fallback;
+	enum policy_kind affinity_fallback; /* never prefix_affinity */
+	uint64_t session_ttl_ms;            /* 0: no end */
 };
 
 /* Defaults of the workers of a pool; a worker may override each. Plain values but for the

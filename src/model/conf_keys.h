@@ -118,10 +118,12 @@
 	  "prefill_cost: blocks that an active stream counts for") \
 	K(max_load_skew, policy.max_load_skew, REAL, "1.5", 1, 1000, live, open, \
 	  "prefix_affinity: a worker takes up to this many times the mean load") \
-	K(affinity_fallback, policy.affinity_fallback, POLICY, "least_requests", 0, 0, live, open, \
+	K(affinity_fallback, policy.affinity_fallback, FALLBACK, "least_requests", 0, 0, live, open, \
 	  "prefix_affinity: policy of a request without a routing key") \
 	K(affinity_hash_tokens, policy.affinity_hash_tokens, COUNT, "4096", 0, CONF_MANY, live, open, \
 	  "prefix_affinity: tokens hashed where there is no routing key; 0: none") \
+	K(session_ttl, policy.session_ttl_ms, TIME, "7200s", 0, CONF_YEAR_MS, live, open, \
+	  "sticky_least_loaded: a session not used for this long is forgotten; 0: never") \
 	K(prefix_block, prefix_block, SIZE32, "128", 16, 65536, live, open, \
 	  "bytes of prompt in a block of the index") \
 	K(index_memory, index_memory, SIZE, "256m", 65536, CONF_TERA, live, open, \

@@ -67,12 +67,24 @@ static const struct choice policies[] = {
 	{"least_requests", POLICY_LEAST_REQUESTS},
 	{"round_robin", POLICY_ROUND_ROBIN},
 	{"random", POLICY_RANDOM},
-	{"prefix_affinity", -1},
-	{"power_of_two", -1},
-	{"consistent_hash", -1},
-	{"rendezvous_hash", -1},
-	{"sticky_least_loaded", -1},
+	{"prefix_affinity", POLICY_PREFIX_AFFINITY},
+	{"power_of_two", POLICY_POWER_OF_TWO},
+	{"consistent_hash", POLICY_CONSISTENT_HASH},
+	{"rendezvous_hash", POLICY_RENDEZVOUS_HASH},
+	{"sticky_least_loaded", POLICY_STICKY_LEAST_LOADED},
 	{"kv_aware", -1},
+	{NULL, 0},
+};
+/* Of prefix_affinity: not itself. */
+static const struct choice fallbacks[] = {
+	{"cache_aware", POLICY_CACHE_AWARE},
+	{"least_requests", POLICY_LEAST_REQUESTS},
+	{"round_robin", POLICY_ROUND_ROBIN},
+	{"random", POLICY_RANDOM},
+	{"power_of_two", POLICY_POWER_OF_TWO},
+	{"consistent_hash", POLICY_CONSISTENT_HASH},
+	{"rendezvous_hash", POLICY_RENDEZVOUS_HASH},
+	{"sticky_least_loaded", POLICY_STICKY_LEAST_LOADED},
 	{NULL, 0},
 };
 static const struct choice signals[] = {
@@ -608,6 +620,7 @@ static const struct type_row types[CONF_TYPE_MAX] = {
 	[CONF_TYPE_HALF_CLOSE] = { "word", CHOICE(half_closes) },
 	[CONF_TYPE_ROLE] = { "word", CHOICE(roles) },
 	[CONF_TYPE_POLICY] = { "word", CHOICE(policies) },
+	[CONF_TYPE_FALLBACK] = { "word", CHOICE(fallbacks) },
 	[CONF_TYPE_SIGNAL] = { "word", CHOICE(signals) },
 	[CONF_TYPE_COST] = { "word", CHOICE(costs) },
 	[CONF_TYPE_CONNECTOR] = { "word", STRING(check_connector) },

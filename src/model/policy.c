@@ -8,6 +8,11 @@ static const struct policy_ops *const table[] = {
 	[POLICY_LEAST_REQUESTS] = &policy_least_requests,
 	[POLICY_ROUND_ROBIN] = &policy_round_robin,
 	[POLICY_RANDOM] = &policy_random,
+	[POLICY_PREFIX_AFFINITY] = &policy_prefix_affinity,
+	[POLICY_POWER_OF_TWO] = &policy_power_of_two,
+	[POLICY_CONSISTENT_HASH] = &policy_consistent_hash,
+	[POLICY_RENDEZVOUS_HASH] = &policy_rendezvous_hash,
+	[POLICY_STICKY_LEAST_LOADED] = &policy_sticky_least_loaded,
 };
 static_assert(ARRAY_LEN(table) == POLICY_KIND_MAX, "a row for each policy");
 
@@ -45,21 +50,63 @@ bool policy_needs_index(const struct policy_opts *o)
 	return ops->needs_index != NULL && ops->needs_index(o);
 }
 
-unsigned policy_wants(const struct policy_opts *o)
+/* The options as the fallback sees them; false: there is none. */
+static bool fallback_of(const struct policy_opts *o, struct policy_opts *out)
+{
+	*out = *o;
+	out->policy = o->affinity_fallback;
+	return o->policy == POLICY_PREFIX_AFFINITY;
+}
+
+bool policy_is_used(const struct policy_opts *o, enum policy_kind kind)
+{
+	struct policy_opts fallback;
+
+	return o->policy == kind ||
+	       (fallback_of(o, &fallback) && fallback.policy == kind);
+}
+
+static unsigned wants_alone(const struct policy_opts *o)
 {
 	return table[o->policy]->wants |
 	       (policy_needs_index(o) ? POLICY_WANTS_PROMPT : 0);
 }
 
+unsigned policy_wants(const struct policy_opts *o)
+{
+	unsigned wants = wants_alone(o);
+	struct policy_opts fallback;
+
+	if (fallback_of(o, &fallback))
+		wants |= wants_alone(&fallback);
+	if (o->affinity_hash_tokens == 0)
+		wants &= ~(unsigned)POLICY_WANTS_PREFIX;
+	return wants;
+}
+
+bool policy_reads_fields(unsigned wants, bool hashes_sent)
+{
+	return !hashes_sent || (wants & POLICY_WANTS_SESSION) == 0 ||
+	       (wants & (POLICY_WANTS_PROMPT | POLICY_WANTS_PREFIX)) == 0;
+}
+
 bool policy_needs_body(unsigned wants, const struct policy_head *head)
 {
-	bool reads_hashes = (wants & (POLICY_WANTS_PROMPT | POLICY_WANTS_PREFIX)) != 0;
-
 	if ((wants & POLICY_WANTS_PROMPT) != 0 && !head->hashes_sent)
 		return true;
+	if (!policy_reads_fields(wants, head->hashes_sent))
+		return false;
 	if ((wants & POLICY_WANTS_SESSION) != 0)
-		return !head->has_session && !(reads_hashes && head->hashes_sent);
+		return !head->has_session;
 	return (wants & POLICY_WANTS_KEY) != 0 && !head->has_key;
+}
+
+void policy_on_pick(const struct pick_input *in, const struct pick_decision *d)
+{
+	const struct policy_ops *ops = table[in->opts->policy];
+
+	if (ops->on_pick != NULL)
+		ops->on_pick(in, d);
 }
 
 void policy_pick(const struct pick_input *in, struct pick_decision *out)
@@ -105,4 +152,9 @@ unsigned policy_best_score(const struct pick_input *in, bool cold)
 			best = i;
 	}
 	return best;
+}
+
+void policy_by_load(const struct pick_input *in, struct pick_decision *out)
+{
+	policy_least_requests.pick(in, out);
 }

@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "base/span.h"
 #include "model/conf.h"
+#include "model/routing_key.h"
 
 struct worker;
 
@@ -23,9 +24,9 @@ struct worker;
 					       prefix: another holder */                  \
 	X(OVERLOAD_SHED, "overload_shed")   /* that of every holder did: none of them */  \
 	X(NO_MATCH, "no_match")		    /* nobody holds enough of it */               \
-	X(AFFINITY_KEY, "affinity_key")                                                   \
-	X(AFFINITY_PREFIX, "affinity_prefix")                                             \
-	X(AFFINITY_SKEW, "affinity_skew")                                                 \
+	X(AFFINITY_KEY, "affinity_key")	    /* its session or routing key */              \
+	X(AFFINITY_PREFIX, "affinity_prefix") /* a hash of its prompt's beginning */      \
+	X(AFFINITY_SKEW, "affinity_skew")   /* the home of either had too many requests */ \
 	X(PINNED, "pinned")                                                               \
 	X(POLICY_ORDER, "policy_order")	    /* the policy looks at no prompt */           \
 	X(ONLY_CANDIDATE, "only_candidate")                                               \
@@ -64,6 +65,8 @@ const char *pick_term_name(enum pick_term t);
 
 struct candidate {
 	struct worker *worker;
+	struct span id;   /* the same in every router: normalised URL, rank */
+	uint64_t id_hash; /* ring_id() of it */
 	unsigned load;
 	unsigned streams;      /* of the load, requests whose prefill is over */
 	unsigned max_requests; /* 0: no cap */
@@ -94,6 +97,11 @@ struct pick_input {
 	uint32_t size_blocks; /* its length in the pool's blocks: by its key, else guessed
 				 from the body */
 	bool hashes_sent;     /* by the client */
+	const struct routing *routing; /* NULL: no routing keys were looked for */
+	bool has_prefix;
+	uint64_t prefix;     /* of the prompt's beginning (prefix_affinity) */
+	void *const *states; /* of each policy that has one, by its kind */
+	uint64_t now_ms;
 	struct rng *rng;
 };
 
@@ -113,19 +121,44 @@ enum policy_wants {
 		1 << 3, /* any routing key: the listed headers, else body fields */
 };
 
+/* The workers of a role, for what is made of them all. */
+struct policy_fleet {
+	const struct span *ids;
+	size_t n;
+	uint64_t seed; /* a secret */
+};
+
 struct policy_ops {
 	const char *name;
 	/* Prompts are hashed, matched and inserted only where this says so; NULL: never.
 	 */
 	bool (*needs_index)(const struct policy_opts *o);
 	unsigned wants; /* besides what the index needs; policy_wants() has all of it */
+	/* Chooses and explains; changes nothing but the candidates. */
 	void (*pick)(const struct pick_input *in, struct pick_decision *out);
+
+	/* Policies with a state, one for each role of a pool, which holds it under its
+	 * lock. */
+	bool is_of_fleet; /* it is made anew when workers come or go, outside the lock */
+	void *(*state_new)(const struct policy_fleet *fleet); /* NULL: out of memory; the
+								 policy then does
+								 without */
+	void (*state_free)(void *state);
+	/* What the policy itself chose (no pin) was taken; may be NULL, as the rest. */
+	void (*on_pick)(const struct pick_input *in, const struct pick_decision *d);
+	/* What is too old goes, max of it at most; each second. */
+	void (*sweep)(
+		void *state, const struct policy_opts *o, uint64_t now_ms, unsigned max);
+	bool (*finish_session)(void *state, uint64_t session); /* false: unknown */
 };
 
 /* The row for a kind. */
 const struct policy_ops *policy_ops(enum policy_kind kind);
 
 bool policy_needs_index(const struct policy_opts *o);
+/* Whether a policy of this kind decides for these options: it is the policy, or the
+ * fallback of that. */
+bool policy_is_used(const struct policy_opts *o, enum policy_kind kind);
 
 /* All that a policy with these options reads, its fallback included. */
 unsigned policy_wants(const struct policy_opts *o);
@@ -136,6 +169,9 @@ struct policy_head {
 	bool has_session; /* routing_key_session() finds it in the headers */
 	bool has_key;     /* routing_key_any() does */
 };
+/* Whether the body's session fields count for it: not where the hashes that were sent
+ * stand for the body. */
+bool policy_reads_fields(unsigned wants, bool hashes_sent);
 /*
  * Whether a policy with these wants must read the body, when the head says that much. A
  * request that is pinned, or whose endpoint carries no prompt, need not be asked about.
@@ -152,10 +188,20 @@ void policy_pick(const struct pick_input *in, struct pick_decision *out);
 unsigned policy_least_loaded(const struct pick_input *in, bool cold);
 /* The highest score; of equal ones who holds more, and then as above. */
 unsigned policy_best_score(const struct pick_input *in, bool cold);
+/* least_requests as a whole decision: where a policy has nothing to go by. */
+void policy_by_load(const struct pick_input *in, struct pick_decision *out);
+/* A real pick was taken: the policy, or the fallback that it left the choice to, learns
+ * of it. */
+void policy_on_pick(const struct pick_input *in, const struct pick_decision *d);
 
 extern const struct policy_ops policy_cache_aware;
 extern const struct policy_ops policy_least_requests;
 extern const struct policy_ops policy_round_robin;
 extern const struct policy_ops policy_random;
+extern const struct policy_ops policy_prefix_affinity;
+extern const struct policy_ops policy_power_of_two;
+extern const struct policy_ops policy_consistent_hash;
+extern const struct policy_ops policy_rendezvous_hash;
+extern const struct policy_ops policy_sticky_least_loaded;
 
 #endif

@@ -8,72 +8,24 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "model/decay.h"
+#include "model/pool_state.h"
 #include "model/worker.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #define BLOCK_TOKENS 32           /* unit 't' */
 #define TOKEN_BYTES 4             /* a token is about four bytes of text */
-#define ONLY_MODEL_MAX 256
-#define SWEEP_MAX 4096            /* expired entries a second under one lock hold */
 #define RECENT_HALF_LIFE_MS 75000 /* where prefixes do not age */
-
-struct pool_role {
-	struct policy_opts policy;
-	_Atomic int load_source;       /* enum load_source */
-	_Atomic unsigned prefix_block; /* bytes */
-	_Atomic bool needs_index;
-	struct prefix_index *index; /* NULL until a policy needs it */
-	uint32_t index_epoch; /* which index: slots and stamps begin anew with each */
-	struct prefix_index_opts index_opts;
-	uint64_t decisions[PICK_REASON_MAX];
-};
-
-struct pool {
-	_Atomic unsigned refs;
-	char *name;
-	uint64_t boot_secret[2];
-	const struct pool_ops *ops;
-	void *arg;
-	_Atomic uint64_t generation;
-
-	/* Under the lock. */
-	pthread_mutex_t lock;
-	char only_model[ONLY_MODEL_MAX];
-	size_t only_model_len; /* 0: unknown, or several */
-	struct registry registry;
-	struct pool_role roles[ROLE_MAX];
-	uint64_t sequence; /* of picks */
-	struct rng rng;
-	/* Scratch of the pick in progress, sized for the registry. */
-	struct candidate *candidates;
-	uint32_t *depth;
-	size_t cap_candidates, cap_depth;
-	/* Told after the lock is released. */
-	struct change {
-		struct worker *worker; /* a reference */
-		bool is_added;
-	} * changes;
-	size_t n_changes, cap_changes;
-};
 
 static void lock(struct pool *p)
 {
-	int err = pthread_mutex_lock(&p->lock);
-
-	assert(err == 0);
-	(void)err;
+	pool_lock(p);
 }
 
 static void unlock(struct pool *p)
 {
-	int err = pthread_mutex_unlock(&p->lock);
-
-	assert(err == 0);
-	(void)err;
+	pool_unlock(p);
 }
 
 struct pool *pool_new(const char *name, const uint64_t boot_secret[2],
@@ -121,8 +73,10 @@ void pool_unref(struct pool *p)
 		atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
 		return;
 	assert(p->registry.n == 0);
-	for (r = 0; r < ROLE_MAX; r++)
+	for (r = 0; r < ROLE_MAX; r++) {
 		prefix_index_free(p->roles[r].index);
+		policy_state_free(&p->roles[r].state);
+	}
 	pthread_mutex_destroy(&p->lock);
 	free(p->candidates);
 	free(p->depth);
@@ -272,7 +226,11 @@ static struct prefix_index *configure_role(struct pool *p, enum role role,
 	r->policy = o->policy;
 	atomic_store(&r->load_source, (int)o->load_source);
 	atomic_store(&r->prefix_block, o->prefix_block);
-	atomic_store(&r->needs_index, needs_index(o));
+	atomic_store(&r->wants, policy_wants(&o->policy));
+	atomic_store(&r->prefix_tokens,
+		(policy_wants(&o->policy) & POLICY_WANTS_PREFIX) != 0
+			? o->policy.affinity_hash_tokens
+			: 0);
 	return old;
 }
 
@@ -388,6 +346,7 @@ void pool_commit(struct pool_plan *plan, uint64_t now_ms)
 	registry_commit(&p->registry, take_ptr(plan->registry), &registry_ops, p);
 	refresh_slots(p);
 	unlock(p);
+	pool_refresh_policies(p);
 	tell_changes(p);
 	pool_abandon(plan);
 }
@@ -412,6 +371,7 @@ int pool_add_worker(struct pool *p, const struct worker_conf *c)
 	if (err == 0)
 		err = registry_add(&p->registry, c, &registry_ops, p);
 	unlock(p);
+	pool_refresh_policies(p);
 	tell_changes(p);
 	return err;
 }
@@ -424,6 +384,7 @@ int pool_remove_worker(struct pool *p, struct span name)
 	lock(p);
 	err = registry_remove(&p->registry, name, &registry_ops, p);
 	unlock(p);
+	pool_refresh_policies(p);
 	tell_changes(p);
 	return err;
 }
@@ -438,9 +399,14 @@ void pool_close(struct pool *p)
 
 /* ---- keys ---- */
 
+unsigned pool_wants(const struct pool *p, enum role role)
+{
+	return atomic_load_explicit(&p->roles[role].wants, memory_order_relaxed);
+}
+
 bool pool_needs_key(const struct pool *p, enum role role)
 {
-	return atomic_load_explicit(&p->roles[role].needs_index, memory_order_relaxed);
+	return (pool_wants(p, role) & (POLICY_WANTS_PROMPT | POLICY_WANTS_PREFIX)) != 0;
 }
 
 enum load_source pool_load_source(const struct pool *p, enum role role)
@@ -449,13 +415,42 @@ enum load_source pool_load_source(const struct pool *p, enum role role)
 		&p->roles[role].load_source, memory_order_relaxed);
 }
 
+static unsigned prefix_tokens(const struct pool *p, enum role role)
+{
+	return atomic_load_explicit(
+		&p->roles[role].prefix_tokens, memory_order_relaxed);
+}
+
 void pool_key_opts(const struct pool *p, enum role role, struct route_key_opts *out)
 {
+	unsigned wants = pool_wants(p, role), tokens = prefix_tokens(p, role);
+
 	*out = (struct route_key_opts){
 		.block_bytes = atomic_load_explicit(
 			&p->roles[role].prefix_block, memory_order_relaxed),
 		.block_tokens = BLOCK_TOKENS,
+		.skip_prompt = (wants & (POLICY_WANTS_PROMPT | POLICY_WANTS_PREFIX)) == 0,
 	};
+	if ((wants & POLICY_WANTS_PROMPT) == 0 && tokens > 0)
+		out->max_blocks =
+			MAX(routing_prefix_blocks(tokens, 'b', out->block_bytes),
+				routing_prefix_blocks(tokens, 't', BLOCK_TOKENS));
+}
+
+/* Before the hashes are sealed: what routers with other secrets see as well. */
+static void note_beginnings(
+	const struct pool *p, struct route_key *key, const struct route_salt *salt)
+{
+	enum role r;
+
+	static_assert(ROUTE_ROLES_MAX == (int)ROLE_MAX, "a place for each role");
+	for (r = 0; r < ROLE_MAX; r++) {
+		unsigned tokens = prefix_tokens(p, r);
+
+		key->beginning[r].is_known =
+			tokens > 0 &&
+			routing_prefix(key, salt, tokens, &key->beginning[r].hash);
+	}
 }
 
 void pool_set_only_model(struct pool *p, struct span model)
@@ -496,6 +491,7 @@ void pool_seal_key(struct pool *p, struct route_key *key, struct span tenant)
 	size_t i;
 
 	assert(!key->is_sealed);
+	note_beginnings(p, key, &salt);
 	secret = route_key_secret(&salt);
 	for (i = 0; i < key->n_blocks; i++)
 		key->hashes[i] = hash_mix64(key->hashes[i], secret);
@@ -613,7 +609,8 @@ static uint32_t uncached_blocks(const struct pick_input *in, uint32_t depth)
 
 static bool wants_recent(const struct pool_role *r)
 {
-	return r->policy.policy == POLICY_CACHE_AWARE && r->policy.cost == COST_PREFILL;
+	return policy_is_used(&r->policy, POLICY_CACHE_AWARE) &&
+	       r->policy.cost == COST_PREFILL;
 }
 
 /* Work is remembered for as long as what it left in the cache matters: after prefix_ttl a
@@ -631,6 +628,8 @@ static void add_candidate(struct pool *p, const struct pool_ask *ask,
 
 	p->candidates[in->n++] = (struct candidate){
 		.worker = w,
+		.id = span_str(w->stable_id),
+		.id_hash = w->stable_hash,
 		.load = load,
 		/* Nothing is known of what others sent: they count as streams. */
 		.streams = worker_streams(w) + (load > own ? load - own : 0),
@@ -685,8 +684,15 @@ static void gather(struct pool *p, const struct pool_ask *ask, struct pick_input
 		.blocks = match_depths(p, r, ask),
 		.size_blocks = prompt_size(r, ask),
 		.hashes_sent = ask->key != NULL && ask->key->hashes_sent,
+		.routing = ask->routing,
+		.states = r->state.of,
+		.now_ms = ask->now_ms,
 		.rng = &p->rng,
 	};
+	if (ask->key != NULL && ask->key->is_sealed) {
+		in->has_prefix = ask->key->beginning[ask->role].is_known;
+		in->prefix = ask->key->beginning[ask->role].hash;
+	}
 	for (i = 0; i < p->registry.n; i++) {
 		struct worker *w = p->registry.items[i];
 
@@ -700,11 +706,16 @@ static void gather(struct pool *p, const struct pool_ask *ask, struct pick_input
 	}
 }
 
+static bool is_pinned(const struct pool_ask *ask)
+{
+	return ask->pinned.n > 0 || ask->is_rank_pinned;
+}
+
 static void decide(
 	const struct pool_ask *ask, const struct pick_input *in, struct pick_decision *d)
 {
 	policy_pick(in, d);
-	if (ask->pinned.n > 0 || ask->is_rank_pinned)
+	if (is_pinned(ask))
 		d->reason = PICK_PINNED;
 }
 
@@ -771,6 +782,8 @@ static int pick_locked(struct pool *p, const struct pool_ask *asked, struct guar
 	*out = (struct pool_pick){
 		.reason = d.reason, .matched = c->depth, .blocks = in.blocks};
 	r->decisions[d.reason]++;
+	if (!is_pinned(ask))
+		policy_on_pick(&in, &d);
 	charge(p, ask, &in, &d, g);
 	hit_count_add(&c->worker->hits, out->matched, out->blocks, ask->now_ms);
 	insert_prefix(r, ask, c->worker, out);
@@ -889,46 +902,6 @@ int pool_explain(struct pool *p, const struct pool_ask *ask, struct explain *out
 
 /* ---- what others ask ---- */
 
-static unsigned count(struct pool *p, enum role role, bool only_usable)
-{
-	unsigned n = 0;
-	size_t i;
-
-	lock(p);
-	for (i = 0; i < p->registry.n; i++) {
-		const struct worker *w = p->registry.items[i];
-
-		if (w->role == role && (!only_usable || worker_is_usable(w)))
-			n++;
-	}
-	unlock(p);
-	return n;
-}
-
-unsigned pool_usable(struct pool *p, enum role role)
-{
-	return count(p, role, true);
-}
-
-unsigned pool_workers(struct pool *p, enum role role)
-{
-	return count(p, role, false);
-}
-
-struct worker **pool_list(struct pool *p, size_t *n)
-{
-	struct worker **list;
-	size_t i;
-
-	*n = 0;
-	lock(p);
-	list = p->registry.n > 0 ? calloc(p->registry.n, sizeof(*list)) : NULL;
-	for (i = 0; list != NULL && i < p->registry.n; i++)
-		list[(*n)++] = worker_ref(p->registry.items[i]);
-	unlock(p);
-	return list;
-}
-
 struct worker *pool_find(struct pool *p, struct span name)
 {
 	struct worker *w;
@@ -994,62 +967,4 @@ void pool_worker_capacity(struct pool *p, struct worker *w, uint64_t tokens)
 		prefix_index_worker_capacity(
 			r->index, w->index_slot, capacity_blocks(r, capacity_tokens(w)));
 	unlock(p);
-}
-
-uint64_t pool_worker_blocks(struct pool *p, const struct worker *w)
-{
-	uint64_t n = 0;
-
-	lock(p);
-	if (w->index_slot != PREFIX_NO_SLOT)
-		n = prefix_index_worker_blocks(p->roles[w->role].index, w->index_slot);
-	unlock(p);
-	return n;
-}
-
-void pool_index_stats(struct pool *p, enum role role, struct prefix_index_stats *out)
-{
-	*out = (struct prefix_index_stats){0};
-	lock(p);
-	if (p->roles[role].index != NULL)
-		prefix_index_stats(p->roles[role].index, out);
-	unlock(p);
-}
-
-const char *pool_policy_name(const struct pool *p, enum role role)
-{
-	return policy_ops(p->roles[role].policy.policy)->name;
-}
-
-void pool_sweep(struct pool *p, uint64_t now_ms)
-{
-	enum role r;
-
-	lock(p);
-	for (r = 0; r < ROLE_MAX; r++) {
-		if (p->roles[r].index != NULL)
-			prefix_index_sweep(p->roles[r].index, now_ms, SWEEP_MAX);
-	}
-	unlock(p);
-}
-
-uint64_t pool_decisions(const struct pool *p, enum role role, enum pick_reason reason)
-{
-	struct pool *unconst = (struct pool *)p;
-	uint64_t n;
-
-	lock(unconst);
-	n = p->roles[role].decisions[reason];
-	unlock(unconst);
-	return n;
-}
-
-int pool_worker_conf(struct pool *p, const struct worker *w, struct worker_conf *out)
-{
-	int err;
-
-	lock(p);
-	err = worker_conf_copy(w->conf, out);
-	unlock(p);
-	return err;
 }

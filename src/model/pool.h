@@ -57,6 +57,8 @@ void pool_close(struct pool *p);
 /* Whether requests of this role are keyed by their prompt. Unlocked, may be stale by one
  * reload: harmless. */
 bool pool_needs_key(const struct pool *p, enum role role);
+/* What its policy reads of a request (enum policy_wants). */
+unsigned pool_wants(const struct pool *p, enum role role);
 enum load_source pool_load_source(const struct pool *p, enum role role);
 void pool_key_opts(const struct pool *p, enum role role, struct route_key_opts *out);
 
@@ -64,6 +66,7 @@ void pool_key_opts(const struct pool *p, enum role role, struct route_key_opts *
 struct pool_ask {
 	enum role role;
 	struct route_key *key; /* NULL: nothing known of the prompt */
+	const struct routing *routing; /* as pool_wants() says; NULL: none */
 	struct span tenant;
 	struct span model;  /* empty: any */
 	struct span pinned; /* worker, or group of ranks, by name; empty: policy */
@@ -110,6 +113,9 @@ int pool_pick(struct pool *p, const struct pool_ask *ask, struct guard *g,
 /* The exchange failed before a 2xx head: the insertion is taken back. */
 void pool_withdraw(
 	struct pool *p, const struct route_key *key, const struct pool_insertion *ins);
+
+/* The session lives on no worker any more, in any role. False: it did not. */
+bool pool_finish_session(struct pool *p, struct span session);
 
 struct explain_candidate {
 	char worker[64];

@@ -169,7 +169,7 @@ int route_key_build(struct route_scan *s, const char *base, size_t len,
 		return 0;
 	list_texts(s, &text, k, list);
 	err = decode_texts(&text, k, list);
-	if (err == 0 && !k->hashes_sent)
+	if (err == 0 && !k->hashes_sent && !opts->skip_prompt)
 		err = route_prompt_hash(s, &text, opts, k);
 	if (err < 0) {
 		forget_body(k, opts);

@@ -62,7 +62,10 @@ struct route_key_opts {
 	unsigned block_bytes;  /* pool's prefix_block (default 128) */
 	unsigned block_tokens; /* 32 */
 	size_t max_blocks;     /* hashing stops there; 0: no limit */
+	bool skip_prompt;      /* nobody wants its hashes: only the fields are read */
 };
+
+#define ROUTE_ROLES_MAX 3
 
 struct route_key {
 	enum route_endpoint endpoint;
@@ -81,8 +84,13 @@ struct route_key {
 	struct span session[SESSION_MAX];
 	char *text;
 	size_t text_cap;
-	/* pool_seal_key() turned `hashes` into index keys of this generation. */
+	/* pool_seal_key() turned `hashes` into index keys of this generation, and kept
+	 * what prefix_affinity goes by in each role (routing_prefix()). */
 	bool is_sealed;
+	struct {
+		bool is_known;
+		uint64_t hash;
+	} beginning[ROUTE_ROLES_MAX];
 	uint64_t sealed_generation;
 };
 

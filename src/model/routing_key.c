@@ -3,6 +3,14 @@
  */
 #include "model/routing_key.h"
 
+#include "base/hash.h"
+#include "model/policy.h"
+#include "model/ring.h"
+
+#include <stdio.h>
+
+#define TOKEN_BYTES 4 /* a token is about four bytes of text */
+
 static const struct span session_headers[] = {
 	{"X-Smg-Routing-Key", sizeof("X-Smg-Routing-Key") - 1},
 	{"X-Session-Id", sizeof("X-Session-Id") - 1},
@@ -66,4 +74,106 @@ bool routing_key_any(const struct conf_list *headers, const char *base,
 			return true;
 	}
 	return from_body(key, out);
+}
+
+void routing_look(unsigned wants, const struct conf_list *headers, const char *base,
+	const struct http_head *head, struct policy_head *said)
+{
+	struct routing_key k;
+
+	if ((wants & POLICY_WANTS_SESSION) != 0)
+		said->has_session = routing_key_session(base, head, NULL, &k);
+	if ((wants & POLICY_WANTS_KEY) != 0)
+		said->has_key = routing_key_any(headers, base, head, NULL, &k);
+}
+
+/* ---- as policies go by it ---- */
+
+uint64_t routing_session_hash(struct span session)
+{
+	return hash64(session.p, session.n, 0);
+}
+
+static char lower(char c)
+{
+	return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
+}
+
+static size_t put_name(const struct routing_key *k, char *out, size_t room)
+{
+	size_t i, n;
+
+	if (k->from == ROUTING_BODY)
+		return (size_t)snprintf(out, room, "%s:",
+			span_ends(k->name, SPAN_LIT("session_id")) ? "session" : "user");
+	n = (size_t)snprintf(out, room, "header:" SPAN_FMT ":", SPAN_ARG(k->name));
+	n = MIN(n, room - 1);
+	for (i = 0; i < n; i++)
+		out[i] = lower(out[i]);
+	return n;
+}
+
+/* A name that leaves no room for a value is cut. */
+#define NAME_MAX_BYTES 512
+#define DIGEST_BYTES 16
+
+static void spell(const struct routing_key *k, struct routing *out)
+{
+	size_t n = put_name(k, out->text, NAME_MAX_BYTES);
+
+	static_assert(ROUTING_TEXT_MAX > NAME_MAX_BYTES + DIGEST_BYTES, "room for it");
+	if (k->value.n <= ROUTING_TEXT_MAX - n) {
+		memcpy(out->text + n, k->value.p, k->value.n);
+		out->text_len = n + k->value.n;
+		return;
+	}
+	snprintf(out->text + n, DIGEST_BYTES + 1, "%016llx",
+		(unsigned long long)hash64(k->value.p, k->value.n, 0));
+	out->text_len = n + DIGEST_BYTES;
+}
+
+const struct routing *routing_find(unsigned wants, const struct conf_list *headers,
+	const char *base, const struct http_head *head, const struct route_key *key,
+	struct routing *out)
+{
+	const struct route_key *fields = key;
+
+	if ((wants & (POLICY_WANTS_SESSION | POLICY_WANTS_KEY)) == 0)
+		return NULL;
+	if (key != NULL && !policy_reads_fields(wants, key->hashes_sent))
+		fields = NULL;
+	out->session.from = out->any.from = ROUTING_NONE;
+	if ((wants & POLICY_WANTS_SESSION) != 0 &&
+		routing_key_session(base, head, fields, &out->session))
+		out->session_hash = routing_session_hash(out->session.value);
+	if ((wants & POLICY_WANTS_KEY) != 0 &&
+		routing_key_any(headers, base, head, fields, &out->any)) {
+		spell(&out->any, out);
+		out->point = ring_hash(span_make(out->text, out->text_len));
+	}
+	return out;
+}
+
+size_t routing_prefix_blocks(unsigned tokens, char unit, uint32_t block)
+{
+	uint64_t units = unit == 't' ? tokens : (uint64_t)tokens * TOKEN_BYTES;
+
+	assert(block > 0);
+	return (size_t)MAX(units / block, UINT64_C(1));
+}
+
+bool routing_prefix(const struct route_key *key, const struct route_salt *salt,
+	unsigned tokens, uint64_t *out)
+{
+	struct route_salt open = *salt;
+	size_t n;
+
+	assert(!key->is_sealed);
+	if (key->n_blocks == 0)
+		return false;
+	n = MIN(key->n_blocks, routing_prefix_blocks(tokens, key->unit, key->block));
+	open.boot_secret[0] = open.boot_secret[1] = 0;
+	open.generation = 0;
+	*out = hash_mix64(key->hashes[n - 1], route_key_secret(&open));
+	return true;
 }

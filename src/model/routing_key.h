@@ -36,4 +36,48 @@ bool routing_key_any(const struct conf_list *headers, const char *base,
 	const struct http_head *head, const struct route_key *key,
 	struct routing_key *out);
 
+struct policy_head;
+
+/* What a policy with these wants need not look for in the body: sets has_session and
+ * has_key. */
+void routing_look(unsigned wants, const struct conf_list *headers, const char *base,
+	const struct http_head *head, struct policy_head *said);
+
+/* A longer key counts as its hash. */
+#define ROUTING_TEXT_MAX 1024
+
+/* What policies go by, hashed before the pool's lock is taken. */
+struct routing {
+	struct routing_key session, any; /* from NONE: none, or nobody wants it */
+	uint64_t session_hash;           /* of the value alone: routers agree on it */
+	uint64_t point;                  /* ring_hash() of the text */
+	/* The vLLM router's spelling of `any`: "header:<name in lower case>:<value>",
+	 * "session:<value>" or "user:<value>". */
+	char text[ROUTING_TEXT_MAX];
+	size_t text_len;
+};
+
+/*
+ * Finds what a policy with these wants goes by (policy_wants()); NULL when it goes by
+ * none of it, else out. Where sent hashes stand for the body, its fields are not read.
+ * Spans point into base and key.
+ */
+const struct routing *routing_find(unsigned wants, const struct conf_list *headers,
+	const char *base, const struct http_head *head, const struct route_key *key,
+	struct routing *out);
+/* session_hash of a session by its name. */
+uint64_t routing_session_hash(struct span session);
+
+/*
+ * What stands for the session where none is named: the hash of the last whole block
+ * within the first `tokens` tokens of the prompt (or four times as many bytes), or of its
+ * last whole block when it is shorter. Public hashes, mixed with what parts prompts in
+ * the engines' caches (salt's model, adapter, cache salt, tenant), without secrets:
+ * routers agree on it. False: there is no whole block.
+ */
+bool routing_prefix(const struct route_key *key, const struct route_salt *salt,
+	unsigned tokens, uint64_t *out);
+/* As many blocks are needed for that; unit 'b' or 't'. At least 1. */
+size_t routing_prefix_blocks(unsigned tokens, char unit, uint32_t block);
+
 #endif

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "io/resolve.h"
+#include "model/ring.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,6 +156,7 @@ static int fill_identity(struct worker *w, const struct worker_conf *c)
 		return ERR_NOMEM;
 	if (fill_names(w, c) != 0)
 		return ERR_NOMEM;
+	w->stable_hash = ring_id(span_str(w->stable_id));
 	if (asprintf(&host, "Host: %s\r\n", w->url.host_header) < 0)
 		return ERR_NOMEM;
 	w->host_line = span_str(host);

@@ -149,19 +149,6 @@ static bool is_pinned(const struct request *r)
 	return opts(r)->allow_pin && field(r, FIELD_X_KVSTEER_WORKER).n > 0;
 }
 
-/* What a policy need not look for in the body. */
-static void look_at_head(const struct request *r, struct policy_head *said)
-{
-	struct routing_key k;
-
-	said->hashes_sent = r->key.hashes_sent;
-	if ((r->site->wants & POLICY_WANTS_SESSION) != 0)
-		said->has_session = routing_key_session(r->c->buf, &r->head, NULL, &k);
-	if ((r->site->wants & POLICY_WANTS_KEY) != 0)
-		said->has_key = routing_key_any(
-			&opts(r)->routing_key_headers, r->c->buf, &r->head, NULL, &k);
-}
-
 /* Whether the body must be awaited to route the request, and what of it is scanned. */
 static void start_scan(struct request *r)
 {
@@ -173,7 +160,9 @@ static void start_scan(struct request *r)
 
 	if (r->verdict.action != PATH_FORWARD)
 		return;
-	look_at_head(r, &h.said);
+	h.said.hashes_sent = r->key.hashes_sent;
+	routing_look(r->site->wants, &opts(r)->routing_key_headers, r->c->buf, &r->head,
+		&h.said);
 	r->reads_body = site_reads_body(r->site, &h);
 	if (h.endpoint == ENDPOINT_OTHER || !r->site->needs_body_scan)
 		return;
@@ -448,6 +437,7 @@ static void keep_worker_name(struct request *r)
 
 static enum step_result pick(struct request *r)
 {
+	struct routing routing;
 	struct pool_ask ask = {
 		.role = ROLE_UNIFIED,
 		.key = r->is_keyed ? &r->key : NULL,
@@ -459,6 +449,8 @@ static enum step_result pick(struct request *r)
 	};
 	int err;
 
+	ask.routing = routing_find(pool_wants(r->pool, ask.role),
+		&opts(r)->routing_key_headers, r->c->buf, &r->head, &r->key, &routing);
 	if (opts(r)->allow_pin)
 		pin_read_head(r->c->buf, &r->head, &ask);
 	err = pool_pick(r->pool, &ask, &r->guard, &r->pick);

@@ -401,7 +401,6 @@ static const struct {
 	{"--prefill http://h:1 99999", "--prefill", "bootstrap port", "none"},
 	{"--prefill", "--prefill", "has no value", "URL"},
 	{"--decode", "--decode", "has no value", "http://"},
-	{"--policy power_of_two", "--policy", "not built yet", "least_requests"},
 	{"--policy kv_aware", "--policy", "not built yet", "cache_aware"},
 	{"--decode-policy foo", "--decode-policy", "not known", "cache_aware"},
 	{"--cache-threshold 2", "--cache-threshold", "range", "from 0 to 1"},

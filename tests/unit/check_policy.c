@@ -425,14 +425,17 @@ END_TEST
 START_TEST(names)
 {
 	static const char *const policies[] = {
-		"cache_aware", "least_requests", "round_robin", "random"};
+		"cache_aware", "least_requests", "round_robin", "random",
+		"prefix_affinity", "power_of_two", "consistent_hash",
+		"rendezvous_hash", "sticky_least_loaded"};
 
 	for (int k = 0; k < POLICY_KIND_MAX; k++) {
 		const struct policy_ops *ops = policy_ops((enum policy_kind)k);
 
 		ck_assert_str_eq(ops->name, policies[k]);
 		ck_assert_int_eq(policy_needs_index(&(struct policy_opts){
-					 .policy = (enum policy_kind)k}),
+					 .policy = (enum policy_kind)k,
+					 .affinity_fallback = POLICY_RANDOM}),
 			k == POLICY_CACHE_AWARE);
 	}
 	for (int r = 0; r < PICK_REASON_MAX; r++) {

@@ -19,7 +19,7 @@ static struct route_key key;
 static void build(
 	enum route_endpoint endpoint, const char *body, size_t n, unsigned block)
 {
-	struct route_key_opts opts = {block, block, 0};
+	struct route_key_opts opts = {block, block, 0, false};
 
 	route_key_reset(&key);
 	route_scan_begin(scan, endpoint);
@@ -333,7 +333,7 @@ START_TEST(test_chain)
 	enum { LONG = 100003 };
 	static char body[LONG + 64];
 	static uint64_t wanted[LONG / 128];
-	struct route_key_opts opts = {128, 32, 0};
+	struct route_key_opts opts = {128, 32, 0, false};
 
 	memcpy(body, "{\"prompt\":\"", 11);
 	for (unsigned i = 0; i < LONG; i++)
@@ -676,7 +676,7 @@ END_TEST
 START_TEST(test_header_and_body)
 {
 	static const char body[] = "{\"model\":\"m\",\"prompt\":\"abc\"}";
-	struct route_key_opts opts = {1, 1, 0};
+	struct route_key_opts opts = {1, 1, 0, false};
 
 	route_key_reset(&key);
 	ck_assert_int_eq(route_key_from_header(SPAN_LIT("128b;7"), 0, &key), 0);

@@ -1,0 +1,113 @@
+/*
+ * What others ask of a pool, and what goes by the second. See pool.h.
+ */
+#include "model/pool_state.h"
+
+#include "base/err.h"
+#include "model/worker.h"
+
+#include <stdlib.h>
+
+#define SWEEP_MAX 4096 /* expired entries a second under one lock hold */
+
+static unsigned count(struct pool *p, enum role role, bool only_usable)
+{
+	unsigned n = 0;
+	size_t i;
+
+	pool_lock(p);
+	for (i = 0; i < p->registry.n; i++) {
+		const struct worker *w = p->registry.items[i];
+
+		if (w->role == role && (!only_usable || worker_is_usable(w)))
+			n++;
+	}
+	pool_unlock(p);
+	return n;
+}
+
+unsigned pool_usable(struct pool *p, enum role role)
+{
+	return count(p, role, true);
+}
+
+unsigned pool_workers(struct pool *p, enum role role)
+{
+	return count(p, role, false);
+}
+
+struct worker **pool_list(struct pool *p, size_t *n)
+{
+	struct worker **list;
+	size_t i;
+
+	*n = 0;
+	pool_lock(p);
+	list = p->registry.n > 0 ? calloc(p->registry.n, sizeof(*list)) : NULL;
+	for (i = 0; list != NULL && i < p->registry.n; i++)
+		list[(*n)++] = worker_ref(p->registry.items[i]);
+	pool_unlock(p);
+	return list;
+}
+
+uint64_t pool_worker_blocks(struct pool *p, const struct worker *w)
+{
+	uint64_t n = 0;
+
+	pool_lock(p);
+	if (w->index_slot != PREFIX_NO_SLOT)
+		n = prefix_index_worker_blocks(p->roles[w->role].index, w->index_slot);
+	pool_unlock(p);
+	return n;
+}
+
+void pool_index_stats(struct pool *p, enum role role, struct prefix_index_stats *out)
+{
+	*out = (struct prefix_index_stats){0};
+	pool_lock(p);
+	if (p->roles[role].index != NULL)
+		prefix_index_stats(p->roles[role].index, out);
+	pool_unlock(p);
+}
+
+const char *pool_policy_name(const struct pool *p, enum role role)
+{
+	return policy_ops(p->roles[role].policy.policy)->name;
+}
+
+void pool_sweep(struct pool *p, uint64_t now_ms)
+{
+	enum role r;
+
+	pool_retry_policies(p);
+	pool_lock(p);
+	for (r = 0; r < ROLE_MAX; r++) {
+		struct pool_role *role = &p->roles[r];
+
+		if (role->index != NULL)
+			prefix_index_sweep(role->index, now_ms, SWEEP_MAX);
+		policy_state_sweep(&role->state, &role->policy, now_ms, SWEEP_MAX);
+	}
+	pool_unlock(p);
+}
+
+uint64_t pool_decisions(const struct pool *p, enum role role, enum pick_reason reason)
+{
+	struct pool *unconst = (struct pool *)p;
+	uint64_t n;
+
+	pool_lock(unconst);
+	n = p->roles[role].decisions[reason];
+	pool_unlock(unconst);
+	return n;
+}
+
+int pool_worker_conf(struct pool *p, const struct worker *w, struct worker_conf *out)
+{
+	int err;
+
+	pool_lock(p);
+	err = worker_conf_copy(w->conf, out);
+	pool_unlock(p);
+	return err;
+}

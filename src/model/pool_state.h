@@ -1,0 +1,80 @@
+/*
+ * What a pool is made of, for the files that are the pool: pool.c (its life, keys, pick,
+ * explain), pool_policy.c (what its policies remember) and pool_read.c (what others ask).
+ * Nobody else includes this.
+ */
+#ifndef MODEL_POOL_STATE_H
+#define MODEL_POOL_STATE_H
+
+#include "model/policy_state.h"
+#include "model/pool.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define ONLY_MODEL_MAX 256
+
+struct pool_role {
+	struct policy_opts policy;
+	_Atomic int load_source;        /* enum load_source */
+	_Atomic unsigned prefix_block;  /* bytes */
+	_Atomic unsigned wants;         /* policy_wants() */
+	_Atomic unsigned prefix_tokens; /* 0: no policy goes by the prompt's beginning */
+	struct policy_state state;
+	bool is_state_stale;        /* the control thread's: it could not be made */
+	struct prefix_index *index; /* NULL until a policy needs it */
+	uint32_t index_epoch; /* which index: slots and stamps begin anew with each */
+	struct prefix_index_opts index_opts;
+	uint64_t decisions[PICK_REASON_MAX];
+};
+
+struct pool {
+	_Atomic unsigned refs;
+	char *name;
+	uint64_t boot_secret[2];
+	const struct pool_ops *ops;
+	void *arg;
+	_Atomic uint64_t generation;
+
+	/* Under the lock. */
+	pthread_mutex_t lock;
+	char only_model[ONLY_MODEL_MAX];
+	size_t only_model_len; /* 0: unknown, or several */
+	struct registry registry;
+	struct pool_role roles[ROLE_MAX];
+	uint64_t sequence; /* of picks */
+	struct rng rng;
+	/* Scratch of the pick in progress, sized for the registry. */
+	struct candidate *candidates;
+	uint32_t *depth;
+	size_t cap_candidates, cap_depth;
+	/* Told after the lock is released. */
+	struct change {
+		struct worker *worker; /* a reference */
+		bool is_added;
+	} * changes;
+	size_t n_changes, cap_changes;
+};
+
+static inline void pool_lock(struct pool *p)
+{
+	int err = pthread_mutex_lock(&p->lock);
+
+	assert(err == 0);
+	(void)err;
+}
+
+static inline void pool_unlock(struct pool *p)
+{
+	int err = pthread_mutex_unlock(&p->lock);
+
+	assert(err == 0);
+	(void)err;
+}
+
+/* pool_policy.c: after the options or the workers changed; outside the lock. */
+void pool_refresh_policies(struct pool *p);
+/* Each second: where memory was short, again. */
+void pool_retry_policies(struct pool *p);
+
+#endif
