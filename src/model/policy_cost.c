@@ -114,17 +114,33 @@ void cost_free_capacity(const struct pick_input *in, struct pick_decision *out)
 /* ---- prefill_cost ---- */
 
 /*
- * What a block of this very request counts for beside one that waits before it. It costs
- * its own time, and that of whoever comes behind it: with a fleet two thirds busy a block
- * of work delays others by 2/3 / (1 - 2/3) = 2.
+ * What a block of this very request counts for, beside one that waits before it: its own
+ * time and that of whoever comes behind it. With a fleet two thirds busy a block of work
+ * delays others by 2/3 / (1 - 2/3) = 2; and where requests wait already, on the mean of
+ * the workers, by one more for each of them: the longer the queues, the more a fleet
+ * gains by computing nothing twice.
  */
 #define OWN_WEIGHT 3
 
+static double own_weight(const struct pick_input *in)
+{
+	double waiting = 0;
+	unsigned i;
+
+	for (i = 0; i < in->n; i++) {
+		const struct candidate *c = &in->candidates[i];
+
+		if (c->load > c->streams)
+			waiting += c->load - c->streams;
+	}
+	return OWN_WEIGHT + waiting / in->n;
+}
+
 /*
- * What the share of recent work may push: a worker that had twice the mean of it costs a
- * prompt half of what computing it does. Below OWN_WEIGHT, so that a conversation that is
- * all the traffic there is keeps its worker; enough that of two workers both come to hold
- * what all requests share.
+ * What the share of recent work may push, with half of OWN_WEIGHT: a worker that had
+ * twice the mean of it costs a prompt half of what computing it does. Less than that, so
+ * that a conversation that is all the traffic there is keeps its worker; enough that of
+ * two workers both come to hold what all requests share.
  */
 #define RECENT_WEIGHT 1.5
 
@@ -153,7 +169,7 @@ static double mean_computed(const struct pick_input *in)
  */
 void cost_prefill(const struct pick_input *in, struct pick_decision *out)
 {
-	double mean = mean_computed(in);
+	double own = own_weight(in), mean = mean_computed(in);
 	double size = in->size_blocks, scale = MAX(mean, size);
 	double push = scale > 0 ? RECENT_WEIGHT * size / scale : 0;
 	unsigned i;
@@ -162,8 +178,7 @@ void cost_prefill(const struct pick_input *in, struct pick_decision *out)
 		struct candidate *c = &in->candidates[i];
 
 		/* Whole blocks, as they are queued: equal sums are ties. */
-		against(c, TERM_UNCACHED,
-			OWN_WEIGHT * nearbyint((1 - c->fraction) * size));
+		against(c, TERM_UNCACHED, own * nearbyint((1 - c->fraction) * size));
 		against(c, TERM_QUEUED, (double)c->queued);
 		against(c, TERM_DECODE, in->opts->decode_weight * c->streams);
 		against(c, TERM_RECENT, push * (computed(c) - mean));

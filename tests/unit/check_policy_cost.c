@@ -102,17 +102,24 @@ static const struct pair_row pair_rows[] = {
 		{{32, 32, 0, 0.525, 0.475}, {20, 10, 1, 0.703125, 0.8015625},
 			{8, 2, 1, 0.88125, 0.9203125}, {4, 0, 1, 0.940625, 0.95},
 			{0, 0, 0, 1, 0.95}}},
-	/* Its own hundred blocks count three times. 31 wait for each: 992, 620 and 310,
-	   248 and 62, 124 and 0 */
-	{"prefill_cost of queues", WITH(.cost = COST_PREFILL, .decode_weight = 1), 31,
-		PROMPT,
-		{{32, 32, 0, -992, -1292}, {20, 10, 1, -620, -610}, {8, 2, 0, -248, -362},
-			{4, 0, 0, -124, -300}, {0, 0, 0, 0, -300}}},
-	/* thirty for each: 600 and 300 + 300, equal: the holder, who computes nothing */
+	/* Two hundred blocks wait for each; the prompt's hundred count 3 times and once
+	   more for each that waits, on the mean: 32, 15, 5, 2, 0 */
+	{"prefill_cost of long queues", WITH(.cost = COST_PREFILL, .decode_weight = 1),
+		200, PROMPT,
+		{{32, 32, 0, -6400, -9900}, {20, 10, 1, -4000, -3800},
+			{8, 2, 1, -1600, -1200}, {4, 0, 1, -800, -500},
+			{0, 0, 0, 0, -300}}},
+	{"prefill_cost of short queues", WITH(.cost = COST_PREFILL, .decode_weight = 1),
+		31, PROMPT,
+		{{32, 32, 0, -992, -4492}, {20, 10, 0, -620, -2110},
+			{8, 2, 0, -248, -862}, {4, 0, 0, -124, -500},
+			{0, 0, 0, 0, -300}}},
+	/* 3600 and 1800 + 1800, equal: the holder, who computes nothing */
 	{"prefill_cost at the same cost", WITH(.cost = COST_PREFILL, .decode_weight = 1),
-		30, PROMPT,
-		{{32, 32, 0, -960, -1260}, {20, 10, 0, -600, -600}, {8, 2, 0, -240, -360},
-			{4, 0, 0, -120, -300}, {0, 0, 0, 0, -300}}},
+		180, PROMPT,
+		{{32, 32, 0, -5760, -9260}, {20, 10, 0, -3600, -3600},
+			{8, 2, 1, -1440, -1160}, {4, 0, 1, -720, -500},
+			{0, 0, 0, 0, -300}}},
 	{"prefill_cost of streams", WITH(.cost = COST_PREFILL, .decode_weight = 1), 0,
 		PROMPT,
 		{{32, 32, 0, -32, -332}, {20, 10, 0, -20, -310}, {8, 2, 0, -8, -302},
@@ -197,7 +204,7 @@ START_TEST(a1_the_hot_one_is_its_own)
 	for (int cost = 0; cost < COST_KIND_MAX; cost++) {
 		struct policy_opts o = defaults;
 		struct candidate c[3] = {
-			{.depth = 90, .load = 200, .queued = 900},
+			{.depth = 90, .load = 200, .queued = 9000},
 			{.depth = 0, .load = 1, .last_picked = 1},
 			{.depth = 80, .load = 1},
 		};
@@ -292,12 +299,13 @@ START_TEST(free_slots_without_a_cap)
 END_TEST
 
 /* A block that waits is in the memory too: it counts once. Computed of late: none, 340
- * and 260; the mean is 200, twice the prompt, so that what is above it counts 1.5 / 2. */
+ * and 260; the mean is 200, twice the prompt, so that what is above it counts 1.5 / 2.
+ * Three wait, one on the mean: blocks of its own count four times. */
 START_TEST(prefill_terms)
 {
 	struct policy_opts o = defaults;
 	struct candidate c[3] = {
-		{.depth = 60, .load = 3, .queued = 70, .streams = 2, .recent = 70},
+		{.depth = 60, .load = 5, .queued = 70, .streams = 2, .recent = 70},
 		{.depth = 0, .load = 1, .queued = 10, .streams = 1, .recent = 350},
 		{.depth = 100, .recent = 260},
 	};
@@ -306,18 +314,18 @@ START_TEST(prefill_terms)
 	o.cost = COST_PREFILL;
 	o.decode_weight = 1.5;
 	decide(&o, c, 3, PROMPT, &d);
-	ck_assert_double_eq(c[0].terms[TERM_UNCACHED], -120);
+	ck_assert_double_eq(c[0].terms[TERM_UNCACHED], -160);
 	ck_assert_double_eq(c[0].terms[TERM_QUEUED], -70);
 	ck_assert_double_eq(c[0].terms[TERM_DECODE], -3);
 	ck_assert_double_eq(c[0].terms[TERM_RECENT], 150);
-	ck_assert_double_eq(c[0].score, -43);
-	ck_assert_double_eq(c[1].terms[TERM_UNCACHED], -300);
+	ck_assert_double_eq(c[0].score, -83);
+	ck_assert_double_eq(c[1].terms[TERM_UNCACHED], -400);
 	ck_assert_double_eq(c[1].terms[TERM_RECENT], -105);
 	ck_assert_double_eq(c[2].terms[TERM_UNCACHED], 0);
 	ck_assert(!signbit(c[2].terms[TERM_UNCACHED]));
 	ck_assert_double_eq(c[2].terms[TERM_RECENT], -45);
-	ck_assert_uint_eq(d.index, 0);
-	ck_assert_int_eq(d.reason, PICK_PREFIX_NEXT);
+	ck_assert_uint_eq(d.index, 2);
+	ck_assert_int_eq(d.reason, PICK_PREFIX_HIT);
 	ck_assert_uint_eq(c[0].has_terms, 1u << TERM_UNCACHED | 1u << TERM_QUEUED |
 						  1u << TERM_DECODE | 1u << TERM_RECENT);
 }
