@@ -40,6 +40,7 @@ check_PROGRAMS += tests/unit/check_conf_flags
 check_PROGRAMS += tests/unit/check_conf_lex
 check_PROGRAMS += tests/unit/check_conf_url
 check_PROGRAMS += tests/unit/check_fail
+check_PROGRAMS += tests/unit/check_ctl_view
 check_PROGRAMS += tests/unit/check_flag
 check_PROGRAMS += tests/unit/check_hash
 check_PROGRAMS += tests/unit/check_log

@@ -8,7 +8,9 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "control/ctl_call.h"
+#include "control/ctl_metrics.h"
 #include "control/ctl_print.h"
+#include "control/ctl_top.h"
 #include "io/js.h"
 
 #include <errno.h>
@@ -332,11 +334,24 @@ static enum ctl_exit run_config(const struct ctl *ctl)
 
 static enum ctl_exit run_metrics(const struct ctl *ctl)
 {
-	return get(ctl, "metrics", NULL);
+	struct ctl_request req = {.method = "GET", .path = "metrics"};
+	struct ctl_answer a;
+	enum ctl_exit result;
+
+	if (!ctl->as_json)
+		return get(ctl, "metrics", NULL);
+	result = ctl_call(ctl, &req, &a);
+	if (result != CTL_OK)
+		return result;
+	ctl_print_metrics(a.text);
+	ctl_answer_free(&a);
+	return CTL_OK;
 }
 
 static const struct command commands[] = {
 	{"status", 0, 0, run_status, "", "the daemon, its pools and workers"},
+	{"top", 0, 0, ctl_top, "[-b] [-n N] [-d TIME] [--sort KEY]",
+		"status, again and again"},
 	{"workers", 0, 1, run_workers, "[NAME]", "all workers, or one in full"},
 	{"add", 2, 62, run_add, "NAME URL [KEY=VALUE ...]",
 		"a worker, until the next start"},
@@ -374,6 +389,10 @@ static void print_usage(FILE *to)
 		"\n  -s, --socket SOCKET   the daemon's admin socket (" DEFAULT_SOCKET
 		")\n"
 		"  --json                answers as JSON\n"
+		"  -b, --batch           top: as plain text, for a file or a pipe\n"
+		"  -n, --count N         top: ends after N times\n"
+		"  -d, --delay TIME      top: between two of them (1s)\n"
+		"  --sort KEY            top: by load, hit, errors or name (load)\n"
 		"  --drain TIME          remove: wait this long for requests in flight\n"
 		"  --file FILE           explain: the body; -: standard input\n"
 		"  --path PATH           explain: the request's path (" DEFAULT_PATH ")\n"
@@ -395,6 +414,11 @@ static const struct command *find_command(const char *name)
 	return NULL;
 }
 
+static bool is_one_of(const char *word, const char *a, const char *b)
+{
+	return strcmp(word, a) == 0 || strcmp(word, b) == 0;
+}
+
 /* Options that take a value. */
 static const char **value_option(struct ctl *ctl, const char *word)
 {
@@ -402,6 +426,12 @@ static const char **value_option(struct ctl *ctl, const char *word)
 		return &ctl->socket;
 	if (strcmp(word, "--drain") == 0)
 		return &ctl->drain;
+	if (is_one_of(word, "-n", "--count"))
+		return &ctl->count;
+	if (is_one_of(word, "-d", "--delay"))
+		return &ctl->delay;
+	if (strcmp(word, "--sort") == 0)
+		return &ctl->sort;
 	if (strcmp(word, "--path") == 0)
 		return &ctl->path;
 	if (strcmp(word, "--file") == 0)
@@ -427,6 +457,8 @@ static enum ctl_exit read_words(int argc, char **argv, struct ctl *ctl)
 			*value = argv[++i];
 		} else if (is_option && strcmp(argv[i], "--json") == 0) {
 			ctl->as_json = true;
+		} else if (is_option && is_one_of(argv[i], "-b", "--batch")) {
+			ctl->is_batch = true;
 		} else if (is_option && strcmp(argv[i], "--") == 0) {
 			only_words = true;
 		} else if (is_option || ctl->n_words == ARRAY_LEN(ctl->words)) {
@@ -462,11 +494,6 @@ static enum ctl_exit run_command(struct ctl *ctl)
 		return CTL_USAGE;
 	}
 	return c->run(ctl);
-}
-
-static bool is_one_of(const char *word, const char *a, const char *b)
-{
-	return strcmp(word, a) == 0 || strcmp(word, b) == 0;
 }
 
 int ctl_main(int argc, char **argv)

@@ -10,26 +10,42 @@
 #include "io/js.h"
 
 #include <errno.h>
+#include <grp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #define TIMEOUT_MS 60000 /* a reload looks names up */
 #define ANSWER_MAX_BYTES (64u << 20)
 
+/* Where complaints go instead of stderr. */
+static char *complaint;
+static size_t complaint_room;
+
+void ctl_complain_into(char *text, size_t n)
+{
+	complaint = text;
+	complaint_room = n;
+}
+
 void ctl_complain(const char *fmt, ...)
 {
 	va_list args;
 
-	fputs("kvsteerctl: ", stderr);
 	va_start(args, fmt);
-	vfprintf(stderr, fmt, args);
+	if (complaint != NULL) {
+		vsnprintf(complaint, complaint_room, fmt, args);
+	} else {
+		fputs("kvsteerctl: ", stderr);
+		vfprintf(stderr, fmt, args);
+		fputc('\n', stderr);
+	}
 	va_end(args);
-	fputc('\n', stderr);
 }
 
 char *ctl_encode(const char *text)
@@ -55,6 +71,44 @@ void ctl_answer_free(struct ctl_answer *a)
 	*a = (struct ctl_answer){0};
 }
 
+/*
+ * The group of the socket, or of the folder that may not be entered on the way to it; ""
+ * where it has no name.
+ */
+static void find_group(const char *path, char *name, size_t n)
+{
+	scoped_free char *at = xstrdup(path);
+	const struct group *g;
+	struct stat st;
+
+	*name = '\0';
+	while (stat(at, &st) != 0) {
+		char *slash = strrchr(at, '/');
+
+		if (slash == NULL || slash == at)
+			return;
+		*slash = '\0';
+	}
+	g = getgrgid(st.st_gid);
+	if (g != NULL)
+		snprintf(name, n, "%s", g->gr_name);
+}
+
+static void complain_of_rights(const char *path)
+{
+	char group[64];
+
+	find_group(path, group, sizeof(group));
+	if (group[0] != '\0')
+		ctl_complain("%s: permission denied; use sudo, or become a member of the "
+			     "group %s",
+			path, group);
+	else
+		ctl_complain("%s: permission denied; use sudo, or become a member of the "
+			     "group that owns the socket",
+			path);
+}
+
 /* Why the socket at path cannot be reached; CTL_OK: it can, so that was not it. */
 static enum ctl_exit diagnose(const char *path)
 {
@@ -66,19 +120,18 @@ static enum ctl_exit diagnose(const char *path)
 	if (fd >= 0 && connect(fd, (const struct sockaddr *)&un, sizeof(un)) == 0)
 		return CTL_OK;
 	if (errno == EACCES || errno == EPERM) {
-		ctl_complain(
-			"%s: permission denied; become root, or a member of the group "
-			"that owns the socket",
-			path);
+		complain_of_rights(path);
 		return CTL_NOT_PERMITTED;
 	}
 	if (errno == ENOENT)
-		ctl_complain(
-			"%s: there is no such socket; kvsteerd is not running, or its "
-			"admin_socket is elsewhere (-s SOCKET)",
+		ctl_complain("%s: there is no such socket; kvsteerd is not running "
+			     "(systemctl status kvsteer), or its admin_socket is "
+			     "elsewhere (-s SOCKET)",
 			path);
 	else if (errno == ECONNREFUSED)
-		ctl_complain("%s: nobody answers; kvsteerd is not running", path);
+		ctl_complain("%s: nobody answers; kvsteerd is not running (systemctl "
+			     "status kvsteer)",
+			path);
 	else
 		ctl_complain("%s: %s", path, strerror(errno));
 	return CTL_UNREACHABLE;
@@ -169,7 +222,7 @@ enum ctl_exit ctl_call(
 		.unix_socket = ctl->socket,
 		.headers = req->headers,
 		.body = req->body,
-		.timeout_ms = TIMEOUT_MS,
+		.timeout_ms = req->timeout_ms > 0 ? req->timeout_ms : TIMEOUT_MS,
 		.max_body = ANSWER_MAX_BYTES};
 	struct fetch_answer answer;
 	enum ctl_exit result;

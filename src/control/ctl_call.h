@@ -29,6 +29,8 @@ struct ctl {
 	const char *headers[16]; /* explain: --header, in order */
 	unsigned n_headers;
 	const char *drain; /* remove: --drain; NULL: not given */
+	bool is_batch;     /* top: -b */
+	const char *count, *delay, *sort; /* top: -n, -d, --sort; NULL: not given */
 	char *words[64];   /* behind the command */
 	unsigned n_words;
 };
@@ -38,6 +40,7 @@ struct ctl_request {
 	const char *path; /* behind /admin/v1/, query included, encoded */
 	struct span body;
 	const char *const *headers; /* NULL-terminated; may be NULL */
+	unsigned timeout_ms;        /* 0: as long as a reload may take */
 };
 
 struct ctl_answer {
@@ -57,5 +60,7 @@ void ctl_answer_free(struct ctl_answer *a);
 char *ctl_encode(const char *text);
 /* "kvsteerctl: ..." on stderr. */
 void ctl_complain(const char *fmt, ...) PRINTF_LIKE(1, 2);
+/* From now on into text[n], the last one only; NULL: on stderr again. */
+void ctl_complain_into(char *text, size_t n);
 
 #endif

@@ -135,8 +135,7 @@ static void print_line(const struct js *object, const char *key, const char *tit
 	free(text);
 }
 
-/* "2d 3h", "5m 12s", "340ms" */
-static char *age_text(int64_t ms)
+char *ctl_age_text(int64_t ms)
 {
 	int64_t s = ms / 1000;
 
@@ -155,16 +154,16 @@ static char *age_of(const struct js *object, const char *key)
 {
 	int64_t ms;
 
-	return js_as_int(js_get(object, key), &ms) ? age_text(ms) : xstrdup("-");
+	return js_as_int(js_get(object, key), &ms) ? ctl_age_text(ms) : xstrdup("-");
 }
 
 /* ---- workers ---- */
 
 /* "3+1": what the worker says that it runs, and what waits there; in brackets when that
  * is long ago. */
-static char *reported_text(const struct js *worker)
+static char *reported_text(const struct js *worker, const char *key)
 {
-	const struct js *r = js_get(worker, "reported");
+	const struct js *r = js_get(worker, key);
 	bool is_fresh = false;
 
 	if (r == NULL || !js_is_object(r))
@@ -174,33 +173,75 @@ static char *reported_text(const struct js *worker)
 		value_int(r, "running"), value_int(r, "waiting"));
 }
 
-static char *worker_cell(const struct js *worker, const char *key)
+/* "71%"; "-" where there was nothing to share. */
+static char *share_of(const struct js *object, const char *key)
 {
-	if (strcmp(key, "reported") == 0)
-		return reported_text(worker);
-	if (strcmp(key, "progress_age_ms") == 0)
-		return age_of(worker, key);
-	return value_text(worker, key);
+	double share;
+
+	return js_as_real(js_get(object, key), &share) ? xasprintf("%.0f%%", share * 100)
+						       : xstrdup("-");
 }
 
-static void print_worker_table(const struct js *workers)
+struct column {
+	const char *title, *key;
+	char *(*text)(const struct js *object, const char *key);
+};
+
+static void print_columns(
+	const struct js *workers, const struct column *columns, unsigned n_columns)
 {
-	static const char *const titles[] = {"NAME", "STATE", "LOAD", "SAID", "REQUESTS",
-		"FAILURES", "BLOCKS", "PROGRESS", "POOL", "ROLE", "URL", "REASON"};
-	static const char *const keys[] = {"name", "state", "load", "reported",
-		"requests", "failures", "blocks", "progress_age_ms", "pool", "role",
-		"url", "reason"};
-	struct table t = table_new(titles, ARRAY_LEN(titles));
-	size_t i, k;
+	const char *titles[COLUMNS_MAX];
+	struct table t;
+	size_t i;
+	unsigned k;
 
+	for (k = 0; k < n_columns; k++)
+		titles[k] = columns[k].title;
+	t = table_new(titles, n_columns);
 	for (i = 0; workers != NULL && i < js_len(workers); i++) {
-		const struct js *w = js_at(workers, i);
-
 		row_begin(&t);
-		for (k = 0; k < ARRAY_LEN(keys); k++)
-			row_set(&t, worker_cell(w, keys[k]));
+		for (k = 0; k < n_columns; k++)
+			row_set(&t, columns[k].text(js_at(workers, i), columns[k].key));
 	}
 	table_end(&t);
+}
+
+/* What fits a screen: how they are. */
+static void print_worker_health(const struct js *workers)
+{
+	static const struct column columns[] = {
+		{"NAME", "name", value_text},
+		{"STATE", "state", value_text},
+		{"LOAD", "load", value_text},
+		{"REQUESTS", "requests", value_text},
+		{"HIT", "hit_share", share_of},
+		{"ERRORS", "failures", value_text},
+		{"PROGRESS", "progress_age_ms", age_of},
+		{"REASON", "reason", value_text},
+	};
+
+	print_columns(workers, columns, ARRAY_LEN(columns));
+}
+
+/* All that there is of each in a line. */
+static void print_worker_table(const struct js *workers)
+{
+	static const struct column columns[] = {
+		{"NAME", "name", value_text},
+		{"STATE", "state", value_text},
+		{"LOAD", "load", value_text},
+		{"SAID", "reported", reported_text},
+		{"REQUESTS", "requests", value_text},
+		{"FAILURES", "failures", value_text},
+		{"BLOCKS", "blocks", value_text},
+		{"PROGRESS", "progress_age_ms", age_of},
+		{"POOL", "pool", value_text},
+		{"ROLE", "role", value_text},
+		{"URL", "url", value_text},
+		{"REASON", "reason", value_text},
+	};
+
+	print_columns(workers, columns, ARRAY_LEN(columns));
 }
 
 void ctl_print_workers(const struct js *document)
@@ -236,7 +277,7 @@ void ctl_print_worker(const struct js *document)
 	for (i = 0; i < ARRAY_LEN(keys); i++)
 		print_line(document, keys[i], keys[i]);
 	progress = age_of(document, "progress_age_ms");
-	said = reported_text(document);
+	said = reported_text(document, "reported");
 	printf("%-16s %s\n%-16s %s\n", "state since", age, "last progress", progress);
 	printf("%-16s %s\n", "says it has", said);
 	free(age);
@@ -286,14 +327,19 @@ void ctl_print_status(const struct js *document)
 	const struct js *guards = js_get(document, "guards");
 	char *uptime = age_of(document, "uptime_ms"),
 	     *version = value_text(document, "version");
-	char *state = value_text(document, "state");
+	char *state = value_text(document, "state"), *hit;
 
 	printf("%-16s %s, %s, up %s, %" PRId64 " threads\n", "kvsteerd", version, state,
 		uptime, value_int(document, "threads"));
 	print_listen(js_get(document, "listen"));
-	printf("%-16s %" PRId64 " in flight, %" PRId64 " waiting\n", "requests",
-		value_int(counters, "requests_in_flight"),
-		value_int(js_get(document, "queue"), "depth"));
+	printf("%-16s %" PRId64 " in flight, %" PRId64 " waiting, %" PRId64
+	       " ended, %" PRId64 " errors\n",
+		"requests", value_int(counters, "requests_in_flight"),
+		value_int(js_get(document, "queue"), "depth"),
+		value_int(counters, "requests_ended"),
+		value_int(counters, "requests_errors"));
+	hit = share_of(document, "hit_share");
+	printf("%-16s %s of recent ones believed to be held\n", "prompts", hit);
 	printf("%-16s %" PRId64 " of clients (at most %" PRId64 "), %" PRId64
 	       " to workers\n",
 		"connections", value_int(counters, "connections"),
@@ -305,8 +351,9 @@ void ctl_print_status(const struct js *document)
 		value_int(counters, "reloads"), value_int(counters, "reloads_failed"));
 	print_pools(js_get(document, "pools"));
 	printf("\n");
-	print_worker_table(js_get(document, "workers"));
+	print_worker_health(js_get(document, "workers"));
 	free(uptime);
+	free(hit);
 	free(version);
 	free(state);
 }

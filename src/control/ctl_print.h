@@ -4,6 +4,8 @@
 #ifndef CONTROL_CTL_PRINT_H
 #define CONTROL_CTL_PRINT_H
 
+#include <stdint.h>
+
 struct js;
 
 void ctl_print_status(const struct js *document);
@@ -13,5 +15,8 @@ void ctl_print_outcome(const struct js *document);
 void ctl_print_worker(const struct js *document);
 void ctl_print_explain(const struct js *document);
 void ctl_print_reload(const struct js *document);
+
+/* "2d 3h", "5m 12s", "340ms"; a new string. */
+char *ctl_age_text(int64_t ms);
 
 #endif

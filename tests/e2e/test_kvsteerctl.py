@@ -46,8 +46,42 @@ def test_status_says_what_the_daemon_does(router, worker):
         states = {w["name"]: (w["state"], w["load"]) for w in told["workers"]}
         assert states == {"w0": ("healthy", 1), "w1": ("unhealthy", 0)}
         assert re.search(r"w1 .*unhealthy", text) and "least_requests" in text
+        assert "1 in flight, 0 waiting, 0 ended, 0 errors" in text
         hold.release()
         assert c.read_response("POST").status == 200
+
+
+def test_status_counts_hits_and_errors(router, worker):
+    """The share of recent prompts that workers were believed to hold; an answer of 500 and one that breaks off are errors, 404 is none."""
+    def answer(x):
+        if b"give up" in x.request.body:
+            x.answer(status=500, body=b"{}")
+        elif b"break" in x.request.body:
+            x.begin()
+            x.wire.close()
+        else:
+            harness.answer_ok(x)
+    r = router([worker("w0", answer)])
+    told = as_json(r, "status")
+    assert told["hit_share"] is None and told["workers"][0]["hit_share"] is None and " - of recent ones" in ok(r, "status")
+    for _ in range(4):
+        assert r.request(body=CHAT).status == 200
+    told = as_json(r, "status")
+    w0 = told["workers"][0]
+    assert w0["prompt_blocks"] > 0 and w0["prompt_blocks"] * 3 == w0["matched_blocks"] * 4 and told["hit_share"] == w0["hit_share"] == 0.75
+    metrics = r.metrics()
+    labels = '{worker="w0",pool="default",role="unified"}'
+    assert metrics["kvsteer_worker_prompt_blocks_total" + labels] == w0["prompt_blocks"] and metrics["kvsteer_worker_matched_blocks_total" + labels] == w0["matched_blocks"]
+    text = ok(r, "status")
+    assert "75% of recent ones" in text and re.search(r"^w0 +healthy +0 +4 +75% +0 ", text, re.M)
+    assert r.request(path="/nope", body=CHAT).status == 404
+    assert r.request(body={"prompt": "give up"}, path="/v1/completions").status == 500
+    with r.connect() as c:
+        c.send(make_request(body={"prompt": "break"}, path="/v1/completions"))
+        c.read_to_eof()
+    r.wait_idle()
+    told = as_json(r, "status")["counters"]
+    assert told["requests_ended"] == 7 and told["requests_errors"] == 2
 
 
 def test_workers_as_table_and_as_json(router, worker):
@@ -189,6 +223,9 @@ def test_generation_log_level_config_metrics(router, worker):
         f.write(conf)
     assert subprocess.run([harness.program("kvsteerd"), "-t", "-c", path], capture_output=True).returncode == 0, "what is printed can be read"
     assert "kvsteer_build_info" in ok(r, "metrics")
+    told = {(m["name"], tuple(sorted(m["labels"].items()))): m["value"] for m in as_json(r, "metrics")["metrics"]}
+    assert told[("kvsteer_worker_state", (("pool", "default"), ("role", "unified"), ("state", "healthy"), ("worker", "w0")))] == 1
+    assert len(told) == len([line for line in ok(r, "metrics").splitlines() if line[0] != "#"]), "every sample, once"
 
 
 def test_exit_codes(router, worker, tmp_path):
@@ -204,7 +241,7 @@ def test_exit_codes(router, worker, tmp_path):
     with socket.socket(socket.AF_UNIX) as s:  # nobody listens
         s.bind(str(tmp_path / "dead.sock"))
         p = ctl(str(tmp_path / "dead.sock"), "status")
-    assert p.returncode == 3 and "dead.sock" in p.stderr
+    assert p.returncode == 3 and "dead.sock" in p.stderr and "systemctl status kvsteer" in p.stderr
     r.signal(signal.SIGTERM)
     assert r.proc.wait(harness.DEADLINE) == 0
     assert ctl(r, "status").returncode == 3, "after the end"
@@ -250,7 +287,7 @@ def test_exit_code_for_somebody_without_permission(router, worker):
         os.chmod(folder, 0o755)
 
     p = harness.run_as_nobody("kvsteerctl", "-s", r.admin_path, "status")
-    assert p.returncode == 4 and "ermission denied" in p.stderr
+    assert p.returncode == 4 and "permission denied; use sudo, or become a member of the group root\n" in p.stderr
 
 
 def test_drain_of_the_daemon_is_seen(router, worker):

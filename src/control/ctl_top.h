@@ -1,0 +1,11 @@
+/*
+ * kvsteerctl top. Used by ctl.c.
+ */
+#ifndef CONTROL_CTL_TOP_H
+#define CONTROL_CTL_TOP_H
+
+#include "control/ctl_call.h"
+
+enum ctl_exit ctl_top(const struct ctl *ctl);
+
+#endif
