@@ -147,7 +147,7 @@ unsigned policy_best_score(const struct pick_input *in, bool cold)
 				       *b = &in->candidates[best];
 
 		if (a->score != b->score             ? a->score > b->score
-			: a->fraction != b->fraction ? a->fraction > b->fraction
+			: a->followed != b->followed ? a->followed > b->followed
 						     : is_less_loaded(a, b, cold))
 			best = i;
 	}

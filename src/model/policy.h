@@ -77,6 +77,7 @@ struct candidate {
 	uint64_t last_cold;
 	/* Filled by the policy. */
 	double fraction; /* of the prompt already held, in [0, 1] */
+	double followed; /* what of it counts for the cost */
 	double score;    /* higher is better; comparable within one decision */
 	double terms[TERM_MAX];
 	unsigned has_terms; /* bit t: the policy gave that term */

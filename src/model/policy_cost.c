@@ -1,7 +1,9 @@
 /*
  * The costs that give every candidate one number, the sum of its terms: the highest wins.
  * At the same cost the one that holds more spares the fleet work; then load, then turn.
- * They know no threshold: any part of a prompt counts for what it is worth.
+ * Those that weigh fractions count only what is above cache_threshold: else the few words
+ * that all prompts begin with would send them all to one worker while nothing is in
+ * flight. prefill_cost needs no threshold: it counts blocks, and remembers.
  */
 #include "model/policy_cost.h"
 
@@ -56,12 +58,23 @@ static void take_highest(const struct pick_input *in, struct pick_decision *out)
 		struct candidate *c = &in->candidates[i];
 
 		c->score = sum_terms(c);
-		deepest = MAX(deepest, c->fraction);
+		deepest = MAX(deepest, c->followed);
 	}
 	out->index = policy_best_score(in, deepest == 0);
-	chosen = in->candidates[out->index].fraction;
+	chosen = in->candidates[out->index].followed;
 	out->reason = reason_of(in, deepest, chosen);
 	out->is_cold = chosen == 0;
+}
+
+static void follow_holders(const struct pick_input *in)
+{
+	unsigned i;
+
+	for (i = 0; i < in->n; i++) {
+		struct candidate *c = &in->candidates[i];
+
+		c->followed = c->fraction > in->opts->cache_threshold ? c->fraction : 0;
+	}
 }
 
 static double mean_load(const struct pick_input *in)
@@ -80,10 +93,11 @@ void cost_relative_load(const struct pick_input *in, struct pick_decision *out)
 	double mean = mean_load(in);
 	unsigned i;
 
+	follow_holders(in);
 	for (i = 0; i < in->n; i++) {
 		struct candidate *c = &in->candidates[i];
 
-		candidate_term(c, TERM_FRACTION, c->fraction);
+		candidate_term(c, TERM_FRACTION, c->followed);
 		against(c, TERM_LOAD, in->opts->beta * (c->load - mean) / MAX(1, mean));
 	}
 	take_highest(in, out);
@@ -102,10 +116,11 @@ void cost_free_capacity(const struct pick_input *in, struct pick_decision *out)
 	double alpha = in->opts->alpha;
 	unsigned i;
 
+	follow_holders(in);
 	for (i = 0; i < in->n; i++) {
 		struct candidate *c = &in->candidates[i];
 
-		candidate_term(c, TERM_FRACTION, alpha * c->fraction);
+		candidate_term(c, TERM_FRACTION, alpha * c->followed);
 		candidate_term(c, TERM_FREE, (1 - alpha) * free_share(c));
 	}
 	take_highest(in, out);
@@ -177,6 +192,7 @@ void cost_prefill(const struct pick_input *in, struct pick_decision *out)
 	for (i = 0; i < in->n; i++) {
 		struct candidate *c = &in->candidates[i];
 
+		c->followed = c->fraction;
 		/* Whole blocks, as they are queued: equal sums are ties. */
 		against(c, TERM_UNCACHED, own * nearbyint((1 - c->fraction) * size));
 		against(c, TERM_QUEUED, (double)c->queued);

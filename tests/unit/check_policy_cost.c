@@ -487,20 +487,31 @@ static bool ranks_above(
 
 	if (a->score != b->score)
 		return a->score > b->score;
-	if (by_depth && a->fraction != b->fraction)
-		return a->fraction > b->fraction;
+	if (by_depth && a->followed != b->followed)
+		return a->followed > b->followed;
 	if (a->load != b->load)
 		return a->load < b->load;
 	return turn_a < turn_b;
 }
 
+/* What counts as held: beyond the threshold, but for prefill_cost, which counts blocks.
+ */
+static double held(const struct pick_input *in, unsigned i)
+{
+	double fraction = in->candidates[i].fraction;
+
+	if (in->opts->cost == COST_PREFILL || fraction > in->opts->cache_threshold)
+		return fraction;
+	return 0;
+}
+
 /* A fact of each reason. */
 static void check_reason(const struct pick_input *in, const struct pick_decision *d)
 {
-	double most = 0, got = in->candidates[d->index].fraction;
+	double most = 0, got = held(in, d->index);
 
 	for (unsigned i = 0; i < in->n; i++)
-		most = MAX(most, in->candidates[i].fraction);
+		most = MAX(most, held(in, i));
 	switch (d->reason) {
 	case PICK_PREFIX_HIT:
 		WANT(got > 0 && !d->is_cold);
@@ -516,7 +527,7 @@ static void check_reason(const struct pick_input *in, const struct pick_decision
 		break;
 	case PICK_NO_MATCH:
 		WANT(d->is_cold && in->opts->signal != SIGNAL_NONE);
-		WANT(most == 0 || in->opts->cost == COST_OVERLOAD_CHECK);
+		WANT(most == 0);
 		break;
 	case PICK_POLICY_ORDER:
 		WANT(in->opts->signal == SIGNAL_NONE);
@@ -536,10 +547,12 @@ static void check_terms_and_order(
 	double most = 0;
 
 	for (unsigned i = 0; i < in->n; i++)
-		most = MAX(most, in->candidates[i].fraction);
+		most = MAX(most, held(in, i));
 	for (unsigned i = 0; i < in->n; i++) {
 		const struct candidate *c = &in->candidates[i];
 		double sum = 0;
+
+		WANT(!by_depth || c->followed == held(in, i));
 
 		for (int t = 0; t < TERM_MAX; t++)
 			sum += c->terms[t];
@@ -576,6 +589,7 @@ START_TEST(random_fleets)
 		o.beta = (double)rng_below(&rng, 5) / 4;
 		o.alpha = (double)rng_below(&rng, 5) / 4;
 		o.decode_weight = (double)rng_below(&rng, 5) / 2;
+		o.cache_threshold = (double)rng_below(&rng, 5) / 4;
 		o.balance_abs_threshold = (unsigned)rng_below(&rng, 5);
 		o.balance_rel_threshold = 1 + (double)rng_below(&rng, 5) / 4;
 		for (unsigned i = 0; i < in.n; i++)

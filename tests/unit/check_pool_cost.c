@@ -233,6 +233,26 @@ START_TEST(an_idle_fleet_rotates)
 }
 END_TEST
 
+/* All begin with the same few words, a quarter of each: that is no match for those costs
+ * that weigh fractions, and little work for the one that counts blocks. */
+START_TEST(common_words_bind_nobody)
+{
+	unsigned count[4] = {0};
+
+	make_pool(4, _i, "");
+	for (uint64_t i = 0; i < 80; i++) {
+		struct pool_pick out;
+
+		count[send_one(1, 4, 100 + i, 16, &out)]++;
+		now_ms += 700;
+	}
+	for (unsigned i = 0; i < 4; i++) {
+		ck_assert_uint_ge(count[i], _i == 3 ? 10 : 20);
+		ck_assert_uint_le(count[i], _i == 3 ? 30 : 20);
+	}
+}
+END_TEST
+
 /* All at once. */
 START_TEST(a_cold_start_spreads)
 {
@@ -521,6 +541,7 @@ static Suite *pool_cost_suite(void)
 	tcase_add_test(tc, long_unkeyed_prompts_count);
 	tcase_add_test(tc, a_queue_outweighs_a_prefix_and_not_for_longer_than_it_lasts);
 	tcase_add_loop_test(tc, an_idle_fleet_rotates, 0, COMBINATIONS);
+	tcase_add_loop_test(tc, common_words_bind_nobody, 0, ARRAY_LEN(costs));
 	tcase_add_loop_test(tc, a_cold_start_spreads, 0, COMBINATIONS);
 	tcase_add_loop_test(tc, paced_traffic_spreads_under_prefill_cost, 0, 12);
 	tcase_add_test(tc, paced_work_is_even_under_prefill_cost);
