@@ -1,0 +1,252 @@
+/*
+ * The plan of a step: which sequences get a row, and how many tokens of it; sched.h says in which order.
+ * Always true: a planned sequence's row is its place in `planned`; the rows' tokens are within the budget.
+ * Called by sched.c, once a step.
+ */
+#include "sched_plan.h"
+#include "sched_seq.h"
+
+enum { PROMPT_SHARE = 4 };
+
+static void plan_row(struct sched_seq *seq, uint32_t n_new)
+{
+	struct sched *s = seq->sched;
+
+	assert(seq->row == NO_ROW && s->n_planned < s->opts.max_seqs);
+	seq->row = (int)s->n_planned;
+	s->rows[s->n_planned].n_new = n_new;
+	s->planned[s->n_planned++] = seq;
+}
+
+static bool is_due(struct sched_seq *seq, uint64_t now_us)
+{
+	if (seq->is_parked)
+		return false;
+	if (seq->was_parked)
+		seq->ready_us = MAX(seq->ready_us, now_us);
+	seq->was_parked = false;
+	return seq->ready_us <= now_us;
+}
+
+/* A block for the next token, from whoever is last by rank, which may be the sequence itself. */
+static void force_block(struct sched_seq *seq)
+{
+	while (seq_is_running(seq) && seq_take_block(seq) != 0)
+		seq_preempt(sched_last_by_rank(seq->sched));
+}
+
+/* Takes those out of the plan who were preempted while it was made. */
+static void squeeze_plan(struct sched *s)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < s->n_planned; i++) {
+		struct sched_seq *seq = s->planned[i];
+
+		if (seq == NULL)
+			continue;
+		s->rows[n].n_new = s->rows[i].n_new;
+		s->planned[n] = seq;
+		seq->row = (int)n++;
+	}
+	s->n_planned = n;
+}
+
+/* Returns what is left of the budget. */
+static uint32_t plan_decodes(struct sched *s, uint64_t now_us)
+{
+	bool has_prompts = !TAILQ_EMPTY(&s->prefills) || !TAILQ_EMPTY(&s->waiting);
+	uint32_t share = has_prompts ? s->opts.step_tokens / PROMPT_SHARE : 0, n = 0;
+	struct sched_seq *seq;
+
+	TAILQ_FOREACH(seq, &s->decodes, link) {
+		if (n == s->opts.step_tokens - share)
+			break;
+		if (is_due(seq, now_us)) {
+			plan_row(seq, 1);
+			n++;
+		}
+	}
+	for (size_t i = 0; i < s->n_planned; i++) {
+		if (s->planned[i] != NULL)
+			force_block(s->planned[i]);
+	}
+	squeeze_plan(s);
+	return s->opts.step_tokens - n;
+}
+
+/* Who was passed by too many becomes the first; only the oldest one is asked, the others follow it. */
+static void promote_oldest(struct sched *s)
+{
+	struct sched_seq *oldest = TAILQ_FIRST(&s->by_age);
+
+	if (oldest == NULL || oldest->is_senior || s->admissions < oldest->pass_limit)
+		return;
+	seq_leave(oldest);
+	oldest->is_senior = true;
+	seq_enter(oldest, SEQ_WAITING);
+}
+
+static void count_admission(struct sched_seq *seq)
+{
+	struct sched *s = seq->sched;
+
+	s->admissions++;
+	if (seq->was_admitted)
+		return;
+	seq->was_admitted = true;
+	seq->cached = seq->n_computed;
+	s->counts.prompt_tokens += seq->n_prompt;
+	s->counts.cached_tokens += seq->cached;
+	seq_tell_begin(seq);
+}
+
+/* The first one waiting begins to be computed; NULL: there is none, or no room. */
+static struct sched_seq *admit(struct sched *s)
+{
+	struct sched_seq *seq;
+
+	promote_oldest(s);
+	seq = TAILQ_FIRST(&s->waiting);
+	if (seq == NULL || s->is_blocked || s->n_running == s->opts.max_seqs)
+		return NULL;
+	if (seq_take_all_blocks(seq) != 0) {
+		assert(s->n_running > 0);
+		s->is_blocked = true;
+		return NULL;
+	}
+	count_admission(seq);
+	seq_leave(seq);
+	seq->ready_us = 0;
+	seq_enter(seq, SEQ_PREFILL);
+	return seq;
+}
+
+/* Gives the sequence its next chunk of time, if nobody else is being computed. */
+static bool start_chunk(struct sched_seq *seq, uint32_t budget, uint64_t now_us)
+{
+	struct sched *s = seq->sched;
+	size_t left = seq->n_ids - seq->n_computed;
+	double took_us;
+
+	if (s->prefill_free_us > now_us)
+		return false;
+	seq->chunk = (uint32_t)MIN(left, (size_t)budget);
+	took_us = s->opts.step_us + seq->chunk * s->opts.prefill_us;
+	if (seq->ready_us == 0 || seq->ready_us != s->prefill_free_us)
+		seq->ready_us = now_us; /* else it goes on where its last chunk ended */
+	seq->ready_us += (uint64_t)took_us;
+	s->prefill_free_us = seq->ready_us;
+	return true;
+}
+
+/* Who is to have the next chunk of this round. */
+static struct sched_seq *next_of_round(struct sched *s)
+{
+	struct sched_seq *seq;
+
+	if (s->round_tokens == 0)
+		return NULL;
+	TAILQ_FOREACH(seq, &s->prefills, link) {
+		if (!seq->is_parked && seq->row == NO_ROW && seq->round != s->round)
+			return seq;
+	}
+	do
+		seq = admit(s);
+	while (seq != NULL && seq->is_parked);
+	return seq;
+}
+
+/* Who is being computed, or whose turn it is; NULL: nobody's. */
+static struct sched_seq *next_turn(struct sched *s, uint64_t now_us)
+{
+	struct sched_seq *seq;
+
+	TAILQ_FOREACH(seq, &s->prefills, link) {
+		if (seq->chunk > 0 && seq->row == NO_ROW)
+			return seq;
+	}
+	if (s->prefill_free_us > now_us)
+		return NULL;
+	seq = next_of_round(s);
+	if (seq != NULL)
+		return seq;
+	s->round++;
+	s->round_tokens = s->opts.step_tokens;
+	return next_of_round(s);
+}
+
+/* Prompts that take turns: none has more than its share of a round, in which the first by rank come first. */
+static void plan_turns(struct sched *s, uint64_t now_us, uint32_t budget)
+{
+	struct sched_seq *seq;
+
+	while (budget > 0 && (seq = next_turn(s, now_us)) != NULL) {
+		uint32_t most = MIN(s->round_tokens, s->opts.long_prefill_tokens);
+
+		if (seq->chunk == 0 && !start_chunk(seq, MIN(most, budget), now_us))
+			return;
+		if (seq->ready_us > now_us)
+			return;
+		seq->chunk = MIN(seq->chunk, budget);
+		plan_row(seq, seq->chunk);
+		budget -= seq->chunk;
+		seq->round = s->round;
+		s->round_tokens -= MIN(s->round_tokens, seq->chunk);
+	}
+}
+
+static void plan_prefills(struct sched *s, uint64_t now_us, uint32_t budget)
+{
+	struct sched_seq *seq = TAILQ_FIRST(&s->prefills);
+
+	while (budget > 0) {
+		if (seq == NULL && (s->prefill_free_us > now_us || (seq = admit(s)) == NULL))
+			return;
+		if (seq->is_parked || seq->row != NO_ROW) { /* admitted just now, one may stand before others */
+			seq = TAILQ_NEXT(seq, link);
+			continue;
+		}
+		if (seq->chunk == 0 && !start_chunk(seq, budget, now_us))
+			return;
+		if (seq->ready_us > now_us)
+			return;
+		seq->chunk = MIN(seq->chunk, budget);
+		plan_row(seq, seq->chunk);
+		if (seq->n_computed + seq->chunk < seq->n_ids)
+			return; /* nobody begins before this one is done */
+		budget -= seq->chunk;
+		seq = TAILQ_NEXT(seq, link);
+	}
+}
+
+static void fill_rows(struct sched *s)
+{
+	for (size_t i = 0; i < s->n_planned; i++) {
+		const struct sched_seq *seq = s->planned[i];
+		uint32_t n_new = s->rows[i].n_new;
+
+		s->rows[i] = (struct backend_row){
+			.ids = seq->ids + seq->n_computed,
+			.n_new = n_new,
+			.n_past = (uint32_t)seq->n_computed,
+			.blocks = seq->blocks,
+			.n_blocks = (uint32_t)seq_blocks_for(seq->n_computed + n_new),
+			.wants_token = seq->n_computed + n_new == seq->n_ids,
+			.sampling = seq->sampling,
+		};
+	}
+}
+
+void sched_plan(struct sched *s, uint64_t now_us)
+{
+	uint32_t budget;
+
+	s->n_planned = 0;
+	budget = plan_decodes(s, now_us);
+	if (s->opts.long_prefill_tokens > 0)
+		plan_turns(s, now_us, budget);
+	else
+		plan_prefills(s, now_us, budget);
+	fill_rows(s);
+}
