@@ -128,6 +128,9 @@ tests_unit_check_bench_corpus_LDADD = libbench.a $(ENGINE_TEST_LIBS)
 check_PROGRAMS += tests/unit/check_sim
 tests_unit_check_sim_LDADD = libbench.a $(ENGINE_TEST_LIBS)
 
+# Benches: built by name, "make tests/bench/bench_pool"; nothing runs them
+EXTRA_PROGRAMS = tests/bench/bench_pool tests/bench/bench_prefix_index tests/bench/bench_route_key
+
 # Fuzz targets
 check_PROGRAMS += tests/fuzz/fuzz_conf
 tests_fuzz_fuzz_conf_LDADD = $(FUZZ_LIBS)
