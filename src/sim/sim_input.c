@@ -57,6 +57,36 @@ static void copy_request(const struct trace_request *r, const struct sim_input *
 	};
 }
 
+/* ---- sessions ---- */
+
+#define COMMON_PART 20
+#define COMMON_LEAST 50
+
+/* The first block that is not common, as 1 + its number; else the last one. */
+static uint64_t session_of(const struct sim_prompt *p, const uint32_t *uses, size_t n)
+{
+	uint32_t i = 0;
+
+	if (p->n_ids == 0)
+		return 0;
+	while (i + 1 < p->n_ids && uses[p->ids[i]] >= COMMON_LEAST &&
+		uses[p->ids[i]] > n / COMMON_PART)
+		i++;
+	return (uint64_t)p->ids[i] + 1;
+}
+
+static void find_sessions(struct sim_input *in)
+{
+	uint32_t *uses = xcalloc((size_t)in->n_ids + 1, sizeof(*uses));
+
+	for (size_t i = 0; i < in->n_blocks; i++)
+		uses[in->ids[i]]++;
+	for (size_t i = 0; i < in->n; i++)
+		in->requests[i].session =
+			session_of(&in->requests[i].prompt, uses, in->n);
+	free(uses);
+}
+
 int sim_input_make(
 	const struct trace *t, size_t first, double speed, struct sim_input *out)
 {
@@ -84,6 +114,7 @@ int sim_input_make(
 	}
 	in.n_ids = numbers.n;
 	free(numbers.slots);
+	find_sessions(&in);
 	*out = in;
 	return 0;
 }

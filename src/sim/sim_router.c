@@ -10,6 +10,7 @@
 #include "model/conf.h"
 #include "model/conf_flags.h"
 #include "model/pool.h"
+#include "model/routing_key.h"
 #include "model/worker.h"
 
 #include <stdatomic.h>
@@ -26,6 +27,7 @@ struct sim_router {
 	size_t n_workers;
 	struct route_key key; /* of the pick in progress */
 	uint32_t parts;       /* blocks of the pool in one of the trace */
+	char session[32];     /* its session; key points to it */
 	uint64_t swept_ms;
 };
 
@@ -273,6 +275,20 @@ static void sweep(struct sim_router *r, uint64_t now_ms)
 	}
 }
 
+/* What the policy goes by, as if the body's session_id said it. */
+static const struct routing *find_routing(
+	struct sim_router *r, const struct sim_request *req, struct routing *out)
+{
+	static const struct conf_list no_headers = {NULL, 0};
+	unsigned wants = pool_wants(r->pool, ROLE_UNIFIED);
+	int n = snprintf(r->session, sizeof(r->session), "talk-%llu",
+		(unsigned long long)req->session);
+
+	r->key.session[SESSION_ID] =
+		req->session != 0 ? span_make(r->session, (size_t)n) : span_make(NULL, 0);
+	return routing_find(wants, &no_headers, "", NULL, &r->key, out);
+}
+
 static unsigned number_of(const struct sim_router *r, const struct worker *w)
 {
 	unsigned i = 0;
@@ -288,6 +304,7 @@ int sim_router_pick(struct sim_router *r, const struct sim_request *req, uint64_
 	struct pool_ask ask = {.role = ROLE_UNIFIED,
 		.body_bytes = (uint64_t)req->prompt.tokens * TOKEN_BYTES,
 		.now_ms = now_ms};
+	struct routing routing;
 	struct pool_pick pick;
 	int err;
 
@@ -296,6 +313,7 @@ int sim_router_pick(struct sim_router *r, const struct sim_request *req, uint64_
 		make_key(r, req);
 		ask.key = &r->key;
 	}
+	ask.routing = find_routing(r, req, &routing);
 	err = pool_pick(r->pool, &ask, g, &pick);
 	if (err != 0)
 		return err;
