@@ -105,6 +105,9 @@ check_PROGRAMS += tests/unit/check_engine
 tests_unit_check_engine_LDADD = $(ENGINE_TEST_LIBS)
 check_PROGRAMS += tests/unit/check_hit_rate
 tests_unit_check_hit_rate_LDADD = $(ENGINE_TEST_LIBS)
+noinst_HEADERS += tests/unit/sched_requests.h
+check_PROGRAMS += tests/unit/check_sched_fair
+tests_unit_check_sched_fair_LDADD = $(ENGINE_TEST_LIBS)
 check_PROGRAMS += tests/unit/check_sched
 tests_unit_check_sched_LDADD = $(ENGINE_TEST_LIBS)
 
