@@ -232,6 +232,21 @@ def test_reload_with_another_dp_size_touches_only_the_ranks_concerned(router, wo
     assert r.admin("GET", "workers/gpu@0")[0] == 404
 
 
+@pytest.mark.skipif(not harness.has_localhost(), reason="localhost is no name here (no /etc/hosts)")
+def test_a_name_is_resolved_for_all_ranks(router, worker):
+    w = worker("gpu")
+
+    def conf(n):
+        return f"[pool default]\nhealth_interval = 30s\n[worker gpu]\nurl = http://localhost:{w.port}\ndp_size = {n}\n"
+    r = router(conf=conf(2), wait=False).wait_workers("gpu@0", "gpu@1")
+    assert r.reload(conf(4))[0]
+    assert r.worker_state("gpu@3") == "healthy"
+    for n in range(8):
+        assert r.chat(prompt(n)).status == 200, "also the new ranks have addresses at once"
+    assert set(ranks_of(w.requests)) == set("0123")
+    assert len(probes_of(w, "/health")) == 1 and all(m.get("host") == f"localhost:{w.port}" for m in w.requests)
+
+
 def test_ranks_by_the_admin_api(router, worker):
     w = worker("gpu")
     r = router([worker("w0")])
@@ -628,6 +643,26 @@ def test_restart_of_a_real_engine(router):
         wait_until(lambda: r.admin("GET", "workers/e")[1]["capacity_tokens"] == 100 * 16, "and its new capacity")
         assert r.request(body=dict(CHAT, model="sim", max_tokens=1)).status == 200
         assert blocks(r, "e") > 0
+
+
+def test_restart_empty_of_a_real_engine_amid_a_stream(router):
+    """The process starts anew in no time: no probe fails, and yet nothing of what it held is believed any more."""
+    with Engine("--backend", "sim", "--sim-speed", "1", "--sim-decode-rate", "20", faults=True) as e:
+        r = router(conf=f"[pool default]\nhealth_interval = 50ms\n[worker e]\nurl = {e.url}\n", wait=False).wait_workers("e")
+        with r.connect() as c:
+            c.send(make_request(body=dict(CHAT, model="sim", max_tokens=1000, stream=True)))
+            head = c.read_head()
+            assert head.status == 200 and c.read_chunk()
+            assert blocks(r, "e") > 0
+            e.restart_empty()
+            r.wait_log("worker e has been restarted: its cache counts as empty")
+            assert r.explain(dict(CHAT, model="sim"))["candidates"][0]["depth"] == 0
+            with pytest.raises(harness.Closed):
+                while c.read_chunk():
+                    pass
+        r.wait_workers("e")
+        assert r.request(body=dict(CHAT, model="sim", max_tokens=1)).status == 200
+        assert r.explain(dict(CHAT, model="sim"))["candidates"][0]["depth"] > 0
 
 
 def test_flush_of_a_real_engine_through_the_router(router):

@@ -865,6 +865,63 @@ START_TEST(a_bump_stops_matches_at_once)
 }
 END_TEST
 
+/* Generation 0 is where a pool begins: what was keyed in it is keyed the same again, and
+ * differently in every other. */
+START_TEST(d3_generation_0_is_the_beginning)
+{
+	struct route_key first, bumped, again;
+
+	pool = unit_pool_of(1, "");
+	first = unit_sealed(pool, 1, 16, 0, 16);
+	ck_assert_uint_eq(first.sealed_generation, 0);
+	pool_bump_generation(pool);
+	bumped = unit_sealed(pool, 1, 16, 0, 16);
+	pool_set_generation(pool, 0);
+	again = unit_sealed(pool, 1, 16, 0, 16);
+	for (size_t i = 0; i < 16; i++) {
+		ck_assert_uint_eq(first.hashes[i], again.hashes[i]);
+		ck_assert_uint_ne(first.hashes[i], bumped.hashes[i]);
+	}
+	route_key_free(&first);
+	route_key_free(&bumped);
+	route_key_free(&again);
+}
+END_TEST
+
+/* What was made before a bump goes first where room is needed: it takes none from what is
+ * made after. */
+START_TEST(d3_old_generations_make_room)
+{
+	struct pool_pick out;
+	struct prefix_index_stats stats;
+
+	/* 512 tokens are 16 blocks. */
+	pool = unit_pool("[worker w0]\nurl = http://a:1\ncapacity = 512\n");
+	warm("w0", 1, 16);
+	pool_bump_generation(pool);
+	for (uint64_t family = 2; family < 4; family++) {
+		struct route_key key = unit_sealed(pool, family, 8, 0, 8);
+
+		send_to(&key, &out);
+		route_key_free(&key);
+	}
+	for (uint64_t family = 2; family < 4; family++) {
+		struct route_key key = unit_sealed(pool, family, 8, 0, 8);
+
+		send_to(&key, &out);
+		ck_assert_uint_eq(out.matched, 8);
+		route_key_free(&key);
+	}
+	pool_index_stats(pool, ROLE_UNIFIED, &stats);
+	ck_assert_uint_eq(stats.blocks, 16);
+	/* And the sweep takes the rest by its age. */
+	pool_bump_generation(pool);
+	pool_sweep(pool, NOW + 300001);
+	pool_index_stats(pool, ROLE_UNIFIED, &stats);
+	ck_assert_uint_eq(stats.blocks, 0);
+}
+END_TEST
+
 /* The pick that was under way at the bump takes back what it inserted. */
 START_TEST(withdraw_across_a_bump)
 {
@@ -1324,6 +1381,8 @@ static TCase *index_case(void)
 	tcase_add_test(tc, withdraw_after_the_index_was_made_anew);
 	tcase_add_test(tc, a_bump_stops_matches_at_once);
 	tcase_add_test(tc, withdraw_across_a_bump);
+	tcase_add_test(tc, d3_generation_0_is_the_beginning);
+	tcase_add_test(tc, d3_old_generations_make_room);
 	tcase_add_test(tc, capacity_bounds_what_is_believed);
 	tcase_add_test(tc, learned_capacity_survives_a_reload);
 	tcase_add_test(tc, learned_capacity_survives_what_it_sized);
