@@ -144,6 +144,7 @@ def test_state_of_the_host_is_that_of_its_ranks(router, worker):
     assert r.admin("GET", "workers/gpu@1")[1]["reason"].startswith("200 in")
 
 
+@pytest.mark.tsan
 def test_drain_and_removal_of_ranks(router, worker):
     """One rank by its name, all by the group's; nothing of a removed group is left."""
     w, other = worker("gpu"), worker("other")
@@ -200,6 +201,7 @@ def test_a_drained_rank_finishes_before_it_goes(router, worker):
     wait_until(lambda: r.admin("GET", "workers/gpu")[0] == 404, "and the other after its request")
 
 
+@pytest.mark.tsan
 def test_reload_with_another_dp_size_touches_only_the_ranks_concerned(router, worker):
     hold = Hold()
     w = worker("gpu")
@@ -347,6 +349,7 @@ def test_d3_only_the_pool_that_was_called(router, worker):
     assert r.explain(dict(CHAT, model="m2"))["candidates"][0]["depth"] == 0
 
 
+@pytest.mark.tsan
 def test_d3_a_request_under_way_at_the_bump_leaves_nothing(router, worker):
     """Its prompt was keyed and inserted for weights that are gone when its answer comes."""
     hold = Hold()
@@ -448,6 +451,7 @@ def test_reported_load_is_shown(router, worker):
     wait_until(lambda: reported(r, "w0")["running"] == 1, "the next report")
 
 
+@pytest.mark.tsan
 def test_others_load_counts_with_load_source_reported(router, worker):
     a, b = worker("a"), worker("b")
     a.metrics_text, b.metrics_text = vllm(running=9), vllm()
@@ -645,6 +649,7 @@ def test_restart_of_a_real_engine(router):
         assert blocks(r, "e") > 0
 
 
+@pytest.mark.tsan
 def test_restart_empty_of_a_real_engine_amid_a_stream(router):
     """The process starts anew in no time: no probe fails, and yet nothing of what it held is believed any more."""
     with Engine("--backend", "sim", "--sim-speed", "1", "--sim-decode-rate", "20", faults=True) as e:
