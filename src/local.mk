@@ -57,6 +57,7 @@ libkvsteer_a_SOURCES += src/model/conf_keys.h
 libkvsteer_a_SOURCES += src/model/breaker.c src/model/breaker.h
 libkvsteer_a_SOURCES += src/model/progress.c src/model/progress.h
 libkvsteer_a_SOURCES += src/model/retry.c src/model/retry.h
+libkvsteer_a_SOURCES += src/model/queue.c src/model/queue.h
 libkvsteer_a_SOURCES += src/model/conf_table.c src/model/conf_table.h
 libkvsteer_a_SOURCES += src/model/conf_type.c
 libkvsteer_a_SOURCES += src/model/conf_url.c

@@ -90,6 +90,7 @@ check_PROGRAMS += tests/unit/check_breaker
 check_PROGRAMS += tests/unit/check_progress
 check_PROGRAMS += tests/unit/check_policy_cost
 check_PROGRAMS += tests/unit/check_pool_cost
+check_PROGRAMS += tests/unit/check_queue
 check_PROGRAMS += tests/unit/check_guard
 check_PROGRAMS += tests/unit/check_worker
 
