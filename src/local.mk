@@ -81,6 +81,7 @@ libkvsteer_a_SOURCES += src/model/policy_least_load.c
 libkvsteer_a_SOURCES += src/model/policy_random.c
 libkvsteer_a_SOURCES += src/model/policy_round_robin.c
 libkvsteer_a_SOURCES += src/model/pool.c src/model/pool.h src/model/pool_state.h
+libkvsteer_a_SOURCES += src/model/pool_pick.c
 libkvsteer_a_SOURCES += src/model/pool_policy.c
 libkvsteer_a_SOURCES += src/model/pool_read.c
 libkvsteer_a_SOURCES += src/model/registry.c src/model/registry.h

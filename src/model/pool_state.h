@@ -1,6 +1,7 @@
 /*
- * What a pool is made of, for the files that are the pool: pool.c (its life, keys, pick,
- * explain), pool_policy.c (what its policies remember) and pool_read.c (what others ask).
+ * What a pool is made of, for the files that are the pool: pool.c (its life, workers and
+ * options), pool_pick.c (keys, pick, explain), pool_policy.c (what its policies remember)
+ * and pool_read.c (what others ask).
  * Nobody else includes this.
  */
 #ifndef MODEL_POOL_STATE_H
@@ -13,6 +14,7 @@
 #include <stdatomic.h>
 
 #define ONLY_MODEL_MAX 256
+#define TOKEN_BYTES 4 /* a token is about four bytes of text */
 
 struct pool_role {
 	struct policy_opts policy;

@@ -1,0 +1,520 @@
+/*
+ * How a pool answers: keys, candidates, pick with guard and insertion in one critical
+ * section, and explain by the same code. See pool.h.
+ */
+#include "model/pool.h"
+
+#include "base/err.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "model/decay.h"
+#include "model/pool_state.h"
+#include "model/worker.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define BLOCK_TOKENS 32           /* unit 't' */
+#define RECENT_HALF_LIFE_MS 75000 /* where prefixes do not age */
+
+/* ---- keys ---- */
+
+unsigned pool_wants(const struct pool *p, enum role role)
+{
+	return atomic_load_explicit(&p->roles[role].wants, memory_order_relaxed);
+}
+
+bool pool_needs_key(const struct pool *p, enum role role)
+{
+	return (pool_wants(p, role) & (POLICY_WANTS_PROMPT | POLICY_WANTS_PREFIX)) != 0;
+}
+
+enum load_source pool_load_source(const struct pool *p, enum role role)
+{
+	return (enum load_source)atomic_load_explicit(
+		&p->roles[role].load_source, memory_order_relaxed);
+}
+
+static unsigned prefix_tokens(const struct pool *p, enum role role)
+{
+	return atomic_load_explicit(&p->roles[role].prefix_tokens, memory_order_relaxed);
+}
+
+void pool_key_opts(const struct pool *p, enum role role, struct route_key_opts *out)
+{
+	unsigned wants = pool_wants(p, role), tokens = prefix_tokens(p, role);
+
+	*out = (struct route_key_opts){
+		.block_bytes = atomic_load_explicit(
+			&p->roles[role].prefix_block, memory_order_relaxed),
+		.block_tokens = BLOCK_TOKENS,
+		.skip_prompt = (wants & (POLICY_WANTS_PROMPT | POLICY_WANTS_PREFIX)) == 0,
+	};
+	if ((wants & POLICY_WANTS_PROMPT) == 0 && tokens > 0)
+		out->max_blocks =
+			MAX(routing_prefix_blocks(tokens, 'b', out->block_bytes),
+				routing_prefix_blocks(tokens, 't', BLOCK_TOKENS));
+}
+
+/* Before the hashes are sealed: what routers with other secrets see as well. */
+static void note_beginnings(
+	const struct pool *p, struct route_key *key, const struct route_salt *salt)
+{
+	enum role r;
+
+	static_assert(ROUTE_ROLES_MAX == (int)ROLE_MAX, "a place for each role");
+	for (r = 0; r < ROLE_MAX; r++) {
+		unsigned tokens = prefix_tokens(p, r);
+
+		key->beginning[r].is_known =
+			tokens > 0 &&
+			routing_prefix(key, salt, tokens, &key->beginning[r].hash);
+	}
+}
+
+void pool_set_only_model(struct pool *p, struct span model)
+{
+	pool_lock(p);
+	p->only_model_len = model.n <= ONLY_MODEL_MAX ? model.n : 0;
+	if (p->only_model_len > 0)
+		memcpy(p->only_model, model.p, p->only_model_len);
+	pool_unlock(p);
+}
+
+/* Who names no model means the pool's only one: a copy of its name in to. */
+static struct span only_model(struct pool *p, char to[ONLY_MODEL_MAX])
+{
+	size_t n;
+
+	pool_lock(p);
+	n = p->only_model_len;
+	memcpy(to, p->only_model, n);
+	pool_unlock(p);
+	return span_make(to, n);
+}
+
+void pool_seal_key(struct pool *p, struct route_key *key, struct span tenant)
+{
+	char only[ONLY_MODEL_MAX];
+	struct route_salt salt = {
+		.boot_secret = {p->boot_secret[0], p->boot_secret[1]},
+		.model = key->model.n > 0 ? key->model : only_model(p, only),
+		.lora = key->lora,
+		.cache_salt = key->cache_salt,
+		.tenant = tenant,
+		.generation = pool_generation(p),
+		.unit = key->unit,
+		.block = key->block,
+	};
+	uint64_t secret;
+	size_t i;
+
+	assert(!key->is_sealed);
+	note_beginnings(p, key, &salt);
+	secret = route_key_secret(&salt);
+	for (i = 0; i < key->n_blocks; i++)
+		key->hashes[i] = hash_mix64(key->hashes[i], secret);
+	key->is_sealed = true;
+	key->sealed_generation = salt.generation;
+}
+
+/* ---- pick ---- */
+
+static bool serves_model(const struct worker *w, struct span model)
+{
+	const struct conf_list *globs = &w->conf->models;
+	size_t i;
+
+	if (globs->n == 0 || model.n == 0)
+		return true;
+	for (i = 0; i < globs->n; i++) {
+		if (conf_glob(globs->items[i], model))
+			return true;
+	}
+	return false;
+}
+
+static bool was_tried(const struct pool_ask *ask, const struct worker *w)
+{
+	unsigned i;
+
+	for (i = 0; i < ask->n_tried; i++) {
+		if (ask->tried[i] == w->id || ask->tried[i] == w->host_id)
+			return true;
+	}
+	return false;
+}
+
+/* NULL: may be chosen; else the word that explain gives. */
+static const char *out_of_play(const struct pool_ask *ask, const struct worker *w)
+{
+	if (!worker_is_usable(w)) {
+		enum worker_state s = worker_state(w);
+
+		return s == WORKER_HEALTHY || s == WORKER_SUSPECT ? "full" : "state";
+	}
+	if (!serves_model(w, ask->model))
+		return "model";
+	return was_tried(ask, w) ? "tried" : NULL;
+}
+
+/* The blocks to look for: none when the key was sealed for weights that are gone. */
+static uint32_t key_blocks(
+	const struct pool *p, const struct pool_role *r, const struct route_key *key)
+{
+	if (r->index == NULL || key == NULL || !key->is_sealed ||
+		key->sealed_generation != pool_generation(p))
+		return 0;
+	return (uint32_t)MIN(key->n_blocks, (size_t)UINT32_MAX);
+}
+
+static uint32_t match_depths(
+	struct pool *p, struct pool_role *r, const struct pool_ask *ask)
+{
+	uint32_t blocks = key_blocks(p, r, ask->key);
+	uint32_t slots = r->index != NULL ? prefix_index_slots(r->index) : 0;
+
+	if (blocks == 0)
+		return 0;
+	if (mem_grow(&p->depth, &p->cap_depth, slots, sizeof(*p->depth)) != 0)
+		return 0;
+	prefix_index_match(
+		r->index, ask->key->hashes, blocks, ask->now_ms, p->depth, slots);
+	return blocks;
+}
+
+/* What policies and thresholds read as its load. */
+static unsigned effective_load(
+	const struct pool *p, const struct pool_ask *ask, const struct worker *w)
+{
+	if (pool_load_source(p, w->role) == LOAD_SOURCE_REPORTED)
+		return worker_whole_load(w, ask->now_ms);
+	return worker_load(w);
+}
+
+/* Bytes or tokens of a prompt as blocks of this role. */
+static uint32_t size_in_blocks(const struct pool_role *r, uint64_t units, char unit)
+{
+	uint64_t block =
+		MAX(atomic_load_explicit(&r->prefix_block, memory_order_relaxed), 1u);
+	uint64_t bytes = unit == 't' && units <= UINT64_MAX / TOKEN_BYTES
+				 ? units * TOKEN_BYTES
+				 : units;
+
+	return (uint32_t)MIN(bytes / block, (uint64_t)UINT32_MAX);
+}
+
+/* The prompt's length: its whole blocks where it was hashed, whatever their size; else a
+ * guess from the body, most of which is prompt. */
+static uint32_t prompt_size(const struct pool_role *r, const struct pool_ask *ask)
+{
+	const struct route_key *key = ask->key;
+
+	if (key != NULL && key->n_blocks > 0)
+		return size_in_blocks(r, (uint64_t)key->n_blocks * key->block, key->unit);
+	if (key != NULL && key->readable && !key->hashes_sent)
+		return size_in_blocks(r, key->prompt_units, key->unit);
+	return size_in_blocks(r, ask->body_bytes, 'b');
+}
+
+/* Of a prompt of this size, what a worker of that depth must compute. */
+static uint32_t uncached_blocks(const struct pick_input *in, uint32_t depth)
+{
+	assert(depth <= in->blocks);
+	if (in->blocks == in->size_blocks || in->blocks == 0)
+		return in->size_blocks - depth;
+	return (uint32_t)((uint64_t)in->size_blocks * (in->blocks - depth) / in->blocks);
+}
+
+static bool wants_recent(const struct pool_role *r)
+{
+	return policy_is_used(&r->policy, POLICY_CACHE_AWARE) &&
+	       r->policy.cost == COST_PREFILL;
+}
+
+/* Work is remembered for as long as what it left in the cache matters: after prefix_ttl a
+ * sixteenth of it counts. */
+static uint64_t recent_half_life_ms(const struct pool_role *r)
+{
+	return r->index_opts.ttl_ms > 0 ? MAX(r->index_opts.ttl_ms / 4, (uint64_t)1)
+					: RECENT_HALF_LIFE_MS;
+}
+
+static void add_candidate(struct pool *p, const struct pool_ask *ask,
+	struct pick_input *in, struct worker *w)
+{
+	unsigned own = worker_load(w), load = effective_load(p, ask, w);
+
+	p->candidates[in->n++] = (struct candidate){
+		.worker = w,
+		.id = span_str(w->stable_id),
+		.id_hash = w->stable_hash,
+		.load = load,
+		/* Nothing is known of what others sent: they count as streams. */
+		.streams = worker_streams(w) + (load > own ? load - own : 0),
+		.queued = worker_queued_blocks(w),
+		.max_requests = w->conf->max_requests,
+		.recent = wants_recent(&p->roles[ask->role])
+				  ? decay_read(&w->recent,
+					    recent_half_life_ms(&p->roles[ask->role]),
+					    ask->now_ms)
+				  : 0,
+		.depth = in->blocks > 0 && w->index_slot != PREFIX_NO_SLOT
+				 ? p->depth[w->index_slot]
+				 : 0,
+		.last_picked = w->last_picked,
+		.last_cold = w->last_cold,
+	};
+}
+
+static bool is_rank_wanted(const struct pool_ask *ask, const struct worker *w)
+{
+	return !ask->is_rank_pinned || (w->has_rank && w->rank == ask->pinned_rank);
+}
+
+/* False: pinned to what does not exist. A rank is no pin where nobody has ranks: it is
+ * for the engine then. */
+static bool pins_exist(const struct pool *p, struct pool_ask *ask)
+{
+	bool has_ranks = false, is_found = false;
+	size_t i;
+
+	for (i = 0; ask->is_rank_pinned && i < p->registry.n; i++) {
+		const struct worker *w = p->registry.items[i];
+
+		has_ranks |= w->role == ask->role && w->has_rank;
+		is_found |= w->role == ask->role && is_rank_wanted(ask, w);
+	}
+	ask->is_rank_pinned = has_ranks;
+	if (has_ranks && !is_found)
+		return false;
+	return ask->pinned.n == 0 || registry_has(&p->registry, ask->pinned);
+}
+
+/* Fills in for policy_pick(). */
+static void gather(struct pool *p, const struct pool_ask *ask, struct pick_input *in)
+{
+	struct pool_role *r = &p->roles[ask->role];
+	size_t i;
+
+	*in = (struct pick_input){
+		.opts = &r->policy,
+		.candidates = p->candidates,
+		.blocks = match_depths(p, r, ask),
+		.size_blocks = prompt_size(r, ask),
+		.hashes_sent = ask->key != NULL && ask->key->hashes_sent,
+		.routing = ask->routing,
+		.states = r->state.of,
+		.now_ms = ask->now_ms,
+		.rng = &p->rng,
+	};
+	if (ask->key != NULL && ask->key->is_sealed) {
+		in->has_prefix = ask->key->beginning[ask->role].is_known;
+		in->prefix = ask->key->beginning[ask->role].hash;
+	}
+	for (i = 0; i < p->registry.n; i++) {
+		struct worker *w = p->registry.items[i];
+
+		if (w->role != ask->role || out_of_play(ask, w) != NULL)
+			continue;
+		if (ask->pinned.n > 0 && !worker_has_name(w, ask->pinned))
+			continue;
+		if (!is_rank_wanted(ask, w))
+			continue;
+		add_candidate(p, ask, in, w);
+	}
+}
+
+static bool is_pinned(const struct pool_ask *ask)
+{
+	return ask->pinned.n > 0 || ask->is_rank_pinned;
+}
+
+static void decide(
+	const struct pool_ask *ask, const struct pick_input *in, struct pick_decision *d)
+{
+	policy_pick(in, d);
+	if (is_pinned(ask))
+		d->reason = PICK_PINNED;
+}
+
+static void insert_prefix(struct pool_role *r, const struct pool_ask *ask,
+	struct worker *w, struct pool_pick *out)
+{
+	struct pool_insertion *ins = &out->insertion;
+
+	if (out->blocks == 0 || w->index_slot == PREFIX_NO_SLOT)
+		return;
+	ins->slot = w->index_slot;
+	ins->worker_id = w->id;
+	ins->epoch = r->index_epoch;
+	ins->blocks = out->blocks;
+	prefix_index_insert(r->index, w->index_slot, ask->key->hashes, out->blocks,
+		ask->now_ms, &ins->from, &ins->stamp);
+}
+
+static void copy_timeouts(const struct worker_opts *o, struct pool_pick *out)
+{
+	out->connect_timeout_ms = o->connect_timeout_ms;
+	out->first_byte_timeout_ms = o->first_byte_timeout_ms;
+	out->stream_idle_timeout_ms = o->stream_idle_timeout_ms;
+	out->total_timeout_ms = o->total_timeout_ms;
+	out->upstream_idle_ms = o->upstream_idle_ms;
+	out->max_retries = o->retry_max_retries;
+}
+
+/* The worker has it from now on. */
+static void charge(struct pool *p, const struct pool_ask *ask,
+	const struct pick_input *in, const struct pick_decision *d, struct guard *g)
+{
+	const struct pool_role *r = &p->roles[ask->role];
+	const struct candidate *c = &in->candidates[d->index];
+	struct worker *w = c->worker;
+	uint32_t uncached = uncached_blocks(in, c->depth);
+
+	w->last_picked = ++p->sequence;
+	if (d->is_cold)
+		w->last_cold = p->sequence;
+	if (wants_recent(r))
+		decay_add(&w->recent, uncached, recent_half_life_ms(r), ask->now_ms);
+	guard_take(g, w);
+	guard_queue(g, uncached);
+	atomic_fetch_add_explicit(&w->requests, 1, memory_order_relaxed);
+}
+
+static int pick_locked(struct pool *p, const struct pool_ask *asked, struct guard *g,
+	struct pool_pick *out)
+{
+	struct pool_role *r = &p->roles[asked->role];
+	struct pool_ask copy = *asked, *ask = &copy;
+	struct pick_input in;
+	struct pick_decision d;
+	struct candidate *c;
+
+	if (!pins_exist(p, ask))
+		return ERR_PARSE;
+	gather(p, ask, &in);
+	if (in.n == 0)
+		return ERR_NOENT;
+	decide(ask, &in, &d);
+	c = &in.candidates[d.index];
+	*out = (struct pool_pick){
+		.reason = d.reason, .matched = c->depth, .blocks = in.blocks};
+	r->decisions[d.reason]++;
+	if (!is_pinned(ask))
+		policy_on_pick(&in, &d);
+	charge(p, ask, &in, &d, g);
+	hit_count_add(&c->worker->hits, out->matched, out->blocks, ask->now_ms);
+	insert_prefix(r, ask, c->worker, out);
+	copy_timeouts(&c->worker->conf->opts, out);
+	return 0;
+}
+
+int pool_pick(struct pool *p, const struct pool_ask *ask, struct guard *g,
+	struct pool_pick *out)
+{
+	int err;
+
+	pool_lock(p);
+	err = pick_locked(p, ask, g, out);
+	pool_unlock(p);
+	return err;
+}
+
+void pool_withdraw(
+	struct pool *p, const struct route_key *key, const struct pool_insertion *ins)
+{
+	size_t i;
+
+	if (ins->stamp == 0)
+		return;
+	pool_lock(p);
+	for (i = 0; i < p->registry.n; i++) {
+		struct worker *w = p->registry.items[i];
+
+		const struct pool_role *r = &p->roles[w->role];
+
+		/* The slot may belong to another worker by now, or to another index. */
+		if (w->id == ins->worker_id && w->index_slot == ins->slot &&
+			r->index_epoch == ins->epoch)
+			prefix_index_withdraw(r->index, ins->slot, key->hashes,
+				ins->blocks, ins->from, ins->stamp);
+	}
+	pool_unlock(p);
+}
+
+/* ---- explain ---- */
+
+static void describe(const struct pool *p, const struct pool_ask *ask,
+	const struct pick_input *in, struct explain *out)
+{
+	unsigned next = 0;
+	size_t i;
+
+	for (i = 0; i < p->registry.n; i++) {
+		struct worker *w = p->registry.items[i];
+		struct explain_candidate *e = &out->candidates[out->n];
+
+		if (w->role != ask->role)
+			continue;
+		*e = (struct explain_candidate){.out_of_play = out_of_play(ask, w),
+			.load = effective_load(p, ask, w)};
+		snprintf(e->worker, sizeof(e->worker), "%s", w->name);
+		e->state = worker_state_name(worker_state(w));
+		/* Candidates were gathered in this very order. */
+		if (next < in->n && in->candidates[next].worker == w) {
+			const struct candidate *c = &in->candidates[next];
+
+			e->load = c->load;
+			e->depth = c->depth;
+			e->fraction = c->fraction;
+			e->score = c->score;
+			e->is_overloaded = c->is_overloaded;
+			e->has_terms = c->has_terms;
+			memcpy(e->terms, c->terms, sizeof(e->terms));
+			if (out->chosen == (int)next)
+				out->chosen = -2 - (int)out->n; /* its place in this list,
+								   told apart from in's */
+			next++;
+		}
+		out->n++;
+	}
+	out->chosen = out->chosen <= -2 ? -out->chosen - 2 : -1;
+}
+
+static int explain_locked(
+	struct pool *p, const struct pool_ask *asked, struct explain *out)
+{
+	struct pool_ask copy = *asked, *ask = &copy;
+	struct rng saved = p->rng; /* the next real pick must not notice */
+	struct pick_input in;
+	struct pick_decision d = {0, PICK_NONE, false};
+
+	if (!pins_exist(p, ask))
+		return ERR_PARSE;
+	gather(p, ask, &in);
+	*out = (struct explain){.chosen = -1,
+		.policy = policy_ops(in.opts->policy)->name,
+		.blocks = in.blocks};
+	out->candidates = calloc(p->registry.n + 1, sizeof(*out->candidates));
+	if (out->candidates == NULL)
+		return ERR_NOMEM;
+	if (in.n > 0) {
+		decide(ask, &in, &d);
+		out->chosen = (int)d.index;
+	}
+	out->reason = d.reason;
+	p->rng = saved;
+	describe(p, ask, &in, out);
+	return 0;
+}
+
+int pool_explain(struct pool *p, const struct pool_ask *ask, struct explain *out)
+{
+	int err;
+
+	pool_lock(p);
+	err = explain_locked(p, ask, out);
+	pool_unlock(p);
+	return err;
+}
