@@ -86,6 +86,9 @@ tests_unit_check_reload_memory_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=
 check_PROGRAMS += tests/unit/check_path_table
 check_PROGRAMS += tests/unit/check_policy
 check_PROGRAMS += tests/unit/check_routing_key
+check_PROGRAMS += tests/unit/check_ring
+check_PROGRAMS += tests/unit/check_session_map
+check_PROGRAMS += tests/unit/check_pool_policy
 check_PROGRAMS += tests/unit/check_breaker
 check_PROGRAMS += tests/unit/check_progress
 check_PROGRAMS += tests/unit/check_policy_cost
