@@ -51,6 +51,9 @@
 	SET("--prefill-balance-rel-threshold", ONE, "RATIO", PREFILL, "balance_rel_threshold") \
 	SET("--decode-balance-abs-threshold", ONE, "N", DECODE, "balance_abs_threshold") \
 	SET("--decode-balance-rel-threshold", ONE, "RATIO", DECODE, "balance_rel_threshold") \
+	SET("--prefix-token-count", ONE, "N", POOL, "affinity_hash_tokens") \
+	SET("--prefix-hash-load-factor", ONE, "RATIO", POOL, "max_load_skew") \
+	SECS("--max-idle-secs", POOL, "session_ttl") \
 	SET("--pd-uncached-token-threshold", ONE, "N", POOL, "pd_min_prefill") \
 	GROUP("Health, breaker, retries, limits") \
 	SET("--health-failure-threshold", ONE, "N", POOL, "health_failures") \
@@ -113,13 +116,10 @@
 	IGNORED("--balance-token-usage-threshold", ONE, "X", "load is requests in flight") \
 	IGNORED("--overload-token-usage-threshold", ONE, "X", "load is requests in flight") \
 	IGNORED("--load-monitor-interval", ONE, "N", "load is counted here, workers are not asked") \
-	IGNORED("--prefix-token-count", ONE, "N", "it belongs to policy prefix_hash") \
-	IGNORED("--prefix-hash-load-factor", ONE, "X", "it belongs to policy prefix_hash") \
 	IGNORED("--least-load-kv-pressure-weight", ONE, "X", "load is requests in flight") \
 	IGNORED("--least-load-default-throughput", ONE, "X", "load is requests in flight") \
 	IGNORED("--least-load-mean-prefill-tokens", ONE, "N", "load is requests in flight") \
-	IGNORED("--max-idle-secs", ONE, "N", "it belongs to policy manual") \
-	IGNORED("--assignment-mode", ONE, "NAME", "it belongs to policy manual") \
+	IGNORED("--assignment-mode", ONE, "NAME", "a new session goes to the worker with the fewest") \
 	IGNORED("--router-temperature", ONE, "X", "it belongs to policy kv_aware") \
 	IGNORED("--kv-penalty-host", ONE, "X", "it belongs to policy kv_aware") \
 	IGNORED("--kv-penalty-external", ONE, "X", "it belongs to policy kv_aware") \

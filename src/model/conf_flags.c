@@ -161,6 +161,34 @@ static bool is_number(const char *text)
 	return text[0] != '\0' && strspn(text, "0123456789") == strlen(text);
 }
 
+/* Names that peers have for policies that do the same, or what comes nearest. */
+static const struct {
+	const char *theirs, *ours;
+} peer_policies[] = {
+	{"consistent_hashing", "consistent_hash"},
+	{"least_load", "least_requests"},
+	{"total_requests", "least_requests"},
+	{"shortest_queue", "least_requests"},
+	{"prefix_hash", "prefix_affinity"},
+	{"manual", "sticky_least_loaded"},
+};
+
+/* What the word of a peer's command line is called here; it is told when that differs. */
+static const char *own_word(struct parser *p, const struct flag *flag, const char *word)
+{
+	if (key_of(flag)->type != CONF_TYPE_POLICY)
+		return word;
+	for (size_t i = 0; i < ARRAY_LEN(peer_policies); i++) {
+		if (strcmp(word, peer_policies[i].theirs) != 0)
+			continue;
+		conf_warnings_add(p->errors, NULL, 0, flag->name, word,
+			"POLICIES in kvsteer.conf(5) says what it does",
+			"is taken as %s", peer_policies[i].ours);
+		return peer_policies[i].ours;
+	}
+	return word;
+}
+
 static void take_setting(struct parser *p, const struct flag *flag, struct words words)
 {
 	for (size_t i = 0; i < words.n; i++) {
@@ -171,7 +199,7 @@ static void take_setting(struct parser *p, const struct flag *flag, struct words
 				"is not a number of seconds");
 			continue;
 		}
-		value = xasprintf("%s%s", words.items[i],
+		value = xasprintf("%s%s", own_word(p, flag, words.items[i]),
 			flag->unit != NULL && strcmp(words.items[i], "0") != 0
 				? flag->unit
 				: "");

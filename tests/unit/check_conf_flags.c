@@ -152,6 +152,53 @@ START_TEST(starts_a_vllm_command_line)
 }
 END_TEST
 
+static const struct {
+	const char *word;
+	enum policy_kind policy;
+	unsigned warnings;
+} policy_words[] = {
+	/* vLLM's router */
+	{"cache_aware", POLICY_CACHE_AWARE, 0},
+	{"round_robin", POLICY_ROUND_ROBIN, 0},
+	{"random", POLICY_RANDOM, 0},
+	{"power_of_two", POLICY_POWER_OF_TWO, 0},
+	{"consistent_hash", POLICY_CONSISTENT_HASH, 0},
+	{"rendezvous_hash", POLICY_RENDEZVOUS_HASH, 0},
+	{"sticky_least_loaded", POLICY_STICKY_LEAST_LOADED, 0},
+	/* SGLang and its router */
+	{"prefix_affinity", POLICY_PREFIX_AFFINITY, 0},
+	{"consistent_hashing", POLICY_CONSISTENT_HASH, 1},
+	{"least_load", POLICY_LEAST_REQUESTS, 1},
+	{"total_requests", POLICY_LEAST_REQUESTS, 1},
+	{"shortest_queue", POLICY_LEAST_REQUESTS, 1},
+	{"prefix_hash", POLICY_PREFIX_AFFINITY, 1},
+	{"manual", POLICY_STICKY_LEAST_LOADED, 1},
+};
+
+START_TEST(policies_by_the_names_of_peers)
+{
+	char line[128];
+
+	snprintf(line, sizeof(line), "--worker-urls http://h:1 --policy %s",
+		policy_words[_i].word);
+	start(line);
+	ck_assert_int_eq(DEFAULT_ROLE->policy.policy, policy_words[_i].policy);
+	ck_assert_uint_eq(errors.n, policy_words[_i].warnings);
+	if (errors.n > 0)
+		ck_assert_ptr_nonnull(strstr(errors.items[0].message, "is taken as"));
+}
+END_TEST
+
+START_TEST(knobs_of_policies_by_the_names_of_peers)
+{
+	start("--worker-urls http://h:1 --policy prefix_hash --prefix-token-count 512 "
+	      "--prefix-hash-load-factor 1.25 --max-idle-secs 14400");
+	ck_assert_uint_eq(DEFAULT_ROLE->policy.affinity_hash_tokens, 512);
+	ck_assert_double_eq(DEFAULT_ROLE->policy.max_load_skew, 1.25);
+	ck_assert_uint_eq(DEFAULT_ROLE->policy.session_ttl_ms, 14400000);
+}
+END_TEST
+
 /* origin-systems.md A5, by flags: role thresholds hold where the role inherits --policy.
  */
 START_TEST(a5_starts_prefill_and_decode)
@@ -598,6 +645,9 @@ static Suite *conf_flags_suite(void)
 	TCase *tc = tcase_create("all");
 
 	tcase_add_checked_fixture(tc, set_up, forget);
+	tcase_add_loop_test(
+		tc, policies_by_the_names_of_peers, 0, ARRAY_LEN(policy_words));
+	tcase_add_test(tc, knobs_of_policies_by_the_names_of_peers);
 	tcase_add_test(tc, starts_a_vllm_command_line);
 	tcase_add_test(tc, a5_starts_prefill_and_decode);
 	tcase_add_test(tc, small_rules);
