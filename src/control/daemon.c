@@ -16,6 +16,7 @@
 #include "control/control.h"
 #include "control/inherit.h"
 #include "control/listen.h"
+#include "control/local.h"
 #include "control/log_file.h"
 #include "control/reload.h"
 #include "control/service.h"
@@ -34,10 +35,12 @@
 #define EXIT_RUNTIME 1
 #define EXIT_USAGE 2
 #define SWEEP_EVERY_MS 1000
+#define SETTLE_MS 3000
+#define SETTLE_LOOK_MS 20
 
 struct daemon {
 	struct control control;
-	struct wheel_timer drain_timer, sweep_timer;
+	struct wheel_timer drain_timer, sweep_timer, settle_timer;
 	struct loop_signal *signals[5];
 	struct inherited inherited;
 	struct successor
@@ -231,6 +234,7 @@ static void unwatch(struct daemon *d)
 		return;
 	wheel_stop(loop_wheel(d->control.loop), &d->drain_timer);
 	wheel_stop(loop_wheel(d->control.loop), &d->sweep_timer);
+	wheel_stop(loop_wheel(d->control.loop), &d->settle_timer);
 }
 
 /* ---- running ---- */
@@ -281,13 +285,34 @@ static void on_alone(void *arg)
 		end_if_done(d);
 }
 
+/* ---- as the next start of a service ---- */
+
+/*
+ * Clients wait in the sockets that were taken over: until there are workers for them, or
+ * SETTLE_MS. At a first start nobody does.
+ */
+static void on_settle(void *arg)
+{
+	struct daemon *d = arg;
+	struct control *c = &d->control;
+
+	if (!local_is_ready(c->site) && clock_now_ms() - c->started_ms < SETTLE_MS)
+		wheel_set(loop_wheel(c->loop), &d->settle_timer,
+			clock_now_ms() + SETTLE_LOOK_MS);
+	else
+		on_go(d, false);
+}
+
 static int open_or_wait(struct daemon *d)
 {
 	static const struct successor_ops ops = {on_go, on_give_up, on_alone};
 
 	if (d->successor != NULL)
 		return successor_start(d->successor, &d->control, &ops, d);
-	return open_all(d);
+	if (d->inherited.n == 0)
+		return open_all(d);
+	on_settle(d);
+	return 0;
 }
 
 static int run(struct daemon *d, struct conf *conf)
@@ -297,6 +322,7 @@ static int run(struct daemon *d, struct conf *conf)
 
 	wheel_timer_init(&d->drain_timer, on_drain_timeout, d);
 	wheel_timer_init(&d->sweep_timer, on_sweep, d);
+	wheel_timer_init(&d->settle_timer, on_settle, d);
 	err = boot_prepare(c, conf, &d->inherited);
 	if (err == 0)
 		err = watch_signals(d);

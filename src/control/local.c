@@ -30,12 +30,12 @@ static bool is_pool_ready(struct pool *p)
 	return has_workers;
 }
 
-static bool is_ready(const struct io_thread *t)
+bool local_is_ready(const struct site *site)
 {
 	size_t i;
 
-	for (i = 0; i < t->site->n_pools; i++) {
-		if (!is_pool_ready(t->site->pools[i]))
+	for (i = 0; i < site->n_pools; i++) {
+		if (!is_pool_ready(site->pools[i]))
 			return false;
 	}
 	return true;
@@ -47,7 +47,7 @@ static int answer_readiness(const struct io_thread *t, char **body, size_t *n)
 
 	if (atomic_load(&t->process->is_draining))
 		why = FAIL_DRAINING;
-	else if (!is_ready(t))
+	else if (!local_is_ready(t->site))
 		why = FAIL_NO_WORKER;
 	*body = malloc(1024);
 	if (*body == NULL)

@@ -499,7 +499,8 @@ class Router:
     """kvsteerd as a process. conf: text of a configuration without listeners and sockets, which are added; or args: a command line."""
 
     def __init__(self, tmp, conf=None, args=None, env=None, preexec=None, router_keys="", expect_ready=True, allow_errors=(), wrap=(), pass_fds=(),
-                 binary=None):
+                 binary=None, listen="127.0.0.1:0"):
+        self.listen = listen
         self.tmp = str(tmp)
         os.makedirs(self.tmp, exist_ok=True)
         self.conf_path = os.path.join(self.tmp, "kvsteer.conf")
@@ -524,7 +525,7 @@ class Router:
             self.metrics_port = self.wait_port(r"metrics on http://[^ ]*:(\d+)")
 
     def write_conf(self, conf):
-        head = ("[router]\nlisten = 127.0.0.1:0\nmetrics_listen = 127.0.0.1:0\n"
+        head = (f"[router]\nlisten = {self.listen}\nmetrics_listen = 127.0.0.1:0\n"
                 f"admin_socket = {self.admin_path}\n{self.router_keys}\n")
         with open(self.conf_path + ".new", "w") as f:
             f.write(head + conf)
