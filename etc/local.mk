@@ -35,6 +35,17 @@ SUFFIXES += .service.in .service
 # What a client that sends hashes may copy: beside the other documents.
 clientsdir = $(docdir)/examples
 dist_clients_DATA = etc/clients/kvsteer_prefix.py etc/clients/kvsteer_prefix.c etc/clients/kvsteer_prefix.h
+# What an operator may copy.
+grafanadir = $(docdir)/examples/grafana
+dist_grafana_DATA = etc/grafana/kvsteer.json
+prometheusdir = $(docdir)/examples/prometheus
+dist_prometheus_DATA = etc/prometheus/kvsteer.rules.yml
+nginxdir = $(docdir)/examples/nginx
+dist_nginx_DATA = etc/nginx/kvsteer.conf
+kubernetesdir = $(docdir)/examples/kubernetes
+dist_kubernetes_DATA = etc/kubernetes/kvsteer.yaml
+dockerdir = $(docdir)/examples/docker
+dist_docker_DATA = etc/docker/Dockerfile
 EXTRA_DIST += $(CONF_FILES) $(UNITS_IN) $(SYSUSERS) $(LOGROTATE) $(BASH_COMPLETION)
 CLEANFILES += $(UNITS)
 if SYSTEMD

@@ -350,7 +350,7 @@ static enum ctl_exit run_metrics(const struct ctl *ctl)
 
 static const struct command commands[] = {
 	{"status", 0, 0, run_status, "", "the daemon, its pools and workers"},
-	{"top", 0, 0, ctl_top, "[-b] [-n N] [-d TIME] [--sort KEY]",
+	{"top", 0, 0, ctl_top, "[-b] [-n N] [--sort KEY]",
 		"status, again and again"},
 	{"workers", 0, 1, run_workers, "[NAME]", "all workers, or one in full"},
 	{"add", 2, 62, run_add, "NAME URL [KEY=VALUE ...]",
