@@ -97,6 +97,7 @@ libkvsteer_a_SOURCES += src/model/prefix_arena.c src/model/prefix_arena.h
 libkvsteer_a_SOURCES += src/model/prefix_keys.c src/model/prefix_keys.h
 libkvsteer_a_SOURCES += src/model/prefix_lru.c
 libkvsteer_a_SOURCES += src/model/prefix_tree.c src/model/prefix_tree.h
+libkvsteer_a_SOURCES += src/model/response_map.c src/model/response_map.h
 libkvsteer_a_SOURCES += src/model/route_hash.c src/model/route_hash.h
 libkvsteer_a_SOURCES += src/model/route_prompt.c src/model/route_prompt.h
 libkvsteer_a_SOURCES += src/model/route_scan.c src/model/route_scan.h
@@ -119,6 +120,7 @@ libkvsteer_a_SOURCES += src/proxy/request_life.c
 libkvsteer_a_SOURCES += src/proxy/request_log.c src/proxy/request_log.h
 libkvsteer_a_SOURCES += src/proxy/upstream.c src/proxy/upstream.h
 libkvsteer_a_SOURCES += src/proxy/body.c src/proxy/body.h
+libkvsteer_a_SOURCES += src/proxy/stored.c src/proxy/stored.h
 libkvsteer_a_SOURCES += src/proxy/upload.c src/proxy/upload.h
 libkvsteer_a_SOURCES += src/proxy/answer.c src/proxy/answer.h
 

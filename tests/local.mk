@@ -74,6 +74,7 @@ check_PROGRAMS += tests/unit/check_ranks
 check_PROGRAMS += tests/unit/check_scrape
 check_PROGRAMS += tests/unit/check_client_body
 check_PROGRAMS += tests/unit/check_relay
+check_PROGRAMS += tests/unit/check_response_map
 check_PROGRAMS += tests/unit/check_access_log
 check_PROGRAMS += tests/unit/check_answer
 check_PROGRAMS += tests/unit/check_site

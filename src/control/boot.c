@@ -24,6 +24,7 @@
 #include "io/notify.h"
 #include "io/sock.h"
 #include "model/path_table.h"
+#include "model/response_map.h"
 #include "proxy/request.h"
 
 #include <errno.h>
@@ -221,6 +222,9 @@ static int open_clients(struct control *c, const struct conf *conf, struct inher
 		conf_errors_free(&errors);
 		return ERR_IO;
 	}
+	c->process.responses = response_map_new(RESPONSE_MAP_MAX);
+	if (c->process.responses == NULL)
+		return ERR_NOMEM;
 	c->threads = threads_start(n, &c->process, c->site, STDERR_FILENO);
 	return c->threads != NULL ? 0 : ERR_NOMEM;
 }
@@ -332,6 +336,8 @@ bool boot_undo(struct control *c)
 
 	service_end(c->service);
 	threads_stop(c->threads);
+	response_map_free(c->process.responses);
+	c->process.responses = NULL;
 	is_balanced = check_guards();
 	upgrade_free(c);
 	close_unused(c);

@@ -3,10 +3,15 @@
  */
 #include "model/path_table.h"
 
+#include <string.h>
+
+#define PATH_ID_MAX 256
+
 /* Bits in the order of enum http_method (http/http_head.h): GET HEAD POST PUT PATCH
  * DELETE OPTIONS. */
 #define M_GET (1u << 0 | 1u << 1 | 1u << 6)
 #define M_POST (1u << 2 | 1u << 6)
+#define M_DELETE (1u << 5)
 #define M_ANY 0x7fu
 #define METHOD_POST 2
 
@@ -15,6 +20,9 @@ static const struct path_row rows[] = {
 	{ "/v1/chat/completions", "chat", M_POST, false, PATH_FORWARD, ENDPOINT_CHAT },
 	{ "/v1/completions", "completions", M_POST, false, PATH_FORWARD, ENDPOINT_COMPLETIONS },
 	{ "/v1/responses", "responses", M_POST, false, PATH_FORWARD, ENDPOINT_RESPONSES },
+	{ "/v1/responses/{id}", "response", M_GET | M_DELETE, false, PATH_FORWARD, ENDPOINT_OTHER },
+	{ "/v1/responses/{id}/cancel", "response_cancel", M_POST, false, PATH_FORWARD, ENDPOINT_OTHER },
+	{ "/v1/responses/{id}/input_items", "response_items", M_GET, false, PATH_FORWARD, ENDPOINT_OTHER },
 	{ "/v1/messages", "messages", M_POST, false, PATH_FORWARD, ENDPOINT_MESSAGES },
 	{ "/v1/messages/count_tokens", "count_tokens", M_POST, false, PATH_FORWARD, ENDPOINT_OTHER },
 	{ "/v1/embeddings", "embeddings", M_POST, false, PATH_FORWARD, ENDPOINT_EMBEDDINGS },
@@ -93,14 +101,51 @@ static bool is_under(struct span path, struct span prefix)
 	       is_plain_name(span_make(path.p + prefix.n, path.n - prefix.n));
 }
 
-static const struct path_row *find_row(struct span path)
+/* One segment that nobody reads otherwise: letters, digits and a few marks. */
+static bool is_id(struct span s)
+{
+	size_t i;
+
+	if (s.n == 0 || s.n > PATH_ID_MAX)
+		return false;
+	for (i = 0; i < s.n; i++) {
+		char c = s.p[i];
+		bool is_plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+				(c >= 'A' && c <= 'Z') || c == '_' || c == '-' ||
+				c == '.' || c == ':' || c == '~';
+
+		if (!is_plain)
+			return false;
+	}
+	return !span_is(s, ".") && !span_is(s, "..");
+}
+
+/* "/a/{id}/b": what stands for {id} is *id then. */
+static bool fits(const char *row, struct span path, struct span *id)
+{
+	const char *mark = strchr(row, '{');
+	struct span before, after;
+
+	if (mark == NULL)
+		return span_is(path, row);
+	before = span_make(row, (size_t)(mark - row));
+	after = span_str(mark + sizeof("{id}") - 1);
+	if (!span_starts(path, before) || path.n < before.n + after.n ||
+		!span_eq(span_make(path.p + path.n - after.n, after.n), after))
+		return false;
+	*id = span_make(path.p + before.n, path.n - before.n - after.n);
+	return is_id(*id);
+}
+
+/* *id is empty where the row has none. */
+static const struct path_row *find_row(struct span path, struct span *id)
 {
 	size_t i;
 
 	for (i = 0; i < ARRAY_LEN(rows); i++) {
-		struct span row = span_str(rows[i].path);
-
-		if (rows[i].is_prefix ? is_under(path, row) : span_eq(path, row))
+		*id = span_make(NULL, 0);
+		if (rows[i].is_prefix ? is_under(path, span_str(rows[i].path))
+				      : fits(rows[i].path, path, id))
 			return &rows[i];
 	}
 	return NULL;
@@ -156,31 +201,40 @@ static bool is_local(const struct path_row *row)
 void path_lookup(const struct router_opts *o, unsigned method, struct span path,
 	struct path_verdict *out)
 {
-	const struct path_row *row = find_row(path);
+	struct span id;
+	const struct path_row *row = find_row(path, &id);
 	bool passed = is_passed(o, path);
 
 	if (row != NULL &&
 		((row->methods >> method & 1) != 0 || (passed && !is_local(row)))) {
-		*out = (struct path_verdict){row->action, FAIL_NONE,
-			(unsigned)(row - rows), row->endpoint, row->methods, false};
+		*out = (struct path_verdict){.action = row->action,
+			.route = (unsigned)(row - rows),
+			.endpoint = row->endpoint,
+			.id = id,
+			.allowed = row->methods};
 		/* Other methods of a keyed path carry no prompt. */
 		if ((row->methods >> method & 1) == 0)
 			out->endpoint = ENDPOINT_OTHER;
 		return;
 	}
 	if (row != NULL) {
-		*out = (struct path_verdict){PATH_REFUSE, FAIL_METHOD_NOT_ALLOWED,
-			(unsigned)(row - rows), ENDPOINT_OTHER, row->methods, false};
+		*out = (struct path_verdict){.action = PATH_REFUSE,
+			.fail = FAIL_METHOD_NOT_ALLOWED,
+			.route = (unsigned)(row - rows),
+			.allowed = row->methods};
 		return;
 	}
 	if (passed) {
-		*out = (struct path_verdict){PATH_FORWARD, FAIL_NONE, ROUTE_PASS,
-			ENDPOINT_OTHER, M_ANY, drops_caches(method, path)};
+		*out = (struct path_verdict){.action = PATH_FORWARD,
+			.route = ROUTE_PASS,
+			.allowed = M_ANY,
+			.drops_caches = drops_caches(method, path)};
 		return;
 	}
-	*out = (struct path_verdict){PATH_REFUSE,
-		span_is(path, realtime) ? FAIL_NOT_IMPLEMENTED : FAIL_PATH_NOT_FOUND,
-		ROUTE_NONE, ENDPOINT_OTHER, 0, false};
+	*out = (struct path_verdict){.action = PATH_REFUSE,
+		.fail = span_is(path, realtime) ? FAIL_NOT_IMPLEMENTED
+						: FAIL_PATH_NOT_FOUND,
+		.route = ROUTE_NONE};
 }
 
 const char *const *path_route_names(unsigned *n)

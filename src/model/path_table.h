@@ -22,7 +22,8 @@ enum path_action {
 };
 
 struct path_row {
-	const char *path; /* exact; "/v1/models/" also stands for what follows it
+	const char *path; /* exact, but for "{id}", which stands for one segment of
+			     plain bytes; "/v1/models/" also stands for what follows it
 			     (is_prefix), dot segments apart */
 	const char *name; /* route label */
 	uint16_t methods; /* bit i: enum http_method i */
@@ -36,6 +37,7 @@ struct path_verdict {
 	enum fail fail; /* PATH_REFUSE */
 	unsigned route; /* row number: metric_request() */
 	enum route_endpoint endpoint;
+	struct span id;   /* PATH_FORWARD: what stands for {id}, in path; else empty */
 	uint16_t allowed; /* METHOD_NOT_ALLOWED: what the Allow field says */
 	/* A passed call that, answered with 2xx, leaves the engine's prefix cache empty,
 	 * or full of what other weights made. */

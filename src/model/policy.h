@@ -28,6 +28,7 @@ struct worker;
 	X(AFFINITY_PREFIX, "affinity_prefix") /* a hash of its prompt's beginning */      \
 	X(AFFINITY_SKEW, "affinity_skew")   /* the home of either had too many requests */ \
 	X(PINNED, "pinned")                                                               \
+	X(RESPONSE_HOME, "response_home")   /* the worker that has what is continued */   \
 	X(POLICY_ORDER, "policy_order")	    /* the policy looks at no prompt */           \
 	X(ONLY_CANDIDATE, "only_candidate")                                               \
 	X(LEAST_BAD, "least_bad")                                                         \

@@ -73,6 +73,7 @@ struct pool_ask {
 	/* Only this rank of whatever worker; no matter where no worker has ranks. */
 	bool is_rank_pinned;
 	uint32_t pinned_rank;
+	uint64_t home;         /* host_id of the only workers that will do; 0: any */
 	const uint64_t *tried; /* ids, or host_ids, of workers that failed this request */
 	unsigned n_tried;
 	uint64_t body_bytes; /* how long the prompt may be, where no key says it */
@@ -110,6 +111,8 @@ void pool_set_only_model(struct pool *p, struct span model);
  * is unusable); ERR_PARSE: no worker has that name or rank. */
 int pool_pick(struct pool *p, const struct pool_ask *ask, struct guard *g,
 	struct pool_pick *out) MUST_CHECK;
+/* Whether pool_pick() would find a worker. */
+bool pool_has_candidate(struct pool *p, const struct pool_ask *ask);
 /* The exchange failed before a 2xx head: the insertion is taken back. */
 void pool_withdraw(
 	struct pool *p, const struct route_key *key, const struct pool_insertion *ins);

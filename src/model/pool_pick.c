@@ -321,6 +321,8 @@ static void gather(struct pool *p, const struct pool_ask *ask, struct pick_input
 			continue;
 		if (!is_rank_wanted(ask, w))
 			continue;
+		if (ask->home != 0 && w->host_id != ask->home)
+			continue;
 		add_candidate(p, ask, in, w);
 	}
 }
@@ -334,6 +336,8 @@ static void decide(
 	const struct pool_ask *ask, const struct pick_input *in, struct pick_decision *d)
 {
 	policy_pick(in, d);
+	if (ask->home != 0)
+		d->reason = PICK_RESPONSE_HOME;
 	if (is_pinned(ask))
 		d->reason = PICK_PINNED;
 }
@@ -419,6 +423,16 @@ int pool_pick(struct pool *p, const struct pool_ask *ask, struct guard *g,
 	err = pick_locked(p, ask, g, out);
 	pool_unlock(p);
 	return err;
+}
+
+bool pool_has_candidate(struct pool *p, const struct pool_ask *ask)
+{
+	struct pick_input in;
+
+	pool_lock(p);
+	gather(p, ask, &in);
+	pool_unlock(p);
+	return in.n > 0;
 }
 
 void pool_withdraw(

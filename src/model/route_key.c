@@ -23,7 +23,8 @@ struct text_field {
 	struct json_value value;
 };
 
-#define TEXT_FIELDS (3 + SESSION_MAX)
+#define PLAIN_FIELDS 4
+#define TEXT_FIELDS (PLAIN_FIELDS + SESSION_MAX)
 
 void route_key_init(struct route_key *k)
 {
@@ -93,14 +94,16 @@ static void list_texts(const struct route_scan *s, const struct json_text *t,
 	list[0] = (struct text_field){&k->model, fields[FIELD_MODEL]};
 	list[1] = (struct text_field){&k->lora, first_text(t, fields[FIELD_LORA_PATH])};
 	list[2] = (struct text_field){&k->cache_salt, fields[FIELD_CACHE_SALT]};
-	list[3] = (struct text_field){&k->session[SESSION_PARAMS_ID],
+	list[3] = (struct text_field){&k->previous, fields[FIELD_PREVIOUS]};
+	list[4] = (struct text_field){&k->session[SESSION_PARAMS_ID],
 		session_params_id(t, fields[FIELD_SESSION_PARAMS])};
-	list[4] = (struct text_field){&k->session[SESSION_USER], fields[FIELD_USER]};
-	list[5] = (struct text_field){&k->session[SESSION_ID], fields[FIELD_SESSION_ID]};
-	list[6] =
+	list[5] = (struct text_field){&k->session[SESSION_USER], fields[FIELD_USER]};
+	list[6] = (struct text_field){&k->session[SESSION_ID], fields[FIELD_SESSION_ID]};
+	list[7] =
 		(struct text_field){&k->session[SESSION_USER_ID], fields[FIELD_USER_ID]};
 	for (unsigned i = 0; i < TEXT_FIELDS; i++) {
-		bool is_good = i < 3 ? is_text(list[i].value) : is_session(list[i].value);
+		bool is_good = i < PLAIN_FIELDS ? is_text(list[i].value)
+						: is_session(list[i].value);
 
 		if (!is_good)
 			list[i].value = (struct json_value){0};
@@ -144,7 +147,7 @@ static int decode_texts(const struct json_text *t, struct route_key *k,
 static void forget_body(struct route_key *k, const struct route_key_opts *opts)
 {
 	k->readable = k->stream = false;
-	k->model = k->lora = k->cache_salt = span_make(NULL, 0);
+	k->model = k->lora = k->cache_salt = k->previous = span_make(NULL, 0);
 	for (unsigned i = 0; i < SESSION_MAX; i++)
 		k->session[i] = span_make(NULL, 0);
 	if (k->hashes_sent)

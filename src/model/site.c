@@ -63,6 +63,10 @@ bool site_reads_body(const struct site *s, const struct site_head *h)
 {
 	size_t i;
 
+	/* The response that is continued lives on one worker: more than any policy has to
+	 * say. */
+	if (h->endpoint == ENDPOINT_RESPONSES && !h->is_pinned)
+		return true;
 	if (h->endpoint == ENDPOINT_OTHER || !s->needs_body_scan)
 		return false;
 	if (h->model.n == 0 && s->needs_model)

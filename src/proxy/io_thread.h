@@ -38,6 +38,7 @@ struct process {
 	unsigned max_connections;     /* set before the threads start */
 	_Atomic bool is_draining;     /* readiness says no, answers close */
 	_Atomic uint64_t next_conn_id;
+	struct response_map *responses; /* set before; NULL: where they are is not kept */
 };
 
 struct io_thread {

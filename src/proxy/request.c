@@ -29,6 +29,7 @@
 #include "proxy/relay.h"
 #include "proxy/request_log.h"
 #include "proxy/request_state.h"
+#include "proxy/stored.h"
 #include "proxy/upstream.h"
 
 #include <stdio.h>
@@ -164,7 +165,7 @@ static void start_scan(struct request *r)
 	routing_look(r->site->wants, &opts(r)->routing_key_headers, r->c->buf, &r->head,
 		&h.said);
 	r->reads_body = site_reads_body(r->site, &h);
-	if (h.endpoint == ENDPOINT_OTHER || !r->site->needs_body_scan)
+	if (h.endpoint == ENDPOINT_OTHER || (!r->reads_body && !r->site->needs_body_scan))
 		return;
 	/* A pinned request's prompt is remembered if it is here with its head. */
 	if (!r->reads_body && (h.said.hashes_sent || !h.is_pinned))
@@ -403,6 +404,7 @@ static enum step_result route_key(struct request *r)
 	if (r->is_scanning && build_key(r, &o) != 0)
 		return request_fail(r, FAIL_OVERLOADED);
 	r->pool = site_pool_for(r->site, r->key.model);
+	stored_look_up(r);
 	if (r->pool == NULL)
 		return request_fail(r, FAIL_MODEL_NOT_FOUND);
 	if (r->pool != r->site->pools[0] && r->is_scanning) {
@@ -435,25 +437,36 @@ static void keep_worker_name(struct request *r)
 	r->worker_name[n] = '\0';
 }
 
-static enum step_result pick(struct request *r)
+static struct pool_ask what_to_ask(const struct request *r)
 {
 	struct routing routing;
 	struct pool_ask ask = {
 		.role = ROLE_UNIFIED,
-		.key = r->is_keyed ? &r->key : NULL,
+		.key = r->is_keyed ? (struct route_key *)&r->key : NULL,
 		.model = r->key.model,
+		.home = r->stored.home,
 		.tried = r->tried,
 		.n_tried = r->n_tried,
 		.body_bytes = MAX(r->body.expected, r->body.total), /* or promised */
 		.now_ms = clock_now_ms(),
 	};
-	int err;
 
 	ask.routing = routing_find(pool_wants(r->pool, ask.role),
 		&opts(r)->routing_key_headers, r->c->buf, &r->head, &r->key, &routing);
 	if (opts(r)->allow_pin)
 		pin_read_head(r->c->buf, &r->head, &ask);
-	err = pool_pick(r->pool, &ask, &r->guard, &r->pick);
+	return ask;
+}
+
+static enum step_result pick(struct request *r)
+{
+	struct pool_ask ask;
+	int err;
+
+	do {
+		ask = what_to_ask(r);
+		err = pool_pick(r->pool, &ask, &r->guard, &r->pick);
+	} while (err == ERR_NOENT && stored_look_elsewhere(r));
 	if (err != 0)
 		return no_worker(r, err);
 	r->is_confirmed = false;
@@ -613,6 +626,7 @@ static enum step_result answer_has_head(
 	r->status = a->status;
 	r->is_event_stream = is_event_stream(base, a);
 	r->first_byte_us = clock_us();
+	stored_answered(r, a->status);
 	if (a->status >= 200 && a->status < 300)
 		r->is_confirmed = true;
 	else
@@ -622,6 +636,17 @@ static enum step_result answer_has_head(
 	if (r->is_confirmed && r->verdict.drops_caches)
 		cache_drop_note(r->pool, http_head_path(r->c->buf, &r->head));
 	return STEP_NEXT;
+}
+
+/* It has not the response that is asked for, and another worker may. */
+static bool asks_on(struct request *r, int status)
+{
+	struct pool_ask ask;
+
+	if (!r->stored.is_asked_for)
+		return false;
+	ask = what_to_ask(r);
+	return stored_asks_on(r, status, &ask);
 }
 
 /* A body that nobody needs goes on as it comes. False: the request has failed. */
@@ -658,7 +683,8 @@ static enum step_result forward(struct request *r)
 		return STEP_NEXT;
 	switch (exchange_head(r->ex, &a, &base)) {
 	case EXCHANGE_OK:
-		return answer_has_head(r, a, base);
+		return asks_on(r, a->status) ? request_retry(r)
+					     : answer_has_head(r, a, base);
 	case EXCHANGE_AGAIN:
 		return STEP_WAIT;
 	default:
@@ -739,6 +765,7 @@ static enum step_result relay(struct request *r)
 				       : request_fail(r, FAIL_CLIENT_GONE);
 		if (data.n > 0) /* an event stream's first token */
 			guard_prefilled(&r->guard);
+		stored_see(r, data);
 		if (last && !r->sent_last)
 			worker_is_done(r);
 		if (!r->sent_last && send_part(r, data, last) != 0)

@@ -20,10 +20,11 @@
 #include "proxy/client.h"
 #include "proxy/io_thread.h"
 #include "proxy/relay.h"
+#include "proxy/stored.h"
 #include "proxy/upload.h"
 
 #define REQUEST_MAGIC 0x52455131u
-#define TRIED_MAX 8
+#define TRIED_MAX 64
 
 struct exchange;
 struct route_scan;
@@ -66,6 +67,7 @@ struct request {
 	enum fail last_failure; /* of a worker tried before */
 	uint64_t tried[TRIED_MAX];
 	unsigned n_tried;
+	struct stored stored;
 	bool died_reused, died_fresh;
 
 	/* the answer */

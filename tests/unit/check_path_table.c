@@ -20,6 +20,14 @@ static const struct {
 	{"/v1/chat/completions", "chat", POSTS, PATH_FORWARD, ENDPOINT_CHAT},
 	{"/v1/completions", "completions", POSTS, PATH_FORWARD, ENDPOINT_COMPLETIONS},
 	{"/v1/responses", "responses", POSTS, PATH_FORWARD, ENDPOINT_RESPONSES},
+	{"/v1/responses/resp_0aZ-9.:~", "response", GETS | 1u << HTTP_DELETE,
+		PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/responses/cancel", "response", GETS | 1u << HTTP_DELETE, PATH_FORWARD,
+		ENDPOINT_OTHER},
+	{"/v1/responses/resp_1/cancel", "response_cancel", POSTS, PATH_FORWARD,
+		ENDPOINT_OTHER},
+	{"/v1/responses/resp_1/input_items", "response_items", GETS, PATH_FORWARD,
+		ENDPOINT_OTHER},
 	{"/v1/messages", "messages", POSTS, PATH_FORWARD, ENDPOINT_MESSAGES},
 	{"/v1/messages/count_tokens", "count_tokens", POSTS, PATH_FORWARD,
 		ENDPOINT_OTHER},
@@ -114,6 +122,27 @@ static const char *const closed[] = {
 	"/v1/chat/completions ",
 	" /generate",
 	"generate",
+	/* a response's id is one segment, and plain */
+	"/v1/responses/",
+	"/v1/responses//",
+	"/v1/responses//cancel",
+	"/v1/responses/.",
+	"/v1/responses/..",
+	"/v1/responses/../cancel",
+	"/v1/responses/a/b",
+	"/v1/responses/a/",
+	"/v1/responses/a/cancel/",
+	"/v1/responses/a/b/cancel",
+	"/v1/responses/a/Cancel",
+	"/v1/responses/a/input",
+	"/v1/responses/a%2Fcancel",
+	"/v1/responses/%61",
+	"/v1/responses/a;b",
+	"/v1/responses/a b",
+	"/v1/responses/a\\cancel",
+	"/v1/responses/\xc3\xa9",
+	"/v1/responsesa/cancel",
+	"/v1/responses/cancel/cancel/cancel",
 	/* a model's name is no way out of its folder */
 	"/v1/models/",
 	"/v1/models//",
@@ -342,6 +371,28 @@ START_TEST(d3_calls_that_drop_caches)
 }
 END_TEST
 
+START_TEST(what_stands_for_an_id_is_told)
+{
+	struct router_opts o = {0};
+	struct path_verdict v;
+	char text[600];
+
+	path_lookup(&o, HTTP_POST, SPAN_LIT("/v1/responses/resp_1/cancel"), &v);
+	ck_assert(span_is(v.id, "resp_1"));
+	path_lookup(&o, HTTP_DELETE, SPAN_LIT("/v1/responses/x"), &v);
+	ck_assert(span_is(v.id, "x"));
+	path_lookup(&o, HTTP_POST, SPAN_LIT("/v1/responses"), &v);
+	ck_assert_uint_eq(v.id.n, 0);
+	path_lookup(&o, HTTP_GET, SPAN_LIT("/v1/models/m"), &v);
+	ck_assert_uint_eq(v.id.n, 0);
+	for (int n = 256; n <= 257; n++) {
+		snprintf(text, sizeof(text), "/v1/responses/%0*d", n, 7);
+		path_lookup(&o, HTTP_GET, span_str(text), &v);
+		ck_assert_int_eq(v.action, n == 256 ? PATH_FORWARD : PATH_REFUSE);
+	}
+}
+END_TEST
+
 static Suite *path_table_suite(void)
 {
 	Suite *s = suite_create("path_table");
@@ -355,6 +406,7 @@ static Suite *path_table_suite(void)
 	tcase_add_test(tc, passed_paths_are_exact);
 	tcase_add_test(tc, all_pass_but_the_local_ones);
 	tcase_add_test(tc, d3_calls_that_drop_caches);
+	tcase_add_test(tc, what_stands_for_an_id_is_told);
 	suite_add_tcase(s, tc);
 	return s;
 }

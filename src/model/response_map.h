@@ -1,0 +1,47 @@
+/*
+ * Which worker made which stored response (/v1/responses): what lives on one worker can
+ * only be continued, read or deleted there. Bounded: the RESPONSE_MAP_MAX used last are
+ * known, in fixed memory; ids are kept as keyed hashes of 128 bits. One for the process,
+ * shared by its threads; every function locks for itself, for a time that does not grow.
+ * And the reader that finds the id in an answer's first bytes. Made by the daemon, used
+ * by proxy/stored.c.
+ */
+#ifndef MODEL_RESPONSE_MAP_H
+#define MODEL_RESPONSE_MAP_H
+
+#include "base/base.h"
+#include "base/span.h"
+
+#define RESPONSE_MAP_MAX 65536
+#define RESPONSE_ID_MAX 256
+
+struct response_map;
+
+/* Of at most max ids, 1 to 2^30. NULL: out of memory. */
+struct response_map *response_map_new(size_t max);
+void response_map_free(struct response_map *m); /* NULL is fine, here and below */
+/* worker_id is not 0; a known id gets the new one. Over the bound the id that was not
+ * asked for longest is forgotten. */
+void response_map_put(struct response_map *m, struct span id, uint64_t worker_id);
+/* 0: not known. */
+uint64_t response_map_find(struct response_map *m, struct span id);
+void response_map_drop(struct response_map *m, struct span id);
+size_t response_map_count(struct response_map *m);
+
+/*
+ * Looks for "id":"resp_..." in the bytes of an answer, in pieces of any size: an object,
+ * or an event stream whose first event says what was created. Within strings these bytes
+ * stand escaped, so no text can feign them. Gives up after RESPONSE_READ_MAX bytes.
+ */
+#define RESPONSE_READ_MAX 16384
+struct response_reader {
+	uint8_t state;
+	bool is_done; /* id is there, or will not be */
+	uint16_t n;   /* bytes of id; 0: none was found */
+	uint32_t seen;
+	char id[RESPONSE_ID_MAX];
+};
+void response_reader_start(struct response_reader *r);
+void response_reader_feed(struct response_reader *r, struct span bytes);
+
+#endif
