@@ -154,7 +154,7 @@ tests_fuzz_fuzz_prefix_index_LDADD = $(FUZZ_LIBS)
 tests_fuzz_fuzz_prefix_index_LDFLAGS = $(FUZZ_LINK)
 
 # Lint
-LINT = tests/lint/check-docs tests/lint/check-includes tests/lint/check-lists tests/lint/check-man \
+LINT = tests/lint/check-docs tests/lint/check-manual tests/lint/check-includes tests/lint/check-lists tests/lint/check-man \
 	tests/lint/check-scripts tests/lint/check-units tests/lint/check-completion
 
 dist_check_SCRIPTS += tests/run tests/build-deps $(LINT)
