@@ -24,6 +24,7 @@ static const struct http_route api_routes[] = {
 	{"DELETE", V1 "workers/*", admin_delete_worker},
 	{"POST", V1 "workers/*", admin_post_worker},
 	{"POST", V1 "explain", admin_explain},
+	{"POST", V1 "finish_session", admin_finish_session},
 	{"POST", V1 "reload", admin_reload},
 	{"POST", V1 "upgrade", admin_upgrade},
 	{"POST", V1 "pools/*", admin_post_pool},

@@ -38,6 +38,9 @@ struct js *admin_hit_share(const struct site *site); /* of all workers' recent p
 void admin_removals_start(struct admin *a);
 void admin_removals_stop(struct admin *a);
 
+/* admin_sessions.c */
+admin_call_fn admin_finish_session;
+
 /* admin_explain.c */
 admin_call_fn admin_explain;
 

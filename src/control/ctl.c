@@ -288,6 +288,24 @@ static enum ctl_exit run_generation(const struct ctl *ctl)
 	return call_and_print(ctl, &req, print_generation);
 }
 
+static void print_finished(const struct js *doc)
+{
+	bool was_known = false;
+
+	if (js_as_bool(js_get(doc, "was_known"), &was_known))
+		printf("%s\n", was_known ? "ended" : "no such session");
+}
+
+/* finish-session SESSION */
+static enum ctl_exit run_finish_session(const struct ctl *ctl)
+{
+	scoped_free char *session = ctl_encode(ctl->words[0]);
+	scoped_free char *path = xasprintf("finish_session?session_id=%s", session);
+	struct ctl_request req = {.method = "POST", .path = path};
+
+	return call_and_print(ctl, &req, print_finished);
+}
+
 /* flush POOL */
 static enum ctl_exit run_flush(const struct ctl *ctl)
 {
@@ -367,6 +385,8 @@ static const struct command commands[] = {
 	{"generation", 1, 2, run_generation, "POOL [N]",
 		"new weights: what was cached counts no more"},
 	{"flush", 1, 1, run_flush, "POOL", "empties the caches of its workers"},
+	{"finish-session", 1, 1, run_finish_session, "SESSION",
+		"it lives on no worker any more (sticky_least_loaded)"},
 	{"log-level", 1, 1, run_log_level, "LEVEL", "error, warn, notice, info or debug"},
 	{"config", 0, 0, run_config, "", "the configuration in force"},
 	{"metrics", 0, 0, run_metrics, "", "the metrics, as Prometheus reads them"},

@@ -5,14 +5,20 @@
 
 #include "base/base.h"
 #include "base/fail.h"
+#include "control/admin_gate.h"
 #include "control/models.h"
+#include "http/http_query.h"
+#include "io/js.h"
 #include "model/pool.h"
+#include "model/site.h"
 #include "proxy/io_thread.h"
 #include "proxy/request.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define SESSION_NAME_MAX 16384
 
 /* Has workers, and a usable one for each role that it has workers for. */
 static bool is_pool_ready(struct pool *p)
@@ -59,15 +65,58 @@ static int answer_readiness(const struct io_thread *t, char **body, size_t *n)
 	return fail_status(why);
 }
 
-static int answer(
-	void *arg, struct io_thread *t, enum request_local what, char **body, size_t *n)
+static char *finish_session_text(struct span session)
+{
+	struct js *doc = js_object();
+	char *text;
+
+	js_set_str(doc, "status", "ok");
+	js_set(doc, "session_id", js_string(session));
+	text = js_print(doc, false);
+	js_free(doc);
+	return text;
+}
+
+static int fail_with(enum fail why, char **body, size_t *n)
+{
+	*body = malloc(1024);
+	if (*body != NULL)
+		*n = fail_body(why, *body, 1024);
+	return fail_status(*body != NULL ? why : FAIL_OVERLOADED);
+}
+
+/* As the vLLM router answers: well done, whether it knew the session or not. */
+static int answer_finish_session(const struct request_asked *a, char **body, size_t *n)
+{
+	enum fail why = admin_gate(a->site->conf, a->base, a->head, a->client_ip);
+	char session[SESSION_NAME_MAX];
+
+	if (why == FAIL_NONE && !http_query_value(http_head_query(a->base, a->head),
+					"session_id", session, sizeof(session)))
+		why = FAIL_BAD_TARGET;
+	if (why != FAIL_NONE)
+		return fail_with(why, body, n);
+	(void)site_finish_session(a->site, span_str(session));
+	*body = finish_session_text(span_str(session));
+	*n = *body != NULL ? strlen(*body) : 0;
+	return fail_status(*body != NULL ? FAIL_NONE : FAIL_OVERLOADED);
+}
+
+static int answer(void *arg, struct io_thread *t, const struct request_asked *asked,
+	char **body, size_t *n)
 {
 	struct models *models = arg;
 
 	*body = NULL;
 	*n = 0;
-	if (what == LOCAL_READINESS)
+	switch (asked->what) {
+	case LOCAL_READINESS:
 		return answer_readiness(t, body, n);
+	case LOCAL_FINISH_SESSION:
+		return answer_finish_session(asked, body, n);
+	default:
+		break;
+	}
 	*body = models_copy(models, n);
 	return fail_status(*body != NULL ? FAIL_NONE : FAIL_OVERLOADED);
 }

@@ -6,6 +6,7 @@
  */
 #include "base/err.h"
 #include "http/http_conn.h"
+#include "http/http_query.h"
 #include "http/http_server.h"
 #include "http/http_write.h"
 
@@ -37,11 +38,7 @@ struct span http_call_path(const struct http_call *call)
 
 struct span http_call_query(const struct http_call *call)
 {
-	struct span target = http_head_target(call->raw, &call->head);
-	size_t skip = (size_t)call->head.path_len + 1;
-
-	return skip <= target.n ? span_make(target.p + skip, target.n - skip)
-				: span_make(NULL, 0);
+	return http_head_query(call->raw, &call->head);
 }
 
 struct span http_call_field(const struct http_call *call, const char *name)
@@ -62,47 +59,10 @@ bool http_call_is_unix(const struct http_call *call)
 	return call->conn->server->is_unix;
 }
 
-/* Decodes %XX and '+' into out, NUL-terminated; false when malformed, too long or holding
- * a NUL. */
-static bool decode_query(struct span in, char *out, size_t n)
-{
-	size_t len = 0;
-
-	for (size_t i = 0; i < in.n; i++) {
-		uint64_t byte = (unsigned char)in.p[i];
-
-		if (byte == '+') {
-			byte = ' ';
-		} else if (byte == '%') {
-			if (in.n - i < 3 ||
-				span_hex_u64(span_make(in.p + i + 1, 2), &byte) != 0)
-				return false;
-			i += 2;
-		}
-		if (byte == 0 || len + 1 >= n)
-			return false;
-		out[len++] = (char)byte;
-	}
-	if (n == 0)
-		return false;
-	out[len] = '\0';
-	return true;
-}
-
 bool http_call_query_value(
 	const struct http_call *call, const char *name, char *out, size_t n)
 {
-	struct span rest = http_call_query(call), pair;
-
-	while (span_next(&rest, '&', &pair)) {
-		struct span key;
-
-		if (!span_next(&pair, '=', &key))
-			key = span_make(NULL, 0);
-		if (span_is(key, name))
-			return decode_query(pair, out, n);
-	}
-	return false;
+	return http_query_value(http_call_query(call), name, out, n);
 }
 
 void http_call_watch(struct http_call *call, void (*on_gone)(void *arg),

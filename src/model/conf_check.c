@@ -28,7 +28,6 @@ static const struct {
  * and whoever sets one to something is told that nothing happens.
  */
 static const char *const without_effect[] = {
-	"admin_key",
 	"queue_size",
 	"queue_timeout",
 	"trusted_proxies",

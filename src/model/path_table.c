@@ -44,6 +44,7 @@ static const struct path_row rows[] = {
 	{ "/get_model_info", "model_info", M_GET, false, PATH_FORWARD, ENDPOINT_OTHER },
 	{ "/get_server_info", "server_info", M_GET, false, PATH_FORWARD, ENDPOINT_OTHER },
 	{ "/v1/models", "models", M_GET, false, PATH_MODELS, ENDPOINT_OTHER },
+	{ "/finish_session", "finish_session", M_POST, false, PATH_FINISH_SESSION, ENDPOINT_OTHER },
 	{ "/health", "health", M_GET, false, PATH_HEALTH, ENDPOINT_OTHER },
 	{ "/liveness", "liveness", M_GET, false, PATH_HEALTH, ENDPOINT_OTHER },
 	{ "/readiness", "readiness", M_GET, false, PATH_READINESS, ENDPOINT_OTHER },

@@ -18,6 +18,7 @@ enum path_action {
 	PATH_HEALTH,    /* answered here: the process is up */
 	PATH_READINESS, /* every pool has a usable worker for each role */
 	PATH_MODELS,    /* merged over healthy workers */
+	PATH_FINISH_SESSION, /* for who may administer */
 	PATH_REFUSE,    /* fail says why */
 };
 

@@ -188,3 +188,13 @@ struct pool *site_pool_for(const struct site *s, struct span model)
 	}
 	return model.n == 0 && s->n_pools > 0 ? s->pools[0] : NULL;
 }
+
+bool site_finish_session(const struct site *s, struct span session)
+{
+	bool was_known = false;
+	size_t i;
+
+	for (i = 0; i < s->n_pools; i++)
+		was_known |= pool_finish_session(s->pools[i], session);
+	return was_known;
+}

@@ -39,6 +39,9 @@ void site_retire(struct site *old, const struct site *next);
 struct pool *site_pool_for(const struct site *s, struct span model);
 struct pool *site_pool(const struct site *s, struct span name);
 
+/* The session lives on no worker of any pool any more; false: it did not. */
+bool site_finish_session(const struct site *s, struct span session);
+
 /* What a request's head says of where it goes. */
 struct site_head {
 	enum route_endpoint endpoint;

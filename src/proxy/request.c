@@ -344,20 +344,32 @@ static void send_own(struct request *r, int status, struct span type, struct spa
 	}
 }
 
+static int ask_local(struct request *r, char **body, size_t *n)
+{
+	struct request_asked asked = {
+		.what = r->verdict.action == PATH_MODELS           ? LOCAL_MODELS
+			: r->verdict.action == PATH_FINISH_SESSION ? LOCAL_FINISH_SESSION
+								   : LOCAL_READINESS,
+		.site = r->site,
+		.base = r->c->buf,
+		.head = &r->head,
+		.client_ip = span_make(r->c->ip, r->c->ip_len),
+	};
+
+	assert(local_fn != NULL);
+	return local_fn(local_arg, r->t, &asked, body, n);
+}
+
 static enum step_result answer_here(struct request *r)
 {
 	static const char up[] = "{\"status\":\"ok\"}";
-	enum request_local what =
-		r->verdict.action == PATH_MODELS ? LOCAL_MODELS : LOCAL_READINESS;
 	char *body = NULL;
 	char extra[ANSWER_LINES_MAX];
 	size_t n = 0;
 	int status = 200;
 
-	if (r->verdict.action != PATH_HEALTH) {
-		assert(local_fn != NULL);
-		status = local_fn(local_arg, r->t, what, &body, &n);
-	}
+	if (r->verdict.action != PATH_HEALTH)
+		status = ask_local(r, &body, &n);
 	r->keep = keeps_alive(r) && r->head.minor == 1;
 	send_own(r, status, SPAN_LIT("application/json"),
 		body != NULL ? span_make(body, n) : SPAN_LIT(up),

@@ -11,7 +11,9 @@
 #include "base/span.h"
 
 struct client;
+struct http_head;
 struct io_thread;
+struct site;
 struct request;
 
 /* NULL: out of memory. */
@@ -53,9 +55,16 @@ void request_free_all(struct io_thread *t);
  * Returns the status and sets *body to new memory (NULL: none) with its length and
  * content type.
  */
-enum request_local { LOCAL_READINESS, LOCAL_MODELS };
-typedef int request_local_fn(
-	void *arg, struct io_thread *t, enum request_local what, char **body, size_t *n);
+enum request_local { LOCAL_READINESS, LOCAL_MODELS, LOCAL_FINISH_SESSION };
+struct request_asked {
+	enum request_local what;
+	const struct site *site; /* that the request began under */
+	const char *base;        /* of head's offsets */
+	const struct http_head *head;
+	struct span client_ip;
+};
+typedef int request_local_fn(void *arg, struct io_thread *t,
+	const struct request_asked *asked, char **body, size_t *n);
 void request_set_local(request_local_fn *fn, void *arg);
 
 #endif

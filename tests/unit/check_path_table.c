@@ -56,6 +56,7 @@ static const struct {
 	{"/get_model_info", "model_info", GETS, PATH_FORWARD, ENDPOINT_OTHER},
 	{"/get_server_info", "server_info", GETS, PATH_FORWARD, ENDPOINT_OTHER},
 	{"/v1/models", "models", GETS, PATH_MODELS, ENDPOINT_OTHER},
+	{"/finish_session", "finish_session", POSTS, PATH_FINISH_SESSION, ENDPOINT_OTHER},
 	{"/health", "health", GETS, PATH_HEALTH, ENDPOINT_OTHER},
 	{"/liveness", "liveness", GETS, PATH_HEALTH, ENDPOINT_OTHER},
 	{"/readiness", "readiness", GETS, PATH_READINESS, ENDPOINT_OTHER},
