@@ -160,7 +160,19 @@ static int make_room(struct pool *p, size_t more)
 		sizeof(*p->changes));
 }
 
-/* On the control thread, which alone changes the registry: the list cannot grow under us.
+static void tell_change(struct pool *p, const struct change *c)
+{
+	if (c->is_added && p->ops->on_worker_add != NULL)
+		p->ops->on_worker_add(p->arg, p, c->worker);
+	if (!c->is_added && p->ops->on_worker_remove != NULL)
+		p->ops->on_worker_remove(p->arg, p, c->worker);
+	worker_unref(c->worker);
+}
+
+/*
+ * On the control thread, which alone changes the registry: the list cannot grow under us.
+ * Those that came first: they may take over from those that went, as ranks do from the
+ * one worker that was there.
  */
 static void tell_changes(struct pool *p)
 {
@@ -168,13 +180,12 @@ static void tell_changes(struct pool *p)
 
 	p->n_changes = 0;
 	for (i = 0; i < n; i++) {
-		struct change c = p->changes[i];
-
-		if (c.is_added && p->ops->on_worker_add != NULL)
-			p->ops->on_worker_add(p->arg, p, c.worker);
-		if (!c.is_added && p->ops->on_worker_remove != NULL)
-			p->ops->on_worker_remove(p->arg, p, c.worker);
-		worker_unref(c.worker);
+		if (p->changes[i].is_added)
+			tell_change(p, &p->changes[i]);
+	}
+	for (i = 0; i < n; i++) {
+		if (!p->changes[i].is_added)
+			tell_change(p, &p->changes[i]);
 	}
 }
 

@@ -65,7 +65,7 @@ void pool_key_opts(const struct pool *p, enum role role, struct route_key_opts *
 /* What a request asks for. */
 struct pool_ask {
 	enum role role;
-	struct route_key *key; /* NULL: nothing known of the prompt */
+	struct route_key *key;         /* NULL: nothing known of the prompt */
 	const struct routing *routing; /* as pool_wants() says; NULL: none */
 	struct span tenant;
 	struct span model;  /* empty: any */

@@ -44,9 +44,9 @@ unsigned registry_ranks(const struct worker_conf *c)
 	return MAX(c->dp_size, 1u);
 }
 
-/* That rank of c; host_id is that of its ranks, or 0 when there are none. */
+/* That rank of c. *sibling: another one behind its URL, one that does not drain first. */
 static struct worker *find_kept(const struct registry *r, const struct worker_conf *c,
-	unsigned rank, uint64_t *host_id)
+	unsigned rank, struct worker **sibling)
 {
 	struct worker *found = NULL;
 	size_t i;
@@ -54,10 +54,11 @@ static struct worker *find_kept(const struct registry *r, const struct worker_co
 	for (i = 0; i < r->n; i++) {
 		struct worker *w = r->items[i];
 
-		if (!worker_same_identity(w, c))
+		if (!worker_is_sibling(w, c))
 			continue;
-		*host_id = w->host_id;
-		if (w->rank == rank)
+		if (*sibling == NULL || atomic_load(&(*sibling)->is_draining))
+			*sibling = w;
+		if (worker_same_identity(w, c) && w->rank == rank)
 			found = w;
 	}
 	return found;
@@ -85,13 +86,13 @@ void registry_abandon(struct registry_plan *plan)
 
 /* Kept as w is, or (NULL) as a new worker. */
 static int plan_worker(struct registry_plan *plan, struct worker *w,
-	const struct worker_conf *c, unsigned rank, uint64_t host_id)
+	const struct worker_conf *c, unsigned rank, struct worker *sibling)
 {
 	struct worker_change change = {NULL, NULL, NULL};
 
 	if (w != NULL && worker_prepare(w, c, &change) != 0)
 		return ERR_NOMEM;
-	w = w != NULL ? worker_ref(w) : worker_new_rank(c, rank, host_id);
+	w = w != NULL ? worker_ref(w) : worker_new_rank(c, rank, sibling);
 	if (w == NULL)
 		return ERR_NOMEM;
 	plan->changes[plan->n] = change;
@@ -102,15 +103,16 @@ static int plan_worker(struct registry_plan *plan, struct worker *w,
 static int plan_ranks(
 	const struct registry *r, const struct worker_conf *c, struct registry_plan *plan)
 {
+	struct worker *sibling = NULL;
 	unsigned rank;
-	uint64_t host_id = 0;
 
 	for (rank = 0; rank < registry_ranks(c); rank++) {
-		struct worker *kept = find_kept(r, c, rank, &host_id);
+		struct worker *kept = find_kept(r, c, rank, &sibling);
 
-		if (plan_worker(plan, kept, c, rank, host_id) != 0)
+		if (plan_worker(plan, kept, c, rank, sibling) != 0)
 			return ERR_NOMEM;
-		host_id = plan->list[plan->n - 1]->host_id;
+		if (sibling == NULL)
+			sibling = plan->list[plan->n - 1];
 	}
 	return 0;
 }

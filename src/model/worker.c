@@ -169,11 +169,25 @@ static int fill_identity(struct worker *w, const struct worker_conf *c)
 
 struct worker *worker_new(const struct worker_conf *c)
 {
-	return worker_new_rank(c, 0, 0);
+	return worker_new_rank(c, 0, NULL);
+}
+
+static void take_after(struct worker *w, struct worker *sibling)
+{
+	struct addr_list *addrs;
+	unsigned start;
+
+	atomic_store(&w->health, atomic_load(&sibling->health));
+	atomic_store(&w->is_draining, atomic_load(&sibling->is_draining));
+	memcpy(w->reason, sibling->reason, sizeof(w->reason));
+	w->state_since_ms = sibling->state_since_ms;
+	addrs = worker_addrs(sibling, &start);
+	if (addrs != NULL)
+		worker_set_addrs(w, addrs);
 }
 
 struct worker *worker_new_rank(
-	const struct worker_conf *c, unsigned rank, uint64_t host_id)
+	const struct worker_conf *c, unsigned rank, struct worker *sibling)
 {
 	struct worker *w = aligned_alloc(CACHE_LINE, sizeof(*w));
 
@@ -182,7 +196,7 @@ struct worker *worker_new_rank(
 	memset(w, 0, sizeof(*w));
 	atomic_store(&w->refs, 1);
 	w->id = atomic_fetch_add(&next_id, 1);
-	w->host_id = host_id != 0 ? host_id : atomic_fetch_add(&next_id, 1);
+	w->host_id = sibling != NULL ? sibling->host_id : atomic_fetch_add(&next_id, 1);
 	w->has_rank = c->dp_size > 1;
 	w->rank = rank;
 	w->index_slot = UINT32_MAX;
@@ -193,6 +207,8 @@ struct worker *worker_new_rank(
 		worker_destroy(w);
 		return NULL;
 	}
+	if (sibling != NULL)
+		take_after(w, sibling);
 	return w;
 }
 
@@ -256,10 +272,15 @@ int worker_configure(struct worker *w, const struct worker_conf *c)
 	return err;
 }
 
-bool worker_same_identity(const struct worker *w, const struct worker_conf *c)
+bool worker_is_sibling(const struct worker *w, const struct worker_conf *c)
 {
 	return strcmp(w->group, c->name) == 0 && strcmp(w->url.text, c->url.text) == 0 &&
-	       w->role == c->role && w->has_rank == (c->dp_size > 1) &&
+	       w->role == c->role;
+}
+
+bool worker_same_identity(const struct worker *w, const struct worker_conf *c)
+{
+	return worker_is_sibling(w, c) && w->has_rank == (c->dp_size > 1) &&
 	       (!w->has_rank || w->rank < c->dp_size);
 }
 

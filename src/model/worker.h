@@ -59,7 +59,7 @@ struct worker {
 	enum role role;
 	/* The same in every router: "http://h:8000", or "http://h:8000@2" for a rank. */
 	char *stable_id;
-	uint64_t stable_hash; /* ring_id() of it */
+	uint64_t stable_hash;  /* ring_id() of it */
 	struct span host_line; /* "Host: …\r\n" */
 	struct span rank_line; /* "X-data-parallel-rank: 2\r\n"; empty without a rank */
 	struct span url_base;
@@ -108,11 +108,12 @@ struct worker {
 /* Takes a copy of c. NULL: out of memory. One reference for the caller. */
 struct worker *worker_new(const struct worker_conf *c);
 /*
- * Rank `rank` of c, which has several (dp_size > 1), or the one worker of it. host_id:
- * that of the ranks that are there already; 0: none is.
+ * Rank `rank` of c, which has several (dp_size > 1), or the one worker of it. sibling:
+ * one behind the same URL, or NULL. What is known of their process holds for the new one
+ * from the start: its state and addresses, and whether it drains.
  */
 struct worker *worker_new_rank(
-	const struct worker_conf *c, unsigned rank, uint64_t host_id);
+	const struct worker_conf *c, unsigned rank, struct worker *sibling);
 struct worker *worker_ref(struct worker *w);
 void worker_unref(struct worker *w);
 /*
@@ -133,6 +134,8 @@ void worker_abandon(struct worker_change *c);
 int worker_configure(struct worker *w, const struct worker_conf *c) MUST_CHECK;
 /* w is the worker of c, or one of its ranks. */
 bool worker_same_identity(const struct worker *w, const struct worker_conf *c);
+/* The same, whatever its rank and however many there are to be. */
+bool worker_is_sibling(const struct worker *w, const struct worker_conf *c);
 /* name is w's, or that of its group. */
 bool worker_has_name(const struct worker *w, struct span name);
 

@@ -298,11 +298,13 @@ START_TEST(more_and_fewer_ranks)
 {
 	struct worker *a0, *a1, *a3;
 	struct guard g = {0};
+	uint64_t host_id;
 
 	update(A2 B);
 	a0 = get("a@0");
 	a1 = get("a@1");
 	guard_take(&g, a1);
+	atomic_store(&a0->health, WORKER_SUSPECT);
 	update(A4 B);
 	want_order("a@0 a@1 a@2 a@3 b");
 	ck_assert_ptr_eq(get("a@0"), a0);
@@ -313,6 +315,8 @@ START_TEST(more_and_fewer_ranks)
 	ck_assert_uint_eq(told.adds, 5);
 	ck_assert_uint_eq(told.removes, 0);
 	a3 = get("a@3");
+	ck_assert_int_eq(worker_state(a3), WORKER_SUSPECT);
+	host_id = a0->host_id;
 	update("[worker a]\nurl = http://a:1\ndp_size = 3\n" B);
 	want_order("a@0 a@1 a@2 b");
 	ck_assert_ptr_eq(told.last_removed, a3);
@@ -322,7 +326,24 @@ START_TEST(more_and_fewer_ranks)
 	want_order("a b");
 	ck_assert_uint_eq(told.removes, 4);
 	ck_assert(!get("a")->has_rank);
+	/* But the same process: what is known of it holds. */
+	ck_assert_uint_eq(get("a")->host_id, host_id);
+	ck_assert_int_eq(worker_state(get("a")), WORKER_SUSPECT);
 	guard_drop(&g);
+}
+END_TEST
+
+/* New ranks of a drained host drain; where one rank alone is drained they do not. */
+START_TEST(new_ranks_drain_with_their_host)
+{
+	update(A2);
+	atomic_store(&get("a@0")->is_draining, true);
+	update("[worker a]\nurl = http://a:1\ndp_size = 3\n");
+	ck_assert(!atomic_load(&get("a@2")->is_draining));
+	atomic_store(&get("a@1")->is_draining, true);
+	atomic_store(&get("a@2")->is_draining, true);
+	update(A4);
+	ck_assert(atomic_load(&get("a@3")->is_draining));
 }
 END_TEST
 
@@ -529,6 +550,7 @@ static Suite *registry_suite(void)
 	tcase_add_test(tc, add_and_remove_one);
 	tcase_add_test(tc, ranks_are_workers);
 	tcase_add_test(tc, more_and_fewer_ranks);
+	tcase_add_test(tc, new_ranks_drain_with_their_host);
 	tcase_add_test(tc, one_rank_goes_and_comes);
 	tcase_add_test(tc, ranks_of_the_api);
 	tcase_add_loop_test(tc, random_updates_against_a_list, 0, 4);
