@@ -11,7 +11,7 @@
 #include "base/hash.h"
 #include "model/session_map.h"
 
-/* 8 MiB when they are all in use. */
+/* 11 MiB when they are all in use. */
 #define SESSIONS_MAX (1u << 18)
 /* Ended with each pick, besides what the sweep ends. */
 #define ENDED_AT_PICK 2

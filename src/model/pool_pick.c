@@ -247,7 +247,7 @@ static void add_candidate(struct pool *p, const struct pool_ask *ask,
 
 	p->candidates[in->n++] = (struct candidate){
 		.worker = w,
-		.id = span_str(w->stable_id),
+		.id = span_make(w->stable_id, w->stable_len),
 		.id_hash = w->stable_hash,
 		.load = load,
 		/* Nothing is known of what others sent: they count as streams. */

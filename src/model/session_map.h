@@ -4,8 +4,8 @@
  * locked: its owner (a pool) is.
  *
  * Always true: every session is in one bucket's chain and in the list of use; the tallies
- * add up to the sessions. Memory is taken once and touched as sessions come: 32 bytes a
- * session and 4 a bucket.
+ * add up to the sessions. Memory is taken once and touched as sessions come: 40 bytes a
+ * session and 4 to 8 for its buckets.
  */
 #ifndef MODEL_SESSION_MAP_H
 #define MODEL_SESSION_MAP_H

@@ -156,7 +156,8 @@ static int fill_identity(struct worker *w, const struct worker_conf *c)
 		return ERR_NOMEM;
 	if (fill_names(w, c) != 0)
 		return ERR_NOMEM;
-	w->stable_hash = ring_id(span_str(w->stable_id));
+	w->stable_len = strlen(w->stable_id);
+	w->stable_hash = ring_id(span_make(w->stable_id, w->stable_len));
 	if (asprintf(&host, "Host: %s\r\n", w->url.host_header) < 0)
 		return ERR_NOMEM;
 	w->host_line = span_str(host);

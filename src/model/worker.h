@@ -59,7 +59,8 @@ struct worker {
 	enum role role;
 	/* The same in every router: "http://h:8000", or "http://h:8000@2" for a rank. */
 	char *stable_id;
-	uint64_t stable_hash;  /* ring_id() of it */
+	size_t stable_len;
+	uint64_t stable_hash; /* ring_id() of it */
 	struct span host_line; /* "Host: …\r\n" */
 	struct span rank_line; /* "X-data-parallel-rank: 2\r\n"; empty without a rank */
 	struct span url_base;

@@ -449,9 +449,9 @@ static void keep_worker_name(struct request *r)
 	r->worker_name[n] = '\0';
 }
 
-static struct pool_ask what_to_ask(const struct request *r)
+/* routing lives as long as what is returned. */
+static struct pool_ask what_to_ask(const struct request *r, struct routing *routing)
 {
-	struct routing routing;
 	struct pool_ask ask = {
 		.role = ROLE_UNIFIED,
 		.key = r->is_keyed ? (struct route_key *)&r->key : NULL,
@@ -464,7 +464,7 @@ static struct pool_ask what_to_ask(const struct request *r)
 	};
 
 	ask.routing = routing_find(pool_wants(r->pool, ask.role),
-		&opts(r)->routing_key_headers, r->c->buf, &r->head, &r->key, &routing);
+		&opts(r)->routing_key_headers, r->c->buf, &r->head, &r->key, routing);
 	if (opts(r)->allow_pin)
 		pin_read_head(r->c->buf, &r->head, &ask);
 	return ask;
@@ -472,11 +472,12 @@ static struct pool_ask what_to_ask(const struct request *r)
 
 static enum step_result pick(struct request *r)
 {
+	struct routing routing;
 	struct pool_ask ask;
 	int err;
 
 	do {
-		ask = what_to_ask(r);
+		ask = what_to_ask(r, &routing);
 		err = pool_pick(r->pool, &ask, &r->guard, &r->pick);
 	} while (err == ERR_NOENT && stored_look_elsewhere(r));
 	if (err != 0)
@@ -653,11 +654,12 @@ static enum step_result answer_has_head(
 /* It has not the response that is asked for, and another worker may. */
 static bool asks_on(struct request *r, int status)
 {
+	struct routing routing;
 	struct pool_ask ask;
 
 	if (!r->stored.is_asked_for)
 		return false;
-	ask = what_to_ask(r);
+	ask = what_to_ask(r, &routing);
 	return stored_asks_on(r, status, &ask);
 }
 

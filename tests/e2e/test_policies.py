@@ -293,6 +293,22 @@ def test_b26_prompts_of_token_ids_have_a_beginning_too(router, worker):
     assert all(s["key"]["unit"] == "b" for s in spelled)
 
 
+@pytest.mark.parametrize("policy", ["prefix_affinity", "consistent_hash", "rendezvous_hash", "sticky_least_loaded"])
+def test_d2_with_a_key_in_the_head_the_body_is_not_read(router, worker, policy):
+    """It is routed by the head before a byte of the body came, whatever the body is."""
+    r, ws = fleet(router, worker, 4, policy)
+    home = served_by(r, chat(user("hi")), headers=session("s"))
+    w = next(w for w in ws if w.name == home)
+    m = r.request("POST", "/v1/chat/completions", b"\xff{ no JSON", session("s"))
+    assert (m.status, m.get("x-kvsteer-worker")) == (200, home)
+    seen = w.connections
+    with r.connect() as c:
+        c.send(harness.make_request("POST", "/v1/chat/completions", None, {**session("s"), "Content-Length": "100000"}))
+        harness.wait_until(lambda: w.connections > seen or any("kvsteer_worker_load" in s and v for s, v in r.loads().items()), "the worker has its head")
+        c.send(b"x" * 100000)
+        assert c.read_response("POST").get("x-kvsteer-worker") == home
+
+
 def test_keys_are_in_no_log(router, worker):
     r, _ = fleet(router, worker, 2, "consistent_hash", keys="log_level = debug\n")
     served_by(r, chat(user("hi"), user="secret-user"), headers=session("secret-session"))

@@ -654,6 +654,24 @@ START_TEST(of_two_the_less_loaded)
 }
 END_TEST
 
+/* What others sent counts where load_source says so; own picks come on top at once, so
+ * that nobody herds to who looked idle when it was asked. */
+START_TEST(reported_load_counts_with_own_picks)
+{
+	struct guard g[8];
+	enum pick_reason reason;
+	unsigned count[2] = {0};
+
+	pool = unit_pool_of(2, "policy = power_of_two\nload_source = reported\n");
+	worker_report(unit_worker(pool, "w0"), 3, 1, 0, NOW, NOW + 100);
+	for (unsigned i = 0; i < 8; i++)
+		count[pick_held(pool, NULL, NULL, &g[i], &reason)]++;
+	ck_assert_uint_eq(count[0], 2); /* 4 + 2 there, 6 here */
+	ck_assert_uint_eq(count[1], 6);
+	unit_drop(g, 8);
+}
+END_TEST
+
 /* B33 (d): nobody herds: what was picked counts at once. */
 START_TEST(b33_a_burst_spreads)
 {
@@ -876,6 +894,7 @@ static Suite *pool_policy_suite(void)
 	tcase_add_test(tc, a_session_ends_by_its_age);
 	tcase_add_test(tc, sessions_live_through_a_reload);
 	tcase_add_test(tc, of_two_the_less_loaded);
+	tcase_add_test(tc, reported_load_counts_with_own_picks);
 	tcase_add_test(tc, b33_a_burst_spreads);
 	tcase_add_test(tc, draws_are_fair);
 	tcase_add_loop_test(tc, a_popular_prompt_is_no_pile_up, 0, n);

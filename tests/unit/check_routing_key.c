@@ -4,6 +4,7 @@
  */
 #include "http/http_parse.h"
 #include "model/policy.h"
+#include "model/ring.h"
 #include "model/routing_key.h"
 #include "tests/unit/unit.h"
 
@@ -117,6 +118,113 @@ START_TEST(the_list_is_the_operators)
 }
 END_TEST
 
+/* ---- as policies get it ---- */
+
+static const struct {
+	const char *lines, *user;
+	const char *text; /* NULL: no key */
+} texts[] = {
+	{"", NULL, NULL},
+	{"", "bob", "user:bob"},
+	{"X-SESSION-ID: Conv-1\r\n", "bob", "header:x-session-id:Conv-1"},
+	{"x-smg-routing-key: k v\r\n", NULL, "header:x-smg-routing-key:k v"},
+	{"X-Trace-Id: t\r\n", NULL, "header:x-trace-id:t"},
+};
+
+START_TEST(spelled_as_the_vllm_router_does)
+{
+	struct conf_list list = list_of(names, ARRAY_LEN(names));
+	struct route_key key = body_key(NULL, texts[_i].user, NULL, NULL);
+	struct routing out;
+
+	read_head(texts[_i].lines);
+	ck_assert_ptr_null(routing_find(0, &list, raw, &head, &key, &out));
+	ck_assert_ptr_null(
+		routing_find(POLICY_WANTS_PROMPT, &list, raw, &head, &key, &out));
+	ck_assert_ptr_eq(
+		routing_find(POLICY_WANTS_KEY, &list, raw, &head, &key, &out), &out);
+	ck_assert_int_eq(out.session.from, ROUTING_NONE);
+	ck_assert_int_eq(out.any.from == ROUTING_NONE, texts[_i].text == NULL);
+	if (texts[_i].text == NULL)
+		return;
+	ck_assert(span_is(span_make(out.text, out.text_len), texts[_i].text));
+	ck_assert(out.point == ring_hash(span_str(texts[_i].text)));
+}
+END_TEST
+
+START_TEST(body_fields_by_their_kind)
+{
+	static const char *const want[] = {"session:p", "user:u", "session:s", "user:i"};
+	struct conf_list none = {0};
+
+	for (unsigned i = 0; i < SESSION_MAX; i++) {
+		struct route_key key = body_key(
+			i > 0 ? NULL : "p", i > 1 ? NULL : "u", i > 2 ? NULL : "s", "i");
+		struct routing out;
+
+		routing_find(POLICY_WANTS_KEY, &none, NULL, NULL, &key, &out);
+		ck_assert(span_is(span_make(out.text, out.text_len), want[i]));
+	}
+}
+END_TEST
+
+/* B36 (d): up to the room as it is, beyond it by its hash; one byte tells two apart. */
+START_TEST(long_keys_by_their_hash)
+{
+	static char text[ROUTING_TEXT_MAX + 8];
+	struct conf_list none = {0};
+	struct routing fits, a, b;
+	size_t room = ROUTING_TEXT_MAX - strlen("user:");
+	struct route_key key;
+
+	memset(text, 'x', sizeof(text) - 1);
+	key = body_key(NULL, text, NULL, NULL);
+	key.session[SESSION_USER].n = room;
+	routing_find(POLICY_WANTS_KEY, &none, NULL, NULL, &key, &fits);
+	ck_assert_uint_eq(fits.text_len, ROUTING_TEXT_MAX);
+	key.session[SESSION_USER].n = room + 1;
+	routing_find(POLICY_WANTS_KEY, &none, NULL, NULL, &key, &a);
+	ck_assert_uint_eq(a.text_len, strlen("user:") + 16);
+	text[room] = 'y';
+	routing_find(POLICY_WANTS_KEY, &none, NULL, NULL, &key, &b);
+	ck_assert(a.point != b.point);
+}
+END_TEST
+
+/* What is decided must not depend on who else has read the body. */
+START_TEST(sent_hashes_stand_for_the_bodys_fields)
+{
+	struct conf_list list = list_of(names, ARRAY_LEN(names));
+	struct route_key key = body_key(NULL, "bob", NULL, NULL);
+	unsigned affinity = POLICY_WANTS_SESSION | POLICY_WANTS_PREFIX;
+	struct routing out;
+
+	read_head("");
+	key.hashes_sent = true;
+	routing_find(affinity, &list, raw, &head, &key, &out);
+	ck_assert_int_eq(out.session.from, ROUTING_NONE);
+	/* Where the hashes serve nobody they do not. */
+	routing_find(POLICY_WANTS_SESSION, &list, raw, &head, &key, &out);
+	ck_assert_int_eq(out.session.from, ROUTING_BODY);
+	routing_find(POLICY_WANTS_KEY, &list, raw, &head, &key, &out);
+	ck_assert_int_eq(out.any.from, ROUTING_BODY);
+	read_head("X-Session-Id: s\r\n");
+	routing_find(affinity, &list, raw, &head, &key, &out);
+	ck_assert_int_eq(out.session.from, ROUTING_HEADER);
+	ck_assert(out.session_hash == routing_session_hash(SPAN_LIT("s")));
+}
+END_TEST
+
+START_TEST(windows_in_blocks)
+{
+	ck_assert_uint_eq(routing_prefix_blocks(4096, 'b', 128), 128);
+	ck_assert_uint_eq(routing_prefix_blocks(4096, 't', 32), 128);
+	ck_assert_uint_eq(routing_prefix_blocks(4096, 'b', 2048), 8);
+	ck_assert_uint_eq(routing_prefix_blocks(10, 'b', 128), 1); /* at least one */
+	ck_assert_uint_eq(routing_prefix_blocks(1000000000, 'b', 16), 250000000);
+}
+END_TEST
+
 /* ---- who needs the body ---- */
 
 #define PROMPT POLICY_WANTS_PROMPT
@@ -160,6 +268,11 @@ static Suite *routing_key_suite(void)
 
 	tcase_add_loop_test(tc, first_that_is_not_empty, 0, ARRAY_LEN(rows));
 	tcase_add_test(tc, the_list_is_the_operators);
+	tcase_add_loop_test(tc, spelled_as_the_vllm_router_does, 0, ARRAY_LEN(texts));
+	tcase_add_test(tc, body_fields_by_their_kind);
+	tcase_add_test(tc, long_keys_by_their_hash);
+	tcase_add_test(tc, sent_hashes_stand_for_the_bodys_fields);
+	tcase_add_test(tc, windows_in_blocks);
 	tcase_add_loop_test(
 		tc, body_is_needed_where_the_head_does_not_say_it, 0, ARRAY_LEN(needs));
 	suite_add_tcase(s, tc);
