@@ -64,6 +64,7 @@ libkvsteer_a_SOURCES += src/model/conf_type.c
 libkvsteer_a_SOURCES += src/model/conf_url.c
 libkvsteer_a_SOURCES += src/model/decay.c src/model/decay.h
 libkvsteer_a_SOURCES += src/model/guard.c src/model/guard.h
+libkvsteer_a_SOURCES += src/model/pace.c src/model/pace.h
 libkvsteer_a_SOURCES += src/model/json_scan.c src/model/json_scan.h
 libkvsteer_a_SOURCES += src/model/json_walk.c src/model/json_walk.h
 libkvsteer_a_SOURCES += src/model/policy.c src/model/policy.h

@@ -48,6 +48,14 @@ void guard_prefilled(struct guard *g)
 	g->is_stream = true;
 }
 
+void guard_streams(struct guard *g, uint64_t now_ms)
+{
+	if (g->worker == NULL || g->is_stream)
+		return;
+	pace_end(&g->worker->pace, g->queued, now_ms);
+	guard_prefilled(g);
+}
+
 static void leave_streams(struct guard *g)
 {
 	unsigned before;

@@ -34,6 +34,10 @@ void guard_queue(struct guard *g, uint32_t blocks);
  * empty guard; a second time is harmless.
  */
 void guard_prefilled(struct guard *g);
+/* The same for the first byte of an event stream, which came when the prefill was over:
+ * the worker's pace is learned from it. Not for answers that come whole, whose head says
+ * nothing of that time. */
+void guard_streams(struct guard *g, uint64_t now_ms);
 /* Safe on an empty guard. */
 void guard_drop(struct guard *g);
 

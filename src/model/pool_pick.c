@@ -240,6 +240,15 @@ static uint64_t recent_half_life_ms(const struct pool_role *r)
 					: RECENT_HALF_LIFE_MS;
 }
 
+/* Without what the worker has computed of it meanwhile, where that matters. */
+static uint64_t queued_blocks(const struct pool_role *r, const struct worker *w,
+	uint64_t now_ms)
+{
+	uint64_t queued = worker_queued_blocks(w);
+
+	return wants_recent(r) ? queued - pace_done(&w->pace, queued, now_ms) : queued;
+}
+
 static void add_candidate(struct pool *p, const struct pool_ask *ask,
 	struct pick_input *in, struct worker *w)
 {
@@ -252,7 +261,7 @@ static void add_candidate(struct pool *p, const struct pool_ask *ask,
 		.load = load,
 		/* Nothing is known of what others sent: they count as streams. */
 		.streams = worker_streams(w) + (load > own ? load - own : 0),
-		.queued = worker_queued_blocks(w),
+		.queued = queued_blocks(&p->roles[ask->role], w, ask->now_ms),
 		.max_requests = w->conf->max_requests,
 		.recent = wants_recent(&p->roles[ask->role])
 				  ? decay_read(&w->recent,
@@ -381,6 +390,8 @@ static void charge(struct pool *p, const struct pool_ask *ask,
 		w->last_cold = p->sequence;
 	if (wants_recent(r))
 		decay_add(&w->recent, uncached, recent_half_life_ms(r), ask->now_ms);
+	if (worker_queued_blocks(w) == 0)
+		pace_begin(&w->pace, ask->now_ms);
 	guard_take(g, w);
 	guard_queue(g, uncached);
 	atomic_fetch_add_explicit(&w->requests, 1, memory_order_relaxed);

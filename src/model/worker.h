@@ -15,6 +15,7 @@
 #include "base/span.h"
 #include "model/conf.h"
 #include "model/decay.h"
+#include "model/pace.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -100,6 +101,7 @@ struct worker {
 	CACHE_ALIGNED _Atomic unsigned load; /* requests in flight; guard.c only */
 	_Atomic unsigned streams;       /* of them, past their prefill; guard.c only */
 	_Atomic uint64_t queued_blocks; /* uncached, of those not past it; guard.c only */
+	struct pace pace; /* of its prefills; guard.c, and when a queue begins pool.c */
 	_Atomic uint64_t last_byte_ms;  /* of any answer */
 	_Atomic uint64_t requests, completions, failures[FAIL_MAX];
 	struct hit_count hits;

@@ -777,8 +777,8 @@ static enum step_result relay(struct request *r)
 			return send_part(r, data, false) == 0
 				       ? answer_broke(r)
 				       : request_fail(r, FAIL_CLIENT_GONE);
-		if (data.n > 0) /* an event stream's first token */
-			guard_prefilled(&r->guard);
+		if (data.n > 0 && !r->guard.is_stream) /* an event stream's first token */
+			guard_streams(&r->guard, clock_now_ms());
 		stored_see(r, data);
 		if (last && !r->sent_last)
 			worker_is_done(r);

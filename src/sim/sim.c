@@ -138,7 +138,7 @@ static void note_first(struct sim *s, struct request *q)
 	s->ttft_us[s->n_ttft++] = ttft_us;
 	s->result->hit_blocks += q->job.found.ids;
 	s->result->cached_tokens += q->job.found.tokens;
-	sim_router_first_token(&q->guard);
+	sim_router_first_token(&q->guard, to_ms(s->now_us));
 	if (s->watch != NULL)
 		s->watch->on_first(s->watch->arg, (size_t)(q - s->requests), q->worker,
 			ttft_us, &q->job.found);

@@ -323,9 +323,9 @@ int sim_router_pick(struct sim_router *r, const struct sim_request *req, uint64_
 	return 0;
 }
 
-void sim_router_first_token(struct guard *g)
+void sim_router_first_token(struct guard *g, uint64_t now_ms)
 {
-	guard_prefilled(g);
+	guard_streams(g, now_ms);
 }
 
 void sim_router_end(struct guard *g)

@@ -40,7 +40,7 @@ struct sim_choice {
 int sim_router_pick(struct sim_router *r, const struct sim_request *req, uint64_t now_ms,
 	struct guard *g, struct sim_choice *out) MUST_CHECK;
 /* The request has its first token. */
-void sim_router_first_token(struct guard *g);
+void sim_router_first_token(struct guard *g, uint64_t now_ms);
 void sim_router_end(struct guard *g);
 
 /*

@@ -217,6 +217,43 @@ static void make_pool(unsigned n, int which, const char *more)
 }
 
 /* B10, for each combination: one after another, each answered before the next. */
+/* A prompt of that many blocks, unread, to whoever is chosen. */
+static unsigned queue_blocks(uint64_t blocks, struct guard *g)
+{
+	pick_of(ROLE_UNIFIED, NULL, blocks * 128, g);
+	return number_of(g);
+}
+
+/*
+ * Both workers compute 100 blocks a second, as their streams have shown. What one has
+ * done of a long prompt meanwhile counts no more; but when it is late, all of it does.
+ */
+START_TEST(what_is_computed_meanwhile_does_not_count)
+{
+	struct guard g[2], longer, shorter, probe;
+	unsigned first, second;
+
+	pool = unit_pool_of(2, "cost = prefill_cost\n");
+	ck_assert_uint_ne(queue_blocks(1000, &g[0]), queue_blocks(1000, &g[1]));
+	now_ms += 10000;
+	for (unsigned i = 0; i < 2; i++) {
+		guard_streams(&g[i], now_ms);
+		guard_drop(&g[i]);
+	}
+	first = queue_blocks(1000, &longer);
+	now_ms += 8000; /* 200 are left */
+	second = queue_blocks(600, &shorter);
+	ck_assert_uint_ne(second, first);
+	ck_assert_uint_eq(queue_blocks(10, &probe), first);
+	guard_drop(&probe);
+	now_ms += 13000;
+	ck_assert_uint_ne(queue_blocks(10, &probe), first);
+	guard_drop(&probe);
+	guard_drop(&shorter);
+	guard_drop(&longer);
+}
+END_TEST
+
 START_TEST(an_idle_fleet_rotates)
 {
 	unsigned count[4] = {0};
@@ -540,6 +577,7 @@ static Suite *pool_cost_suite(void)
 	tcase_add_loop_test(tc, sizes_in_blocks_of_the_pool, 0, 12);
 	tcase_add_test(tc, long_unkeyed_prompts_count);
 	tcase_add_test(tc, a_queue_outweighs_a_prefix_and_not_for_longer_than_it_lasts);
+	tcase_add_test(tc, what_is_computed_meanwhile_does_not_count);
 	tcase_add_loop_test(tc, an_idle_fleet_rotates, 0, COMBINATIONS);
 	tcase_add_loop_test(tc, common_words_bind_nobody, 0, ARRAY_LEN(costs));
 	tcase_add_loop_test(tc, a_cold_start_spreads, 0, COMBINATIONS);

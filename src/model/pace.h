@@ -1,0 +1,29 @@
+/*
+ * How fast a worker computes prompts, learned from its answers' first tokens, and so how
+ * much of what is queued there is done by now. Without it a prompt of a minute counts in
+ * full until its last second.
+ *
+ * A worker that is late is not believed to be nearly done: what should have taken half as
+ * long counts in full again. So is one of which nothing is known.
+ * Any thread may write and read; a reader may see a time and a pace that do not belong
+ * together, which is a small error once. Pure: the time is an argument, in ms; a step
+ * back counts as none. Zeroed knows nothing.
+ */
+#ifndef MODEL_PACE_H
+#define MODEL_PACE_H
+
+#include "base/base.h"
+
+struct pace {
+	_Atomic uint64_t since_ms; /* what is computed now began, about */
+	_Atomic uint64_t seen;     /* blocks and ms of late, two floats */
+};
+
+/* The first request after none was queued. */
+void pace_begin(struct pace *p, uint64_t now_ms);
+/* A prompt has been computed, of which `blocks` were not held: its first token came. */
+void pace_end(struct pace *p, uint64_t blocks, uint64_t now_ms);
+/* How many of the queued blocks are computed by now; at most all of them. */
+uint64_t pace_done(const struct pace *p, uint64_t queued, uint64_t now_ms);
+
+#endif
