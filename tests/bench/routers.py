@@ -135,9 +135,10 @@ def family(pid):
 class Router:
     """One started router; RuntimeError when it does not start. Ended by stop()."""
 
-    def __init__(self, name, ports, builddir, tmp, *, prefix=(), access_log=False, time_factor=1, connections=8192):
+    def __init__(self, name, ports, builddir, tmp, *, prefix=(), access_log=False, time_factor=1, connections=8192, pool_keys=()):
         """In front of the workers on ports; prefix: words before the command (taskset); time_factor: how many seconds of a trace pass in one;
-        connections: what those are told that want to know, clients and workers together."""
+        connections: what those are told that want to know, clients and workers together; pool_keys: lines for kvsteerd's pool."""
+        self.pool_keys = list(pool_keys)
         self.name, self.ports, self.builddir = name, ports, builddir
         self.prefix, self.access_log, self.time_factor, self.connections = list(prefix), access_log, time_factor, connections
         self.dir = tempfile.mkdtemp(dir=tmp, prefix=name + "-")
@@ -170,7 +171,7 @@ class Router:
     def kvsteerd(self):
         # What ages in seconds of real use must age as much in a trace that is played faster.
         pool = f"prefix_ttl = {round(300000 / self.time_factor)}ms" if self.time_factor != 1 else ""
-        text = KVSTEERD.format(tmp=self.dir, access_log="on" if self.access_log else "off", pool=pool)
+        text = KVSTEERD.format(tmp=self.dir, access_log="on" if self.access_log else "off", pool="\n".join([pool, *self.pool_keys]))
         text += "".join(f"[worker w{i}]\nurl = http://127.0.0.1:{p}\n" for i, p in enumerate(self.ports))
         return [os.path.join(self.builddir, "kvsteerd"), "-c", self.write("kvsteer.conf", text)]
 
