@@ -351,6 +351,8 @@ static void worker_readable(struct peer *p)
 	worker_next(p);
 }
 
+static void send_some(struct peer *p);
+
 /* The answer, or a piece of it, is out. */
 static void worker_wrote(struct peer *p)
 {
@@ -372,6 +374,8 @@ static void worker_wrote(struct peer *p)
 		return; /* an early answer: the rest of the body is read first */
 	p->is_answering = false;
 	worker_next(p);
+	if (p->is_answering)
+		send_some(p); /* the next request came with the rest of this one */
 }
 
 static void worker_timer(struct peer *p)
