@@ -154,6 +154,7 @@ libkvsteer_a_SOURCES += src/control/log_file.c src/control/log_file.h
 libkvsteer_a_SOURCES += src/control/reload.c src/control/reload.h
 libkvsteer_a_SOURCES += src/control/service.c src/control/service.h
 libkvsteer_a_SOURCES += src/control/inherit.c src/control/inherit.h
+libkvsteer_a_SOURCES += src/control/watch.c src/control/watch.h
 libkvsteer_a_SOURCES += src/control/launch.c src/control/launch.h
 libkvsteer_a_SOURCES += src/control/successor.c src/control/successor.h
 libkvsteer_a_SOURCES += src/control/upgrade.c src/control/upgrade.h

@@ -113,6 +113,11 @@ static double value_progress_age(const struct item *it)
 	return last_ms == 0 || last_ms > now_ms ? 0 : (double)(now_ms - last_ms) / 1000;
 }
 
+static double value_silent(const struct item *it)
+{
+	return (double)progress_age_ms(&it->w->progress, clock_now_ms()) / 1000;
+}
+
 static double value_blocks(const struct item *it)
 {
 	return (double)pool_worker_blocks(it->pool, it->w);
@@ -223,6 +228,8 @@ static void print_workers(struct metric_text *out, const struct site *site)
 	print_states(out, &items);
 	worker_gauge(out, &items, "kvsteer_worker_progress_age_seconds", "gauge",
 		"Time since the last byte of any answer", value_progress_age);
+	worker_gauge(out, &items, "kvsteer_worker_silent_seconds", "gauge",
+		"How long requests have waited there without any progress", value_silent);
 	worker_gauge(out, &items, "kvsteer_worker_requests_total", "counter",
 		"Requests that this worker was chosen for", value_requests);
 	worker_gauge(out, &items, "kvsteer_worker_prompt_blocks_total", "counter",

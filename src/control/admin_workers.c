@@ -217,6 +217,7 @@ struct js *admin_worker_document(struct pool *p, struct worker *w)
 	else
 		js_set_int(
 			out, "progress_age_ms", (int64_t)(now_ms - MIN(last_ms, now_ms)));
+	js_set_int(out, "silent_ms", (int64_t)progress_age_ms(&w->progress, now_ms));
 	js_set_int(out, "blocks", (int64_t)pool_worker_blocks(p, w));
 	set_prompts(out, w);
 	js_set(out, "breaker", js_null()); /* there is none yet */

@@ -7,8 +7,13 @@
  * followed by a report (report.h). A worker that is about to become healthy is asked for
  * its models first, and after a failure for its start time, so that what the first
  * request meets is known. Always true: an entry has at most one probe under way; its
- * timer is set, or a look-up or a probe is under way that sets it; its workers are all in
- * its state.
+ * timer is set, or a look-up or a probe is under way that sets it.
+ *
+ * A worker's state is made of two things: whether its process is alive, which its entry
+ * holds (starting, healthy, suspect, unhealthy), and for those that are, what its answers
+ * do (stalled, degraded: watch.h), which ranks of one process do not share. Suspect is
+ * who failed a probe, but not yet health_failures of them; a failed probe does not count
+ * while bytes come, and begins the count anew; only a good one ends the suspicion.
  */
 #include "control/health.h"
 
@@ -22,6 +27,7 @@
 #include "control/host.h"
 #include "control/models.h"
 #include "control/report.h"
+#include "control/watch.h"
 #include "io/fetch.h"
 #include "io/js.h"
 #include "io/loop.h"
@@ -43,6 +49,7 @@ struct health {
 	struct fetcher *fetcher;
 	struct resolver *resolver;
 	struct models *models;
+	struct watch *watch;
 	struct rng rng;
 	TAILQ_HEAD(, entry) entries;
 	size_t n;
@@ -54,7 +61,7 @@ struct entry {
 	TAILQ_ENTRY(entry) link;
 	struct health *h;
 	struct host host;
-	enum worker_state state; /* of all its workers */
+	enum worker_state state; /* as its probes say: of all its workers */
 	char reason[sizeof(((struct worker *)NULL)->reason)];
 	struct report *report;
 	struct addr_list
@@ -134,6 +141,23 @@ static void list_models(struct entry *e, bool is_listed)
 
 /* ---- states ---- */
 
+static bool is_down(const struct entry *e)
+{
+	return e->state == WORKER_STARTING || e->state == WORKER_UNHEALTHY;
+}
+
+static enum worker_state state_of(const struct entry *e, const struct worker *w)
+{
+	if (is_down(e) || w->progress.verdict == PROGRESS_FINE)
+		return e->state;
+	return w->progress.verdict == PROGRESS_STALLED ? WORKER_STALLED : WORKER_DEGRADED;
+}
+
+static bool is_judged(const struct entry *e, const struct worker *w)
+{
+	return state_of(e, w) != e->state;
+}
+
 static void set_reason(struct entry *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 static void set_reason(struct entry *e, const char *fmt, ...)
@@ -144,28 +168,93 @@ static void set_reason(struct entry *e, const char *fmt, ...)
 	vsnprintf(e->reason, sizeof(e->reason), fmt, args);
 	va_end(args);
 	for (size_t i = 0; i < e->host.n; i++)
-		memcpy(e->host.workers[i]->reason, e->reason, sizeof(e->reason));
+		if (!is_judged(e, e->host.workers[i]))
+			memcpy(e->host.workers[i]->reason, e->reason, sizeof(e->reason));
+}
+
+static void log_change(const char *name, enum worker_state from, enum worker_state to,
+	const char *reason)
+{
+	bool is_good = to == WORKER_HEALTHY || to == WORKER_SUSPECT;
+
+	log_at(is_good ? LOG_LEVEL_NOTICE : LOG_LEVEL_WARN, NULL,
+		"worker %s %s -> %s (%s)", name, worker_state_name(from),
+		worker_state_name(to), reason);
+}
+
+static enum worker_state shown(const struct worker *w)
+{
+	return (enum worker_state)atomic_load(&w->health);
+}
+
+/* All ranks of the process change alike: that is told once. */
+static bool changes_as_one(const struct entry *e)
+{
+	const struct worker *first = host_worker(&e->host);
+
+	for (size_t i = 1; i < e->host.n; i++) {
+		const struct worker *w = e->host.workers[i];
+
+		if (shown(w) != shown(first) || state_of(e, w) != state_of(e, first))
+			return false;
+	}
+	return true;
+}
+
+static bool show_state(struct entry *e, struct worker *w, const char *name)
+{
+	enum worker_state from = shown(w), to = state_of(e, w);
+
+	if (from == to)
+		return false;
+	if (is_judged(e, w))
+		memcpy(w->reason, w->verdict_reason, sizeof(w->reason));
+	atomic_store(&w->health, to);
+	w->state_since_ms = clock_now_ms();
+	if (name != NULL)
+		log_change(name, from, to, w->reason);
+	return true;
 }
 
 /* The one place where a worker's health changes; its reason was set before. */
+static void show_states(struct entry *e)
+{
+	bool is_one = changes_as_one(e), has_changed = false;
+
+	for (size_t i = 0; i < e->host.n; i++) {
+		struct worker *w = e->host.workers[i];
+
+		has_changed |= show_state(e, w,
+			!is_one  ? w->name
+			: i == 0 ? w->group
+				 : NULL);
+	}
+	list_models(e, !is_down(e));
+	if (has_changed)
+		e->h->on_change(e->h->arg);
+}
+
+/* It takes traffic again: slow_start begins. */
+static void start_warming(const struct entry *e)
+{
+	for (size_t i = 0; i < e->host.n; i++)
+		atomic_store(&e->host.workers[i]->warm_since_ms, clock_now_ms());
+}
+
 static void set_state(struct entry *e, enum worker_state to)
 {
-	enum worker_state from = e->state;
+	bool was_down = is_down(e);
 
-	if (from == to)
+	if (e->state == to)
 		return;
-	list_models(e, to == WORKER_HEALTHY);
 	e->state = to;
-	for (size_t i = 0; i < e->host.n; i++) {
-		atomic_store(&e->host.workers[i]->health, to);
-		e->host.workers[i]->state_since_ms = clock_now_ms();
+	if (to != WORKER_SUSPECT) {
+		e->failures = 0;
+		e->successes = 0;
 	}
-	e->failures = 0;
-	e->successes = 0;
-	log_at(to == WORKER_HEALTHY ? LOG_LEVEL_NOTICE : LOG_LEVEL_WARN, NULL,
-		"worker %s %s -> %s (%s)", name_of(e), worker_state_name(from),
-		worker_state_name(to), e->reason);
-	e->h->on_change(e->h->arg);
+	if (was_down && !is_down(e))
+		start_warming(e);
+	show_states(e);
 }
 
 static const char *ordinal(unsigned n)
@@ -175,33 +264,41 @@ static const char *ordinal(unsigned n)
 	return n % 10 == 1 ? "st" : n % 10 == 2 ? "nd" : n % 10 == 3 ? "rd" : "th";
 }
 
-/* Bytes came from it within the interval: it is alive, whatever the probe says. */
+/* Bytes came from it of late, or while the probe waited: it is alive, whatever that says.
+ */
 static bool is_answering(const struct entry *e)
 {
 	uint64_t last_ms = 0, now_ms = clock_now_ms();
+	uint64_t recent_ms = MAX(opts(e)->health_interval_ms, opts(e)->health_timeout_ms);
 
 	for (size_t i = 0; i < e->host.n; i++)
 		last_ms = MAX(last_ms, atomic_load(&e->host.workers[i]->last_byte_ms));
-	return e->state == WORKER_HEALTHY && last_ms != 0 &&
-	       last_ms + opts(e)->health_interval_ms >= now_ms;
+	return !is_down(e) && last_ms != 0 && last_ms + recent_ms >= now_ms;
+}
+
+static void judge_failures(struct entry *e)
+{
+	if (is_down(e))
+		return;
+	set_state(e, e->failures >= opts(e)->health_failures ? WORKER_UNHEALTHY
+							     : WORKER_SUSPECT);
 }
 
 static void probe_failed(struct entry *e, const char *why)
 {
-	if (is_answering(e)) {
-		log_debug("worker %s: probe failed (%s), but it is answering requests",
-			name_of(e), why);
-		return;
-	}
 	e->is_rising = false;
 	e->successes = 0;
+	if (is_answering(e)) {
+		e->failures = 0;
+		set_reason(e, "probe failed (%s), but it is answering requests", why);
+		log_debug("worker %s: %s", name_of(e), e->reason);
+		return;
+	}
 	e->failures++;
 	e->host.addr_turn++;
 	report_start_anew(e->report);
 	set_reason(e, "%s, %u%s failure", why, e->failures, ordinal(e->failures));
-	if (e->state != WORKER_STARTING && e->state != WORKER_UNHEALTHY &&
-		e->failures >= opts(e)->health_failures)
-		set_state(e, WORKER_UNHEALTHY);
+	judge_failures(e);
 }
 
 /* ---- what else is asked of a worker ---- */
@@ -240,9 +337,13 @@ static void ask_models(struct entry *e)
 	e->models_fetch = ask(e, "/v1/models", MODELS_MAX_BYTES, on_models);
 }
 
+/* A process that was restarted is judged anew. */
 static void on_report(void *arg)
 {
-	rise_if_ready(arg);
+	struct entry *e = arg;
+
+	show_states(e);
+	rise_if_ready(e);
 }
 
 static void rise_if_ready(struct entry *e)
@@ -256,11 +357,6 @@ static void rise_if_ready(struct entry *e)
 	e->is_rising = false;
 	set_reason(e, "%s", e->rise_reason);
 	set_state(e, WORKER_HEALTHY);
-}
-
-static bool is_down(const struct entry *e)
-{
-	return e->state == WORKER_STARTING || e->state == WORKER_UNHEALTHY;
 }
 
 static void start_rising(struct entry *e)
@@ -287,6 +383,7 @@ static void probe_succeeded(struct entry *e, int status)
 		return;
 	}
 	set_reason(e, "%s", text);
+	set_state(e, WORKER_HEALTHY);
 	report_ask(e->report);
 	if (clock_now_ms() - e->models_ms >= MODELS_EVERY_MS)
 		ask_models(e);
@@ -425,6 +522,7 @@ void health_reconfigured(struct health *h)
 		if (wheel_is_set(&e->timer))
 			schedule(e);
 	}
+	watch_reconfigured(h->watch);
 }
 
 /* ---- workers come and go ---- */
@@ -480,6 +578,7 @@ static void on_worker_add(void *arg, struct pool *p, struct worker *w)
 		add_rank(e, w);
 	else
 		add_host(h, p, w);
+	watch_add(h->watch, p, w);
 	h->on_change(h->arg);
 }
 
@@ -515,9 +614,20 @@ static void on_worker_remove(void *arg, struct pool *p, struct worker *w)
 	struct health *h = arg;
 	struct entry *e = find_entry(h, p, w);
 
+	watch_drop(h->watch, w);
 	if (e != NULL && !host_drop(&e->host, w))
 		entry_free(e);
 	h->on_change(h->arg);
+}
+
+static void on_verdict(void *arg, struct pool *p, struct worker *w)
+{
+	struct entry *e = find_entry(arg, p, w);
+
+	assert(e != NULL);
+	if (!is_down(e))
+		memcpy(w->reason, w->verdict_reason, sizeof(w->reason));
+	show_states(e);
 }
 
 const struct pool_ops health_pool_ops = {on_worker_add, on_worker_remove};
@@ -537,6 +647,7 @@ struct health *health_new(struct loop *l, void (*on_change)(void *arg), void *ar
 		return NULL;
 	}
 	h->models = models_new();
+	h->watch = watch_new(l, on_verdict, h);
 	rng_secret(&seed, sizeof(seed));
 	rng_seed(&h->rng, seed);
 	TAILQ_INIT(&h->entries);
@@ -553,5 +664,6 @@ void health_free(struct health *h)
 	fetcher_free(h->fetcher);
 	resolver_free(h->resolver);
 	models_free(h->models);
+	watch_free(h->watch);
 	free(h);
 }

@@ -11,6 +11,7 @@
 #include "model/worker.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void host_init(struct host *h, struct pool *p, struct worker *w)
 {
@@ -49,6 +50,19 @@ void host_free(struct host *h)
 	free(h->workers);
 	pool_unref(h->pool);
 	*h = (struct host){0};
+}
+
+void host_restarted(struct host *h)
+{
+	size_t i;
+
+	for (i = 0; i < h->n; i++) {
+		struct worker *w = h->workers[i];
+
+		pool_clear_worker(h->pool, w);
+		progress_reset(&w->progress);
+		strcpy(w->verdict_reason, "it was restarted");
+	}
 }
 
 bool host_said_yes(const struct fetch_answer *a)

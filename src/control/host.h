@@ -26,6 +26,9 @@ void host_add(struct host *h, struct worker *w);
 bool host_drop(struct host *h, struct worker *w);
 void host_free(struct host *h);
 
+/* It is another process now: no cache, and what was held against the last one is past. */
+void host_restarted(struct host *h);
+
 /* The first of its workers: all have the same URL, options and addresses. */
 static inline struct worker *host_worker(const struct host *h)
 {

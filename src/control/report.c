@@ -111,16 +111,21 @@ static bool is_another_process(const struct report *r)
 	return r->tokens >= 0 && s->tokens >= 0 && s->tokens < r->tokens;
 }
 
+/* The counter is one of all ranks: it tells nothing of each. */
+static void apply_steps(const struct report *r)
+{
+	struct worker *w = host_worker(r->host);
+
+	if (!w->has_rank && r->tokens >= 0 && r->said.tokens > r->tokens)
+		w->engine_steps++;
+}
+
 static void apply_identity(struct report *r)
 {
-	const struct host *h = r->host;
-	size_t i;
-
 	if (is_another_process(r)) {
-		for (i = 0; i < h->n; i++)
-			pool_clear_worker(h->pool, h->workers[i]);
+		host_restarted(r->host);
 		log_notice("worker %s has been restarted: its cache counts as empty",
-			host_worker(h)->group);
+			host_worker(r->host)->group);
 	}
 	if (r->said.start_seconds != 0)
 		r->start_seconds = r->said.start_seconds;
@@ -166,6 +171,7 @@ static void apply(struct report *r)
 {
 	size_t i;
 
+	apply_steps(r);
 	apply_identity(r);
 	for (i = 0; i < r->host->n; i++) {
 		apply_capacity(r, r->host->workers[i]);

@@ -141,6 +141,7 @@ static enum fail end_size_line(struct http_chunk *c, char byte)
 		(c->raw_bytes - HTTP_CHUNK_OVERHEAD_MAX) / 9 > c->data_bytes)
 		return FAIL_BAD_CHUNK;
 	c->state = c->left > 0 ? CHUNK_DATA : CHUNK_TRAILER;
+	c->chunks += c->left > 0;
 	c->digits = 0;
 	return FAIL_NONE;
 }

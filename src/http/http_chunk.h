@@ -19,6 +19,7 @@ struct http_chunk {
 	bool is_response;
 	uint64_t left; /* of the current chunk */
 	uint64_t data_bytes, raw_bytes;
+	uint64_t chunks;   /* begun so far, the last one not counted */
 	uint64_t max_data; /* FAIL_BODY_TOO_LARGE at the size line that passes it */
 	uint32_t ext_bytes;
 	uint32_t trailer_len;

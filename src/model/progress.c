@@ -16,7 +16,7 @@ void progress_reset(struct progress *p)
 static void start_slice(struct progress *p, uint64_t now_ms)
 {
 	p->slice_ms = now_ms;
-	p->slice_bytes = p->bytes;
+	p->slice_events = p->events;
 	p->stream_ms = 0;
 }
 
@@ -29,10 +29,10 @@ static uint64_t enough_ms(const struct progress_opts *o)
 
 static void end_slice(struct progress *p, const struct progress_opts *o, uint64_t now_ms)
 {
-	double bytes = (double)(p->bytes - p->slice_bytes);
+	double events = (double)(p->events - p->slice_events);
 
 	p->rate = p->stream_ms > 0 && p->stream_ms >= enough_ms(o)
-			  ? bytes * 1000 / (double)p->stream_ms
+			  ? events * 1000 / (double)p->stream_ms
 			  : -1;
 	start_slice(p, now_ms);
 }
@@ -42,6 +42,7 @@ static void see_first(
 {
 	p->is_seen = true;
 	p->bytes = s->bytes;
+	p->events = s->events;
 	p->completions = s->completions;
 	p->moved_ms = s->in_flight > 0 ? now_ms : 0;
 	p->sampled_ms = now_ms;
@@ -55,6 +56,7 @@ static void note_movement(
 	bool has_moved = s->bytes != p->bytes || s->completions != p->completions;
 
 	p->bytes = s->bytes;
+	p->events = s->events;
 	p->completions = s->completions;
 	if (has_moved)
 		p->proof_ms = now_ms;

@@ -1,8 +1,8 @@
 /*
  * Completion progress: which workers of one role are stalled or degraded, told from what
- * the relay already counts (requests in flight, bytes of answers, completions), not from
- * what /health says. Pure: the control thread takes samples at regular times and asks for
- * a verdict on each; nothing here is on the data path.
+ * the relay already counts (requests in flight, bytes of answers, events of streams,
+ * completions), not from what /health says. Pure: the control thread takes samples at
+ * regular times and asks for a verdict on each; nothing here is on the data path.
  *
  * Why (vLLM router pull request 238): an engine held 129 requests without a byte for 61
  * minutes behind a green /health; another slowed from 49.6 to 1.0 tokens/s per sequence,
@@ -11,15 +11,19 @@
  * Progress is a byte of an answer or a completed answer. A worker is
  *   stalled   with requests in flight and no progress for stall_timeout while a peer made
  *             some in that time; for twice that if no peer did or it has none;
- *   degraded  while its rate, bytes per second and active stream, has stayed below
+ *   degraded  while its rate, events per second and active stream, has stayed below
  *             degraded_ratio of its peers' median for degraded_window. A rate is taken
  *             over a slice, a tenth of the window; it counts when its slice saw at least
  *             one stream all the time (or PROGRESS_MIN_STREAM_MS of streams). A slice
  * that says nothing (too few streams here or at every peer) neither adds to the time nor
  * ends it, but PROGRESS_STALE_SLICES of them in a row do end it: old evidence is none.
  * Peers are the other workers of the group given: same pool, role and models. Rates are
- * per active stream, so that neither many short nor few long requests look slow. Stalled
- * goes before degraded.
+ * per active stream, so that neither many short nor few long requests look slow; and of
+ * events, a token each, so that it does not matter how many bytes one takes (log
+ * probabilities) or what comes in one piece (embeddings). Stalled goes before degraded.
+ *
+ * What waits for its client, who is slow to read or still sends, is no work of the
+ * worker's: the caller leaves it out of in_flight and streams.
  *
  * Back to normal: a stalled worker by progress after the verdict; a degraded one by a
  * slice whose rate is not below the ratio. One that has become idle can show neither: it
@@ -44,8 +48,8 @@ struct progress_sample {
 	unsigned in_flight; /* its load */
 	unsigned streams;   /* of these, past the first byte of a streamed answer */
 	uint64_t bytes;     /* of answers, so far */
+	uint64_t events;    /* of event streams, so far */
 	uint64_t completions;
-	uint64_t last_byte_ms; /* 0: never */
 };
 
 struct progress_opts {
@@ -62,13 +66,13 @@ struct progress {
 
 	/* silence */
 	bool is_seen; /* a sample was taken */
-	uint64_t bytes, completions;
+	uint64_t bytes, events, completions;
 	uint64_t moved_ms; /* progress, or work after idleness, was seen last; 0: idle */
 	uint64_t proof_ms; /* progress alone; 0: never */
 
 	/* the slice that is being gathered, and the last whole one */
-	uint64_t sampled_ms, slice_ms, slice_bytes, stream_ms;
-	double rate;    /* bytes/s and stream; < 0: the slice says nothing */
+	uint64_t sampled_ms, slice_ms, slice_events, stream_ms;
+	double rate;    /* events/s and stream; < 0: the slice says nothing */
 	bool has_slice; /* one became whole with the last sample */
 
 	/* slowness */

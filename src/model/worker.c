@@ -319,6 +319,36 @@ void worker_report(struct worker *w, unsigned running, unsigned waiting, unsigne
 	atomic_store_explicit(&w->reported_until_ms, until_ms, memory_order_relaxed);
 }
 
+bool worker_offers_trial(const struct worker *w)
+{
+	enum worker_state s = worker_state(w);
+
+	return (s == WORKER_STALLED || s == WORKER_DEGRADED) && worker_load(w) == 0 &&
+	       atomic_load_explicit(&w->trial, memory_order_relaxed) == TRIAL_OFFERED;
+}
+
+/* The control thread may just have withdrawn it: no harm, one goes. */
+void worker_take_trial(struct worker *w)
+{
+	int offered = TRIAL_OFFERED;
+
+	(void)atomic_compare_exchange_strong(&w->trial, &offered, TRIAL_TAKEN);
+}
+
+double worker_share(const struct worker *w, uint64_t now_ms)
+{
+	uint64_t ramp_ms = w->conf->opts.slow_start_ms, since_ms;
+
+	if (ramp_ms == 0)
+		return 1;
+	since_ms = atomic_load_explicit(&w->warm_since_ms, memory_order_relaxed);
+	if (since_ms == 0 || now_ms >= since_ms + ramp_ms)
+		return 1;
+	if (now_ms <= since_ms)
+		return WARM_SHARE_MIN;
+	return MAX(WARM_SHARE_MIN, (double)(now_ms - since_ms) / (double)ramp_ms);
+}
+
 void worker_set_addrs(struct worker *w, struct addr_list *list)
 {
 	struct addr_list *old;

@@ -16,6 +16,7 @@
 #include "model/conf.h"
 #include "model/decay.h"
 #include "model/pace.h"
+#include "model/progress.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -34,6 +35,13 @@ enum worker_state {
 	WORKER_STATE_MAX
 };
 const char *worker_state_name(enum worker_state s);
+
+/*
+ * The one small request that a stalled or degraded worker is tried with once it is idle:
+ * the control thread offers it, the pick that takes it says so (under the pool's lock),
+ * and the control thread then begins the next back-off.
+ */
+enum worker_trial { TRIAL_NONE, TRIAL_OFFERED, TRIAL_TAKEN };
 
 /*
  * Blocks of the prompts that a worker was chosen for, and how many of them it was
@@ -61,7 +69,7 @@ struct worker {
 	/* The same in every router: "http://h:8000", or "http://h:8000@2" for a rank. */
 	char *stable_id;
 	size_t stable_len;
-	uint64_t stable_hash; /* ring_id() of it */
+	uint64_t stable_hash;  /* ring_id() of it */
 	struct span host_line; /* "Host: …\r\n" */
 	struct span rank_line; /* "X-data-parallel-rank: 2\r\n"; empty without a rank */
 	struct span url_base;
@@ -78,14 +86,19 @@ struct worker {
 	/* The control thread's (health). */
 	char reason[160]; /* why the state is what it is */
 	uint64_t state_since_ms;
+	struct progress progress; /* of its answers (watch.c) */
+	char verdict_reason[160]; /* why progress.verdict is what it is */
+	uint64_t engine_steps;    /* times that its counter of tokens was seen to grow */
 	unsigned load_when_asked; /* report.c: own load as the report was asked for */
 
 	/* Any thread. */
 	_Atomic int health;       /* enum worker_state but for DRAINING */
 	_Atomic bool is_draining; /* drained by an operator, or removed */
 	_Atomic bool is_removed;
-	_Atomic(char *) authorization; /* "Bearer …" from worker_key, or NULL; old ones
-					  live until the worker goes */
+	_Atomic int trial;              /* enum worker_trial */
+	_Atomic uint64_t warm_since_ms; /* slow_start counts from here; 0: long over */
+	_Atomic(char *) authorization;  /* "Bearer …" from worker_key, or NULL; old ones
+					   live until the worker goes */
 
 	/* What the worker last said of its requests; written by the control thread. */
 	_Atomic unsigned reported_running, reported_waiting;
@@ -102,7 +115,10 @@ struct worker {
 	_Atomic unsigned streams;       /* of them, past their prefill; guard.c only */
 	_Atomic uint64_t queued_blocks; /* uncached, of those not past it; guard.c only */
 	struct pace pace; /* of its prefills; guard.c, and when a queue begins pool.c */
-	_Atomic uint64_t last_byte_ms;  /* of any answer */
+	_Atomic uint64_t last_byte_ms; /* of any answer */
+	_Atomic uint64_t bytes;        /* of answers, heads included; upstream.c */
+	_Atomic uint64_t events;       /* of event streams; upstream.c */
+	_Atomic unsigned held; /* exchanges that wait for their client; upstream.c */
 	_Atomic uint64_t requests, completions, failures[FAIL_MAX];
 	struct hit_count hits;
 	struct retired *retired;
@@ -186,6 +202,17 @@ static inline unsigned worker_whole_load(const struct worker *w, uint64_t now_ms
 		return own;
 	return own + atomic_load_explicit(&w->reported_others, memory_order_relaxed);
 }
+
+/* It is stalled or degraded, idle, and may be tried with one request. */
+bool worker_offers_trial(const struct worker *w);
+/* Someone was picked for it; under the pool's lock. */
+void worker_take_trial(struct worker *w);
+/*
+ * slow_start: the share of its traffic that a worker which has just come (back) takes, up
+ * to 1; grows in proportion to the time, from WARM_SHARE_MIN.
+ */
+#define WARM_SHARE_MIN 0.05
+double worker_share(const struct worker *w, uint64_t now_ms);
 
 /* Addresses: set takes the reference; get gives one (NULL: none yet) and the position to
  * start with (rotates). */

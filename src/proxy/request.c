@@ -646,6 +646,8 @@ static enum step_result answer_has_head(
 		withdraw(r);
 	if (!r->is_confirmed || !r->is_event_stream)
 		guard_prefilled(&r->guard);
+	else
+		exchange_count_events(r->ex);
 	if (r->is_confirmed && r->verdict.drops_caches)
 		cache_drop_note(r->pool, http_head_path(r->c->buf, &r->head));
 	return STEP_NEXT;

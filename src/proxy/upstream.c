@@ -60,6 +60,7 @@ struct exchange {
 	enum phase phase;
 	enum fail failure;
 	bool is_reused, got_byte, was_connected, is_paused;
+	bool is_held; /* counted in worker->held */
 
 	/* connecting */
 	struct addr_list *addrs;
@@ -74,6 +75,8 @@ struct exchange {
 
 	/* receiving */
 	bool can_read, has_unscanned, is_last, may_pool, has_surplus;
+	bool counts_events;
+	uint64_t counted; /* chunks of them */
 	unsigned interim;
 	struct http_scan scan;
 	struct http_chunk chunk;
@@ -146,6 +149,20 @@ static void idle_put(struct upstream_conn *uc, uint64_t idle_ms)
 	/* The most recently used is taken first: the others grow old and go. */
 	TAILQ_INSERT_HEAD(&idle->buckets[uc->worker->id % IDLE_BUCKETS], uc, link);
 	wheel_set(uc->t->wheel, &uc->timer, clock_now_ms() + idle_ms);
+}
+
+/* While the client is awaited, to read or to send, silence is not the worker's: it is
+ * counted whenever one of these changes. */
+static void note_held(struct exchange *ex)
+{
+	bool is_held = ex->uc != NULL && !ex->is_last &&
+		       (ex->is_paused || (ex->o.in_pieces && !ex->piece.last));
+
+	if (is_held == ex->is_held)
+		return;
+	ex->is_held = is_held;
+	atomic_fetch_add_explicit(
+		&ex->worker->held, is_held ? 1u : -1u, memory_order_relaxed);
 }
 
 static void fail(struct exchange *ex, enum fail why)
@@ -318,11 +335,12 @@ static void await_first_byte(struct exchange *ex)
 }
 
 /* Each read moves the deadline: a store. */
-static void touch(struct exchange *ex)
+static void touch(struct exchange *ex, size_t got)
 {
 	uint64_t now = clock_now_ms(), due = 0;
 
 	atomic_store_explicit(&ex->worker->last_byte_ms, now, memory_order_relaxed);
+	atomic_fetch_add_explicit(&ex->worker->bytes, got, memory_order_relaxed);
 	if (ex->o.stream_idle_timeout_ms > 0)
 		due = now + ex->o.stream_idle_timeout_ms;
 	if (ex->o.total_timeout_ms > 0 &&
@@ -342,6 +360,7 @@ static int connect_to(struct exchange *ex, const union sock_addr *a)
 	if (ex->uc == NULL)
 		return ERR_NOMEM;
 	ex->uc->ex = ex;
+	note_held(ex);
 	if (ex->o.connect_timeout_ms > 0)
 		wheel_set(ex->t->wheel, &ex->uc->timer,
 			clock_now_ms() + ex->o.connect_timeout_ms);
@@ -350,11 +369,14 @@ static int connect_to(struct exchange *ex, const union sock_addr *a)
 
 static void drop_connection(struct exchange *ex)
 {
-	if (ex->uc == NULL)
+	struct upstream_conn *uc = ex->uc;
+
+	if (uc == NULL)
 		return;
-	ex->uc->ex = NULL;
-	upstream_conn_close(ex->uc);
 	ex->uc = NULL;
+	note_held(ex); /* before the worker's reference may go */
+	uc->ex = NULL;
+	upstream_conn_close(uc);
 }
 
 /* Fails the exchange when no address is left. */
@@ -466,6 +488,7 @@ void exchange_piece(struct exchange *ex, const struct exchange_piece *p)
 	assert(ex->magic == EXCHANGE_MAGIC && exchange_wants_piece(ex));
 	ex->piece = *p;
 	ex->piece_sent = 0;
+	note_held(ex);
 	send_more(ex);
 	keep_head(ex);
 	if (ex->phase == PHASE_HEAD)
@@ -517,6 +540,7 @@ struct exchange *exchange_start(struct io_thread *t, struct worker *w,
 		start_connecting(ex);
 	} else {
 		ex->uc->ex = ex;
+		note_held(ex);
 		ex->is_reused = ex->was_connected = true;
 		ex->phase = PHASE_HEAD;
 		await_first_byte(ex);
@@ -578,6 +602,7 @@ void exchange_finish(struct exchange **exp)
 	}
 	*exp = NULL;
 	exchange_resume(ex);
+	note_held(ex);
 	idle_put(ex->uc, ex->o.idle_ms);
 	ex->uc = NULL;
 	release(ex);
@@ -608,7 +633,7 @@ static ssize_t read_once(struct exchange *ex, char *to, size_t n)
 	ex->can_read = got == (ssize_t)n;
 	if (got > 0) {
 		ex->got_byte = true;
-		touch(ex);
+		touch(ex, (size_t)got);
 	}
 	return got;
 }
@@ -788,6 +813,24 @@ static enum exchange_result take_body(struct exchange *ex, struct span *data)
 	return EXCHANGE_OK;
 }
 
+void exchange_count_events(struct exchange *ex)
+{
+	ex->counts_events = true;
+}
+
+/* Engines send each event as a chunk; where there are no chunks, what one read brings is
+ * one. */
+static void count_events(struct exchange *ex)
+{
+	uint64_t n = 1;
+
+	if (ex->framing == HTTP_BODY_CHUNKED) {
+		n = ex->chunk.chunks - ex->counted;
+		ex->counted = ex->chunk.chunks;
+	}
+	atomic_fetch_add_explicit(&ex->worker->events, n, memory_order_relaxed);
+}
+
 enum exchange_result exchange_body(struct exchange *ex, struct span *data)
 {
 	enum exchange_result r = EXCHANGE_AGAIN;
@@ -814,6 +857,8 @@ enum exchange_result exchange_body(struct exchange *ex, struct span *data)
 		}
 		r = take_body(ex, data);
 	}
+	if (ex->counts_events)
+		count_events(ex);
 	return r;
 }
 
@@ -827,6 +872,7 @@ void exchange_pause(struct exchange *ex)
 	if (ex->is_paused || ex->uc == NULL)
 		return;
 	ex->is_paused = true;
+	note_held(ex);
 	stream_pause(&ex->uc->stream);
 }
 
@@ -835,6 +881,7 @@ void exchange_resume(struct exchange *ex)
 	if (!ex->is_paused || ex->uc == NULL)
 		return;
 	ex->is_paused = false;
+	note_held(ex);
 	stream_resume(&ex->uc->stream);
 }
 

@@ -70,6 +70,8 @@ enum exchange_result exchange_head(
  */
 enum exchange_result exchange_body(struct exchange *ex, struct span *data);
 bool exchange_at_end(const struct exchange *ex);
+/* The answer is an event stream: its events count for the worker's progress. */
+void exchange_count_events(struct exchange *ex);
 /* Stops reading from the worker until resumed (the client is slow). */
 void exchange_pause(struct exchange *ex);
 void exchange_resume(struct exchange *ex);

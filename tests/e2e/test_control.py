@@ -142,7 +142,7 @@ def test_down_and_up_again_with_reasons(router, worker):
     w = worker("w0", models=("gone",))
     r = router(conf=fast_conf([w], "health_interval = 50ms\nhealth_failures = 3\nhealth_successes = 2\nno_worker_wait = 0\n"), wait=False).wait_workers("w0")
     w.healthy = False
-    r.wait_log(r"worker w0 healthy -> unhealthy \(status 503, 3rd failure\)")
+    r.wait_log(r"worker w0 suspect -> unhealthy \(status 503, 3rd failure\)")
     assert r.request("GET", "/v1/models").json()["data"] == []
     assert r.request("GET", "/readiness").status == 503
     assert r.chat(CHAT["messages"]).status == 503 and w.requests == []
@@ -157,7 +157,7 @@ def test_refused_connections_make_a_worker_unhealthy(router, worker):
     w, other = worker("w0"), worker("w1")
     r = router(conf=fast_conf([w, other], "health_interval = 50ms\n"), wait=False).wait_workers("w0", "w1")
     w.stop()
-    r.wait_log(r"worker w0 healthy -> unhealthy \(connection refused, 3rd failure\)")
+    r.wait_log(r"worker w0 suspect -> unhealthy \(connection refused, 3rd failure\)")
     assert r.chat(CHAT["messages"]).status == 200
 
 

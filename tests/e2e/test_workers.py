@@ -137,7 +137,7 @@ def test_state_of_the_host_is_that_of_its_ranks(router, worker):
     r = router(conf=conf_of(w, lines="dp_size = 3", every="50ms"), wait=False).wait_workers("gpu@0", "gpu@1", "gpu@2")
     w.healthy = False
     r.wait_workers("gpu@0", "gpu@1", "gpu@2", state="unhealthy")
-    assert len(re.findall(r"worker gpu healthy -> unhealthy", r.log())) == 1, "said once"
+    assert len(re.findall(r"worker gpu suspect -> unhealthy", r.log())) == 1, "said once"
     assert r.request("GET", "/readiness").status == 503
     w.healthy = True
     r.wait_workers("gpu@0", "gpu@1", "gpu@2")

@@ -17,7 +17,7 @@ static struct fleet {
 	uint64_t now_ms;
 	struct progress progress[FLEET_MAX];
 	struct progress_sample sample[FLEET_MAX];
-	double rate[FLEET_MAX]; /* bytes/s and stream; < 0: wedged */
+	double rate[FLEET_MAX]; /* events/s and stream; < 0: wedged */
 	double owed[FLEET_MAX];
 	struct progress_opts opts[FLEET_MAX];
 	unsigned changes;
@@ -54,9 +54,8 @@ static void tick(void)
 		if (f.rate[i] <= 0 || s->streams == 0)
 			continue;
 		f.owed[i] += f.rate[i] * s->streams * TICK_MS / 1000;
-		if (f.owed[i] >= 1)
-			s->last_byte_ms = f.now_ms;
-		s->bytes += (uint64_t)f.owed[i];
+		s->events += (uint64_t)f.owed[i];
+		s->bytes += 200 * (uint64_t)f.owed[i];
 		f.owed[i] -= (double)(uint64_t)f.owed[i];
 	}
 	f.changes += progress_judge(group, f.sample, f.opts, f.n, f.now_ms);
@@ -119,18 +118,18 @@ START_TEST(degraded_engine_that_would_attract_traffic)
 
 	for (fewer = 0; fewer < 2; fewer++) {
 		start(4);
-		load(0, 105, 105, 49.6 * 200);
-		load(1, 105, 105, 49.6 * 200);
-		load(2, 105, 105, 49.6 * 200);
-		load(3, 105, 105, 49.6 * 200);
+		load(0, 105, 105, 49.6);
+		load(1, 105, 105, 49.6);
+		load(2, 105, 105, 49.6);
+		load(3, 105, 105, 49.6);
 		play(60000);
-		load(3, fewer ? 40 : 141, fewer ? 40 : 141, 1.0 * 200);
+		load(3, fewer ? 40 : 141, fewer ? 40 : 141, 1.0);
 		ck_assert_uint_le(time_to(3, PROGRESS_DEGRADED, 100000), 33500);
 		ck_assert_uint_eq(f.changes, 1);
 		ck_assert_int_eq(verdict(0), PROGRESS_FINE);
 		play(600000);
 		ck_assert_uint_eq(f.changes, 1);
-		load(3, 10, 10, 45 * 200);
+		load(3, 10, 10, 45);
 		ck_assert_uint_le(time_to(3, PROGRESS_FINE, 100000), 6500);
 	}
 }

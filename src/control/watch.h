@@ -1,0 +1,29 @@
+/*
+ * Which workers make progress: takes samples of what the relay counts at regular times,
+ * has each group of peers judged (model/progress.h), and tells whose verdict changed.
+ * Offers the trials of those that are stalled or degraded. Runs on the control thread;
+ * called by health.c, which turns verdicts into states.
+ */
+#ifndef CONTROL_WATCH_H
+#define CONTROL_WATCH_H
+
+#include "base/base.h"
+
+struct loop;
+struct pool;
+struct watch;
+struct worker;
+
+/* The verdict of w, now w->progress.verdict, has changed; w->verdict_reason says why,
+ * with its figures. Must not change the set of workers. */
+typedef void watch_fn(void *arg, struct pool *p, struct worker *w);
+
+struct watch *watch_new(struct loop *l, watch_fn *fn, void *arg);
+void watch_free(struct watch *watch); /* NULL is fine */
+/* Borrowed until dropped. */
+void watch_add(struct watch *watch, struct pool *p, struct worker *w);
+void watch_drop(struct watch *watch, struct worker *w);
+/* After a reload: options, and who is whose peer, may have changed. */
+void watch_reconfigured(struct watch *watch);
+
+#endif

@@ -1,0 +1,195 @@
+"""Workers judged by what their answers do, not by what /health says: the two recorded incidents in miniature, B12, trials, and what is no fault of a worker."""
+import contextlib
+import re
+import threading
+
+import pytest
+from engine_proc import Engine
+
+import harness
+from harness import Closed, Hold, answer_ok, make_request, wait_until, worker_conf
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+STREAM = dict(CHAT, stream=True)
+
+
+def conf_of(workers, pool, extra=""):
+    return worker_conf(workers, pool, extra).replace("health_interval = 1s\n", "", 1)
+
+
+@contextlib.contextmanager
+def engines(n, *flags):
+    made = []
+    try:
+        for i in range(n):
+            e = Engine("--served-model-name", "m", *flags, faults=True)
+            e.start()
+            e.name = f"w{i}"
+            made.append(e)
+        yield made
+        for e in made:
+            e.clear_faults()
+    finally:
+        for e in made:
+            e.stop()
+
+
+class Crowd:
+    """Clients that stream one small completion after the other; each whole and right, or it is told."""
+
+    def __init__(self, r, clients, tokens=10):
+        self.r, self.tokens = r, tokens
+        self.done, self.wrong, self.lock = 0, [], threading.Lock()
+        self.is_over = threading.Event()
+        self.threads = [threading.Thread(target=self.run, args=(i,), daemon=True) for i in range(clients)]
+        for t in self.threads:
+            t.start()
+
+    def run(self, i):
+        n = 0
+        while not self.is_over.is_set():
+            n += 1
+            body = {"model": "m", "prompt": f"client {i}, request {n}", "max_tokens": self.tokens, "stream": True, "ignore_eos": True}
+            try:
+                m = self.r.request(path="/v1/completions", body=body)
+                what = "" if m.status == 200 and m.ended and m.body.count(b"data: ") >= self.tokens and m.body.endswith(b"data: [DONE]\n\n") else \
+                    f"{m.status} {m.body[-300:]}"
+            except (OSError, Closed) as e:
+                what = repr(e)
+            with self.lock:
+                self.done += 1
+                if what:
+                    self.wrong.append(what)
+
+    def serve(self, n):
+        """Waits until n more were served."""
+        target = self.done + n
+        wait_until(lambda: self.done >= target, f"{n} more served", 3 * harness.DEADLINE)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.is_over.set()
+        for t in self.threads:
+            t.join(3 * harness.DEADLINE)
+            assert not t.is_alive()
+
+
+def requests_of(r, name):
+    return r.metric("kvsteer_worker_requests_total", worker=name)
+
+
+# ---- the two recorded incidents ----
+
+def test_a6_wedged_engine_with_green_health(router):
+    """One of four engines holds what it has in silence while /health is green: nothing new goes there, what it has is kept and ends well when it goes on, and it
+    is used again by itself."""
+    with engines(4, "--sim-decode-rate", "100") as es:
+        r = router(conf=conf_of(es, "policy = least_requests\nstall_timeout = 2s\ndegraded_ratio = 0\nhealth_interval = 200ms\n"), wait=False)
+        r.wait_workers(*[e.name for e in es])
+        with Crowd(r, 8) as crowd:
+            crowd.serve(20)
+            es[0].fault(wedge=True)
+            found = r.wait_log(r"worker w0 healthy -> stalled \(no byte for ([\d.]+) s with (\d+) in flight while peers progress\)")
+            held = r.metric("kvsteer_worker_load", worker="w0")
+            assert held >= 1 and int(found.group(2)) == held
+            assert float(found.group(1)) < 2 * 2
+            before = requests_of(r, "w0")
+            crowd.serve(30)
+            assert requests_of(r, "w0") == before and r.metric("kvsteer_worker_load", worker="w0") == held
+            assert r.worker_state("w0") == "stalled" and r.metric("kvsteer_worker_state", worker="w0", state="stalled") == 1
+            told = r.admin("GET", "workers/w0")[1]
+            assert told["silent_ms"] >= 2000 and told["reason"].startswith("no byte for")
+            assert {c["worker"]: c["out_of_play"] for c in r.explain(CHAT)["candidates"]} == {"w0": "state", "w1": None, "w2": None, "w3": None}
+            assert es[0].get("/health") and not crowd.wrong
+            es[0].clear_faults()
+            r.wait_log(r"worker w0 stalled -> healthy \(it answers again, [\d.]+ s after it was found stalled\)")
+            wait_until(lambda: requests_of(r, "w0") > before, "w0 is used again")
+        assert crowd.wrong == []
+        assert len(re.findall(r"-> stalled", r.log())) == 1 and "unhealthy" not in r.log()
+
+
+# ---- B12 ----
+
+@pytest.mark.parametrize("sends", ["nothing", "head"])
+def test_b12_silence_behind_a_green_health(router, worker, sends):
+    """(a) no head, (b) a head and no body: after the first requests nothing goes there; it recovers by itself, with what it held."""
+    go = threading.Event()
+
+    def wedge(x):
+        if sends == "head":
+            x.begin()
+        go.wait(3 * harness.DEADLINE)
+        if sends == "head":
+            x.event("late")
+            x.end()
+        else:
+            answer_ok(x)
+    ws = [worker("w0"), worker("w1", wedge), worker("w2")]
+    r = router(conf=conf_of(ws, "policy = least_requests\nstall_timeout = 500ms\nhealth_interval = 100ms\n"), wait=False).wait_workers("w0", "w1", "w2")
+    held = []
+    while len(ws[1].requests) < 2:  # load alone steers away: two at a time come there
+        c = r.connect()
+        c.send(make_request(body=STREAM))
+        held.append(c)
+        if len(held) % 8 == 0:
+            for h in held[:-4]:
+                r.request(body=CHAT)
+    wait_until(lambda: r.request(body=CHAT).status == 200 and r.worker_state("w1") == "stalled", "w1 stalled")
+    before = len(ws[1].requests)
+    for _ in range(50):
+        assert r.request(body=CHAT).status == 200
+    assert len(ws[1].requests) == before
+    go.set()
+    r.wait_workers("w1")
+    for c in held:
+        assert c.read_response("POST").status == 200
+        c.close()
+    wait_until(lambda: r.request(body=CHAT).status == 200 and len(ws[1].requests) > before, "w1 is used again")
+
+
+# ---- what is no fault of a worker ----
+
+def test_a_slow_client_is_no_stall(router, worker):
+    """w0's client reads nothing of a large answer, w1's has not sent its body: neither is judged, though w2, which came last, is."""
+    def flood(x):
+        x.begin()
+        with contextlib.suppress(Closed):
+            for _ in range(4000):
+                x.event("y" * 65536)
+    ws = [worker("w0", flood), worker("w1"), worker("w2", Hold()), worker("w3")]
+    pool = "policy = least_requests\nstall_timeout = 500ms\ndegraded_window = 1s\n"
+    r = router(conf=conf_of(ws, pool), keys="allow_pin = on\nbody_timeout = 60s\n", wait=False).wait_workers("w0", "w1", "w2", "w3")
+
+    def pinned(name, body, **more):
+        c = r.connect()
+        data = make_request(body=body, headers={"X-Kvsteer-Worker": name, "X-Kvsteer-Prefix": "128b;", **more})
+        return c, data
+    slow, data = pinned("w0", STREAM)
+    slow.send(data)
+    assert slow.read_head().status == 200
+    wait_until(lambda: r.metric("kvsteer_worker_streams", worker="w0") == 1, "w0 streams")
+    late, data = pinned("w1", dict(CHAT, messages=[{"role": "user", "content": "z" * 100000}]))
+    late.send(data[:50000])
+    wait_until(lambda: r.metric("kvsteer_worker_load", worker="w1") == 1, "w1 has the other")
+    silent, data = pinned("w2", CHAT)
+    silent.send(data)
+    ws[2].wait_requests(1)
+    other = threading.Event()
+
+    def others():
+        while not other.is_set():
+            r.request(body=CHAT)
+    t = threading.Thread(target=others, daemon=True)
+    t.start()
+    r.wait_workers("w2", state="stalled")
+    other.set()
+    t.join()
+    assert [r.worker_state(n) for n in ("w0", "w1", "w3")] == ["healthy"] * 3, r.log()[-3000:]
+    slow.close()
+    late.close()
+    ws[2].handler.release()
+    assert silent.read_response("POST").status == 200
+    silent.close()
+    r.wait_workers("w2")
