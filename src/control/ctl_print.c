@@ -448,6 +448,7 @@ void ctl_print_explain(const struct js *document)
 	printf("%-16s %" PRId64 " blocks of %" PRId64 " %s\n", "prompt",
 		value_int(key, "blocks"), value_int(key, "block"),
 		strcmp(unit, "t") == 0 ? "tokens" : "bytes");
+	print_line(js_get(key, "routing_key"), "name", "routing key");
 	if (js_as_bool(js_get(key, "readable"), &readable) && !readable)
 		printf("%-16s %s\n", "", "(the body could not be read: routed by load)");
 	printf("\n");

@@ -7,6 +7,7 @@
  */
 #include "model/policy_cost.h"
 
+#include <limits.h>
 #include <math.h>
 
 /* Slots of a worker without max_requests: what vLLM admits by default. */
@@ -131,24 +132,24 @@ void cost_free_capacity(const struct pick_input *in, struct pick_decision *out)
 /*
  * What a block of this very request counts for, beside one that waits before it: its own
  * time and that of whoever comes behind it. With a fleet two thirds busy a block of work
- * delays others by 2/3 / (1 - 2/3) = 2; and where requests wait already, on the mean of
- * the workers, by one more for each of them: the longer the queues, the more a fleet
- * gains by computing nothing twice.
+ * delays others by 2/3 / (1 - 2/3) = 2; and where requests wait at every worker already,
+ * by one more for each of them: the longer the queues, the more a fleet gains by
+ * computing nothing twice. The least counts, not the mean: while one worker is idle,
+ * what waits at another is no reason to send more there, or a popular prompt would never
+ * leave the first who has it.
  */
 #define OWN_WEIGHT 3
 
 static double own_weight(const struct pick_input *in)
 {
-	double waiting = 0;
-	unsigned i;
+	unsigned i, least = UINT_MAX;
 
 	for (i = 0; i < in->n; i++) {
 		const struct candidate *c = &in->candidates[i];
 
-		if (c->load > c->streams)
-			waiting += c->load - c->streams;
+		least = MIN(least, c->load > c->streams ? c->load - c->streams : 0);
 	}
-	return OWN_WEIGHT + waiting / in->n;
+	return OWN_WEIGHT + least;
 }
 
 /*

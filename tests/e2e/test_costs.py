@@ -327,7 +327,7 @@ def test_explain_tells_each_term(router, worker, cost):
     if cost in expected:
         assert [t["score"] for t in told["candidates"]] == pytest.approx(expected[cost], abs=1e-5)
     if cost == "prefill_cost":
-        assert [t["terms"]["uncached"] for t in told["candidates"]] == [-14, -70], "3 for each block, and a half for the one that waits on two workers"
+        assert [t["terms"]["uncached"] for t in told["candidates"]] == [-12, -60], "3 for each block: one waits, but not at every worker"
         assert [t["terms"]["queued"] for t in told["candidates"]] == [-4, 0]
     assert (told["chosen"], told["reason"]) == ("w0", "prefix_hit")
     hold.release()

@@ -103,22 +103,22 @@ static const struct pair_row pair_rows[] = {
 			{8, 2, 1, 0.88125, 0.9203125}, {4, 0, 1, 0.940625, 0.95},
 			{0, 0, 0, 1, 0.95}}},
 	/* Two hundred blocks wait for each; the prompt's hundred count 3 times and once
-	   more for each that waits, on the mean: 32, 15, 5, 2, 0 */
+	   more for each that waits at the least: 32, 10, 2, 0, 0 */
 	{"prefill_cost of long queues", WITH(.cost = COST_PREFILL, .decode_weight = 1),
 		200, PROMPT,
-		{{32, 32, 0, -6400, -9900}, {20, 10, 1, -4000, -3800},
-			{8, 2, 1, -1600, -1200}, {4, 0, 1, -800, -500},
+		{{32, 32, 0, -6400, -9900}, {20, 10, 1, -4000, -3300},
+			{8, 2, 1, -1600, -900}, {4, 0, 1, -800, -300},
 			{0, 0, 0, 0, -300}}},
 	{"prefill_cost of short queues", WITH(.cost = COST_PREFILL, .decode_weight = 1),
 		31, PROMPT,
-		{{32, 32, 0, -992, -4492}, {20, 10, 0, -620, -2110},
-			{8, 2, 0, -248, -862}, {4, 0, 0, -124, -500},
+		{{32, 32, 0, -992, -4492}, {20, 10, 0, -620, -1610},
+			{8, 2, 0, -248, -562}, {4, 0, 0, -124, -300},
 			{0, 0, 0, 0, -300}}},
-	/* 3600 and 1800 + 1800, equal: the holder, who computes nothing */
+	/* 2600 and 1300 + 1300, equal: the holder, who computes nothing */
 	{"prefill_cost at the same cost", WITH(.cost = COST_PREFILL, .decode_weight = 1),
-		180, PROMPT,
-		{{32, 32, 0, -5760, -9260}, {20, 10, 0, -3600, -3600},
-			{8, 2, 1, -1440, -1160}, {4, 0, 1, -720, -500},
+		130, PROMPT,
+		{{32, 32, 0, -4160, -7660}, {20, 10, 0, -2600, -2600},
+			{8, 2, 1, -1040, -760}, {4, 0, 1, -520, -300},
 			{0, 0, 0, 0, -300}}},
 	{"prefill_cost of streams", WITH(.cost = COST_PREFILL, .decode_weight = 1), 0,
 		PROMPT,
@@ -300,14 +300,14 @@ END_TEST
 
 /* A block that waits is in the memory too: it counts once. Computed of late: none, 340
  * and 260; the mean is 200, twice the prompt, so that what is above it counts 1.5 / 2.
- * Three wait, one on the mean: blocks of its own count four times. */
+ * One waits at the least: blocks of its own count four times. */
 START_TEST(prefill_terms)
 {
 	struct policy_opts o = defaults;
 	struct candidate c[3] = {
 		{.depth = 60, .load = 5, .queued = 70, .streams = 2, .recent = 70},
-		{.depth = 0, .load = 1, .queued = 10, .streams = 1, .recent = 350},
-		{.depth = 100, .recent = 260},
+		{.depth = 0, .load = 2, .queued = 10, .streams = 1, .recent = 350},
+		{.depth = 100, .load = 1, .recent = 260},
 	};
 	struct pick_decision d;
 

@@ -515,8 +515,8 @@ END_TEST
 START_TEST(explain_tells_the_terms)
 {
 	static const double wanted[][TERM_MAX] = {
-		{[TERM_UNCACHED] = -70, [TERM_QUEUED] = -7, [TERM_DECODE] = -1},
-		{[TERM_UNCACHED] = -420},
+		{[TERM_UNCACHED] = -60, [TERM_QUEUED] = -7, [TERM_DECODE] = -1},
+		{[TERM_UNCACHED] = -360},
 	};
 	struct guard waiting = {0}, stream = {0};
 	struct route_key key;
