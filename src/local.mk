@@ -59,6 +59,7 @@ libkvsteer_a_SOURCES += src/model/breaker.c src/model/breaker.h
 libkvsteer_a_SOURCES += src/model/progress.c src/model/progress.h
 libkvsteer_a_SOURCES += src/model/retry.c src/model/retry.h
 libkvsteer_a_SOURCES += src/model/queue.c src/model/queue.h
+libkvsteer_a_SOURCES += src/model/priority.c src/model/priority.h
 libkvsteer_a_SOURCES += src/model/conf_table.c src/model/conf_table.h
 libkvsteer_a_SOURCES += src/model/conf_type.c
 libkvsteer_a_SOURCES += src/model/conf_url.c
@@ -84,6 +85,7 @@ libkvsteer_a_SOURCES += src/model/policy_random.c
 libkvsteer_a_SOURCES += src/model/policy_round_robin.c
 libkvsteer_a_SOURCES += src/model/pool.c src/model/pool.h src/model/pool_state.h
 libkvsteer_a_SOURCES += src/model/pool_pick.c
+libkvsteer_a_SOURCES += src/model/pool_wait.c
 libkvsteer_a_SOURCES += src/model/pool_policy.c
 libkvsteer_a_SOURCES += src/model/pool_read.c
 libkvsteer_a_SOURCES += src/model/registry.c src/model/registry.h
@@ -125,6 +127,7 @@ libkvsteer_a_SOURCES += src/proxy/body.c src/proxy/body.h
 libkvsteer_a_SOURCES += src/proxy/stored.c src/proxy/stored.h
 libkvsteer_a_SOURCES += src/proxy/upload.c src/proxy/upload.h
 libkvsteer_a_SOURCES += src/proxy/answer.c src/proxy/answer.h
+libkvsteer_a_SOURCES += src/proxy/admission.c src/proxy/admission.h
 
 # Layer 5, control
 libkvsteer_a_SOURCES += src/control/ctl.c src/control/ctl.h

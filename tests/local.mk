@@ -97,6 +97,7 @@ check_PROGRAMS += tests/unit/check_progress
 check_PROGRAMS += tests/unit/check_policy_cost
 check_PROGRAMS += tests/unit/check_pool_cost
 check_PROGRAMS += tests/unit/check_queue
+check_PROGRAMS += tests/unit/check_pool_wait
 check_PROGRAMS += tests/unit/check_guard
 check_PROGRAMS += tests/unit/check_pace
 check_PROGRAMS += tests/unit/check_worker

@@ -232,7 +232,11 @@ static int open_clients(struct control *c, const struct conf *conf, struct inher
 static void on_health_change(void *arg)
 {
 	struct control *c = arg;
+	size_t i;
 
+	/* A worker that came back may be what requests wait for. */
+	for (i = 0; c->site != NULL && i < c->site->n_pools; i++)
+		pool_serve(c->site->pools[i], clock_now_ms());
 	service_changed(c->service);
 }
 

@@ -199,8 +199,11 @@ static void on_sweep(void *arg)
 	uint64_t now_ms = clock_now_ms();
 	size_t i;
 
-	for (i = 0; i < site->n_pools; i++)
+	for (i = 0; i < site->n_pools; i++) {
 		pool_sweep(site->pools[i], now_ms);
+		/* A breaker's time may be over. */
+		pool_serve(site->pools[i], now_ms);
+	}
 	service_tick(d->control.service);
 	wheel_set(loop_wheel(d->control.loop), &d->sweep_timer, now_ms + SWEEP_EVERY_MS);
 }

@@ -332,7 +332,10 @@ static bool open_thread(struct thread *t)
 	t->mailbox = mailbox_new(t->loop);
 	t->io = io_thread_new(
 		t->index, t->loop, all->process, all->site, all->access_log_fd);
-	return t->mailbox != NULL && t->io != NULL;
+	if (t->mailbox == NULL || t->io == NULL)
+		return false;
+	t->io->mailbox = t->mailbox;
+	return true;
 }
 
 static void close_thread(struct thread *t)

@@ -82,7 +82,7 @@ struct router_opts {
 	uint64_t queue_timeout_ms;
 	unsigned max_concurrent_requests;
 	bool expose_worker, allow_pin;
-	struct conf_list routing_key_headers;
+	struct conf_list routing_key_headers, priority_headers;
 	struct conf_list trusted_proxies; /* CIDRs */
 };
 

@@ -28,19 +28,12 @@ static const struct {
  * and whoever sets one to something is told that nothing happens.
  */
 static const char *const without_effect[] = {
-	"queue_size",
-	"queue_timeout",
 	"trusted_proxies",
 	"tls_handshake_timeout",
 	"kv_connector",
 	"pd_min_prefill",
 	"slow_start",
 	"retry_budget",
-	"no_worker_wait",
-	"cb_failure_threshold",
-	"cb_success_threshold",
-	"cb_timeout",
-	"cb_window",
 	"tls_ca",
 	"tls_verify",
 	"bootstrap_port",

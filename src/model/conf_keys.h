@@ -79,15 +79,17 @@
 	K(queue_size, queue_size, COUNT, "100", 0, 1000000, live, open, \
 	  "requests that may wait for a worker; more are answered 429") \
 	K(queue_timeout, queue_timeout_ms, TIME, "60s", 0, CONF_DAY_MS, live, open, \
-	  "longest wait in the queue; then 408") \
+	  "longest wait in the queue for a worker that is not full; then 408; 0: no limit") \
 	K(max_concurrent_requests, max_concurrent_requests, COUNT, "32768", 1, 1000000, live, open, \
-	  "requests in flight in the whole process") \
+	  "requests in flight in the whole process; more wait in the queue") \
 	K(expose_worker, expose_worker, SWITCH, "off", 0, 0, live, open, \
 	  "answers carry X-Kvsteer-Worker and X-Kvsteer-Cached") \
 	K(allow_pin, allow_pin, SWITCH, "off", 0, 0, live, open, \
 	  "clients may choose a worker by X-Kvsteer-Worker") \
 	K(routing_key_headers, routing_key_headers, HEADERS, "X-Smg-Routing-Key X-Session-Id X-User-Id X-Tenant-Id X-Correlation-Id X-Request-Id X-Trace-Id", 0, 0, live, open, \
 	  "headers that may hold a routing key, the first one found wins") \
+	K(priority_headers, priority_headers, HEADERS, NULL, 0, 0, live, open, \
+	  "headers that may say high, normal or low: a request's place in the queue") \
 	K(trusted_proxies, trusted_proxies, CIDRS, NULL, 0, 0, live, open, \
 	  "networks whose X-Forwarded-For is believed")
 
@@ -172,7 +174,7 @@
 	K(retry_budget, retry_budget, PERCENT, "20%", 0, 100, live, open, \
 	  "share of recent requests that may be retries") \
 	K(no_worker_wait, no_worker_wait_ms, TIME, "5s", 0, CONF_DAY_MS, live, open, \
-	  "how long a request waits while every worker is out") \
+	  "how long a request waits while every worker is out, before the least bad one is tried") \
 	K(cb_failure_threshold, cb_failure_threshold, COUNT, "10", 1, CONF_MANY, live, open, \
 	  "failures in the window that open the breaker") \
 	K(cb_success_threshold, cb_success_threshold, COUNT, "3", 1, CONF_MANY, live, open, \

@@ -5,6 +5,7 @@
 #include "model/guard.h"
 
 #include "base/metric.h"
+#include "model/breaker.h"
 #include "model/worker.h"
 
 void guard_take(struct guard *g, struct worker *w)
@@ -14,6 +15,17 @@ void guard_take(struct guard *g, struct worker *w)
 	atomic_fetch_add_explicit(&w->load, 1, memory_order_relaxed);
 	metric_inc(METRIC_GUARDS_TAKEN);
 	*g = (struct guard){.worker = w};
+}
+
+void guard_try(struct guard *g, uint64_t now_ms)
+{
+	g->is_trial = breaker_begin(&g->worker->breaker, now_ms);
+}
+
+void guard_hold(struct guard *g, struct slots *s)
+{
+	assert(g->worker != NULL && g->slots == NULL);
+	g->slots = s;
 }
 
 void guard_queue(struct guard *g, uint32_t blocks)
@@ -68,6 +80,36 @@ static void leave_streams(struct guard *g)
 	g->is_stream = false;
 }
 
+enum breaker_change guard_report(struct guard *g, enum outcome o, uint64_t now_ms)
+{
+	if (g->worker == NULL || g->is_reported)
+		return BREAKER_SAME;
+	g->is_reported = true;
+	return breaker_report(&g->worker->breaker, o, g->is_trial, now_ms);
+}
+
+bool slots_take(struct slots *s, unsigned max)
+{
+	if (atomic_fetch_add(&s->taken, 1) < max)
+		return true;
+	atomic_fetch_sub(&s->taken, 1);
+	return false;
+}
+
+static void give_slot_back(struct guard *g)
+{
+	unsigned before;
+
+	if (g->slots == NULL)
+		return;
+	before = atomic_fetch_sub(&g->slots->taken, 1);
+	assert(before > 0);
+	(void)before;
+	g->slots = NULL;
+}
+
+/* Sequentially consistent: who waits for this has either seen it, or is seen by the look
+ * for waiters that follows (pool_wait.c). */
 void guard_drop(struct guard *g)
 {
 	struct worker *w = g->worker;
@@ -75,11 +117,13 @@ void guard_drop(struct guard *g)
 
 	if (w == NULL)
 		return;
+	guard_report(g, OUTCOME_NEUTRAL, 0);
 	leave_queue(g);
 	leave_streams(g);
 	g->worker = NULL;
-	before = atomic_fetch_sub_explicit(&w->load, 1, memory_order_relaxed);
+	before = atomic_fetch_sub(&w->load, 1);
 	assert(before > 0);
+	give_slot_back(g);
 	metric_inc(METRIC_GUARDS_DROPPED);
 	worker_unref(w);
 }

@@ -10,19 +10,34 @@
 #ifndef MODEL_GUARD_H
 #define MODEL_GUARD_H
 
+#include "model/breaker.h"
+
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 struct worker;
 
+/* Requests in flight of all pools together, which have a cap. */
+struct slots {
+	_Atomic unsigned taken;
+};
+
 struct guard {
 	struct worker *worker; /* NULL: holds nothing */
+	struct slots *slots;   /* NULL: it holds no slot of these */
 	uint32_t queued;       /* its part of worker->queued_blocks */
 	bool is_stream;        /* it counts in worker->streams */
+	bool is_trial;         /* of the worker's breaker */
+	bool is_reported;
 };
 
 /* g must be empty. */
 void guard_take(struct guard *g, struct worker *w);
+/* With the breaker's leave (breaker_admits): it may be the trial. After guard_take(). */
+void guard_try(struct guard *g, uint64_t now_ms);
+/* The slot that was taken is given back with the drop. After guard_take(). */
+void guard_hold(struct guard *g, struct slots *s);
 /* The blocks that the worker must compute for it, as far as known; once, before the
  * prefill is over. */
 void guard_queue(struct guard *g, uint32_t blocks);
@@ -38,7 +53,15 @@ void guard_prefilled(struct guard *g);
  * the worker's pace is learned from it. Not for answers that come whole, whose head says
  * nothing of that time. */
 void guard_streams(struct guard *g, uint64_t now_ms);
+/*
+ * How it ended, for the worker's breaker: once; a second time changes nothing. A guard
+ * that is dropped unreported was neutral, so that a trial's place is never lost.
+ */
+enum breaker_change guard_report(struct guard *g, enum outcome o, uint64_t now_ms);
 /* Safe on an empty guard. */
 void guard_drop(struct guard *g);
+
+/* One of `max`; false: all are taken. */
+bool slots_take(struct slots *s, unsigned max) MUST_CHECK;
 
 #endif

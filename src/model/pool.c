@@ -40,6 +40,7 @@ struct pool *pool_new(const char *name, const uint64_t boot_secret[2],
 	p->ops = ops;
 	p->arg = arg;
 	pthread_mutex_init(&p->lock, NULL);
+	queue_init(&p->queue);
 	rng_secret(&seed, sizeof(seed));
 	rng_seed(&p->rng, seed);
 	return p;
@@ -65,7 +66,7 @@ void pool_unref(struct pool *p)
 	if (p == NULL ||
 		atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
 		return;
-	assert(p->registry.n == 0);
+	assert(p->registry.n == 0 && p->queue.n == 0);
 	for (r = 0; r < ROLE_MAX; r++) {
 		prefix_index_free(p->roles[r].index);
 		policy_state_free(&p->roles[r].state);
@@ -229,6 +230,7 @@ static struct prefix_index *configure_role(struct pool *p, enum role role,
 	}
 	r->policy = o->policy;
 	atomic_store(&r->load_source, (int)o->load_source);
+	atomic_store(&r->no_worker_wait_ms, o->worker.no_worker_wait_ms);
 	atomic_store(&r->prefix_block, o->prefix_block);
 	atomic_store(&r->wants, policy_wants(&o->policy));
 	atomic_store(

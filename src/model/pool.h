@@ -14,6 +14,7 @@
 #include "model/guard.h"
 #include "model/policy.h"
 #include "model/prefix_index.h"
+#include "model/queue.h"
 #include "model/registry.h"
 #include "model/route_key.h"
 
@@ -77,6 +78,10 @@ struct pool_ask {
 	const uint64_t *tried; /* ids, or host_ids, of workers that failed this request */
 	unsigned n_tried;
 	uint64_t body_bytes; /* how long the prompt may be, where no key says it */
+	/* Where no worker is fit, the least bad one is better than none. */
+	bool is_last_resort;
+	struct slots *slots; /* of the process; NULL: no cap */
+	unsigned max_slots;
 	uint64_t now_ms;
 };
 
@@ -107,12 +112,52 @@ void pool_seal_key(struct pool *p, struct route_key *key, struct span tenant);
  * not known, or there are several. */
 void pool_set_only_model(struct pool *p, struct span model);
 
-/* Chooses, takes the guard, inserts. 0; ERR_NOENT: no usable worker (for a pinned one: it
- * is unusable); ERR_PARSE: no worker has that name or rank. */
+/*
+ * Chooses, takes the guard, inserts. 0, or
+ *   ERR_LIMIT  workers are fit for it, but all full, or all slots of the process taken
+ *   ERR_STATE  those that could serve it are out: not healthy, draining, breaker open
+ *   ERR_NOENT  there is none that could: none of that role or model, or all were tried
+ *   ERR_PARSE  no worker has the pinned name or rank
+ */
 int pool_pick(struct pool *p, const struct pool_ask *ask, struct guard *g,
 	struct pool_pick *out) MUST_CHECK;
 /* Whether pool_pick() would find a worker. */
 bool pool_has_candidate(struct pool *p, const struct pool_ask *ask);
+
+/*
+ * A request that waits until it can be picked for. Filled by its owner; from
+ * pool_pick_or_wait() saying ERR_AGAIN to pool_wait_end() it is the pool's, and what it
+ * and its ask point to must not change. guard and pick are written by whoever frees what
+ * it waits for.
+ */
+struct pool_waiter {
+	struct waiter waiter;
+	struct pool_ask ask;
+	struct guard *guard;
+	struct pool_pick *pick;
+	bool is_granted; /* the pool's */
+	/* Once, under the pool's lock and on any thread, when it was granted: may only
+	 * post a letter. */
+	void (*wake)(struct pool_waiter *w);
+};
+/*
+ * pool_pick(w->ask), but behind those who wait already; on ERR_LIMIT and ERR_STATE, where
+ * may_wait(arg, err) then says yes, w is queued: ERR_AGAIN.
+ */
+int pool_pick_or_wait(struct pool *p, struct pool_waiter *w, enum priority priority,
+	bool (*may_wait)(void *arg, int err), void *arg) MUST_CHECK;
+/* It waits no more. True: it was granted; its guard is held and pick is there. */
+bool pool_wait_end(struct pool *p, struct pool_waiter *w);
+/*
+ * After something was freed, or a worker came back: who waits and can be served now is.
+ * At no cost but a look where nobody waits.
+ */
+void pool_serve(struct pool *p, uint64_t now_ms);
+unsigned pool_waiting(const struct pool *p);
+/* How long one waits while all are out (no_worker_wait). Unlocked. */
+uint64_t pool_no_worker_wait_ms(const struct pool *p, enum role role);
+/* Answers that its workers completed each second of late; measured by pool_sweep(). */
+double pool_finish_rate(const struct pool *p);
 /* The exchange failed before a 2xx head: the insertion is taken back. */
 void pool_withdraw(
 	struct pool *p, const struct route_key *key, const struct pool_insertion *ins);
@@ -122,8 +167,8 @@ bool pool_finish_session(struct pool *p, struct span session);
 
 struct explain_candidate {
 	char worker[64];
-	const char *out_of_play; /* NULL: a candidate; else why not: "state", "full",
-				    "model", "tried" */
+	const char *out_of_play; /* NULL: a candidate; else why not: "model", "tried",
+				    "state", "breaker", "paused", "full" */
 	const char *state;
 	unsigned load;
 	uint32_t depth;

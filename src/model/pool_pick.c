@@ -7,10 +7,12 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "model/breaker.h"
 #include "model/decay.h"
 #include "model/pool_state.h"
 #include "model/worker.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -145,17 +147,34 @@ static bool was_tried(const struct pool_ask *ask, const struct worker *w)
 	return false;
 }
 
-/* NULL: may be chosen; else the word that explain gives. */
-static const char *out_of_play(const struct pool_ask *ask, const struct worker *w)
+static bool is_fit(enum worker_state s)
 {
-	if (!worker_is_usable(w)) {
-		enum worker_state s = worker_state(w);
+	return s == WORKER_HEALTHY || s == WORKER_SUSPECT;
+}
 
-		return s == WORKER_HEALTHY || s == WORKER_SUSPECT ? "full" : "state";
-	}
+static const char *breaker_word(struct worker *w, uint64_t now_ms)
+{
+	if (breaker_admits(&w->breaker, now_ms))
+		return NULL;
+	return breaker_state(&w->breaker, now_ms) == BREAKER_CLOSED ? "paused"
+								    : "breaker";
+}
+
+/* NULL: may be chosen; else the word that explain gives. */
+static const char *out_of_play(const struct pool_ask *ask, struct worker *w)
+{
+	const char *word;
+
 	if (!serves_model(w, ask->model))
 		return "model";
-	return was_tried(ask, w) ? "tried" : NULL;
+	if (was_tried(ask, w))
+		return "tried";
+	if (!is_fit(worker_state(w)))
+		return "state";
+	word = breaker_word(w, ask->now_ms);
+	if (word == NULL && worker_is_full(w))
+		word = "full";
+	return word;
 }
 
 /* The blocks to look for: none when the key was sealed for weights that are gone. */
@@ -268,9 +287,6 @@ static void add_candidate(struct pool *p, const struct pool_ask *ask,
 					    recent_half_life_ms(&p->roles[ask->role]),
 					    ask->now_ms)
 				  : 0,
-		.depth = in->blocks > 0 && w->index_slot != PREFIX_NO_SLOT
-				 ? p->depth[w->index_slot]
-				 : 0,
 		.last_picked = w->last_picked,
 		.last_cold = w->last_cold,
 	};
@@ -300,16 +316,106 @@ static bool pins_exist(const struct pool *p, struct pool_ask *ask)
 	return ask->pinned.n == 0 || registry_has(&p->registry, ask->pinned);
 }
 
-/* Fills in for policy_pick(). */
-static void gather(struct pool *p, const struct pool_ask *ask, struct pick_input *in)
+static bool is_asked_for(const struct pool_ask *ask, const struct worker *w)
+{
+	if (w->role != ask->role || !is_rank_wanted(ask, w))
+		return false;
+	if (ask->home != 0 && w->host_id != ask->home)
+		return false;
+	return ask->pinned.n == 0 || worker_has_name(w, ask->pinned);
+}
+
+/*
+ * The last resort's order: a worker that answers its probes is better than one that is
+ * slow, that than one that misses probes (a busy one may), and all are better than one
+ * that sits on what it has. Never one that has not started or is to be left alone.
+ */
+static unsigned badness(const struct pool_ask *ask, struct worker *w)
+{
+	switch (worker_state(w)) {
+	case WORKER_HEALTHY:
+	case WORKER_SUSPECT:
+		return breaker_word(w, ask->now_ms) == NULL ? 0 : 1;
+	case WORKER_DEGRADED:
+		return 2;
+	case WORKER_UNHEALTHY:
+		return 3;
+	case WORKER_STALLED:
+		return 4;
+	default:
+		return UINT_MAX;
+	}
+}
+
+static unsigned least_badness(const struct pool *p, const struct pool_ask *ask)
+{
+	unsigned least = UINT_MAX;
+	size_t i;
+
+	for (i = 0; i < p->registry.n; i++) {
+		struct worker *w = p->registry.items[i];
+
+		if (is_asked_for(ask, w) && serves_model(w, ask->model) &&
+			!was_tried(ask, w) && !worker_is_full(w))
+			least = MIN(least, badness(ask, w));
+	}
+	return least;
+}
+
+static bool is_least_bad(const struct pool_ask *ask, struct worker *w, unsigned least)
+{
+	return least != UINT_MAX && serves_model(w, ask->model) && !was_tried(ask, w) &&
+	       !worker_is_full(w) && badness(ask, w) == least;
+}
+
+/* Who may be chosen; 0, or why nobody may. */
+static int gather_workers(
+	struct pool *p, const struct pool_ask *ask, struct pick_input *in)
+{
+	unsigned least = ask->is_last_resort ? least_badness(p, ask) : 0;
+	bool has_full = false, has_out = false;
+	size_t i;
+
+	for (i = 0; i < p->registry.n; i++) {
+		struct worker *w = p->registry.items[i];
+		const char *word;
+
+		if (!is_asked_for(ask, w))
+			continue;
+		word = out_of_play(ask, w);
+		if (word == NULL || (least != 0 && is_least_bad(ask, w, least)))
+			add_candidate(p, ask, in, w);
+		else if (strcmp(word, "full") == 0)
+			has_full = true;
+		else if (strcmp(word, "model") != 0 && strcmp(word, "tried") != 0)
+			has_out = true;
+	}
+	if (in->n > 0)
+		return 0;
+	return has_full ? ERR_LIMIT : has_out ? ERR_STATE : ERR_NOENT;
+}
+
+static void fill_depths(struct pool *p, const struct pick_input *in)
+{
+	unsigned i;
+
+	for (i = 0; in->blocks > 0 && i < in->n; i++) {
+		struct candidate *c = &in->candidates[i];
+
+		if (c->worker->index_slot != PREFIX_NO_SLOT)
+			c->depth = p->depth[c->worker->index_slot];
+	}
+}
+
+/* Fills in for policy_pick(). 0, or why there is no candidate. */
+static int gather(struct pool *p, const struct pool_ask *ask, struct pick_input *in)
 {
 	struct pool_role *r = &p->roles[ask->role];
-	size_t i;
+	int err;
 
 	*in = (struct pick_input){
 		.opts = &r->policy,
 		.candidates = p->candidates,
-		.blocks = match_depths(p, r, ask),
 		.size_blocks = prompt_size(r, ask),
 		.hashes_sent = ask->key != NULL && ask->key->hashes_sent,
 		.routing = ask->routing,
@@ -321,19 +427,11 @@ static void gather(struct pool *p, const struct pool_ask *ask, struct pick_input
 		in->has_prefix = ask->key->beginning[ask->role].is_known;
 		in->prefix = ask->key->beginning[ask->role].hash;
 	}
-	for (i = 0; i < p->registry.n; i++) {
-		struct worker *w = p->registry.items[i];
-
-		if (w->role != ask->role || out_of_play(ask, w) != NULL)
-			continue;
-		if (ask->pinned.n > 0 && !worker_has_name(w, ask->pinned))
-			continue;
-		if (!is_rank_wanted(ask, w))
-			continue;
-		if (ask->home != 0 && w->host_id != ask->home)
-			continue;
-		add_candidate(p, ask, in, w);
-	}
+	err = gather_workers(p, ask, in);
+	/* Nothing is looked up for who must wait. */
+	in->blocks = err == 0 ? match_depths(p, r, ask) : 0;
+	fill_depths(p, in);
+	return err;
 }
 
 static bool is_pinned(const struct pool_ask *ask)
@@ -349,6 +447,9 @@ static void decide(
 		d->reason = PICK_RESPONSE_HOME;
 	if (is_pinned(ask))
 		d->reason = PICK_PINNED;
+	else if (ask->is_last_resort &&
+		 out_of_play(ask, in->candidates[d->index].worker) != NULL)
+		d->reason = PICK_LEAST_BAD;
 }
 
 static void insert_prefix(struct pool_role *r, const struct pool_ask *ask,
@@ -393,11 +494,14 @@ static void charge(struct pool *p, const struct pool_ask *ask,
 	if (worker_queued_blocks(w) == 0)
 		pace_begin(&w->pace, ask->now_ms);
 	guard_take(g, w);
+	guard_try(g, ask->now_ms);
+	if (ask->slots != NULL)
+		guard_hold(g, ask->slots);
 	guard_queue(g, uncached);
 	atomic_fetch_add_explicit(&w->requests, 1, memory_order_relaxed);
 }
 
-static int pick_locked(struct pool *p, const struct pool_ask *asked, struct guard *g,
+int pool_pick_locked(struct pool *p, const struct pool_ask *asked, struct guard *g,
 	struct pool_pick *out)
 {
 	struct pool_role *r = &p->roles[asked->role];
@@ -405,12 +509,15 @@ static int pick_locked(struct pool *p, const struct pool_ask *asked, struct guar
 	struct pick_input in;
 	struct pick_decision d;
 	struct candidate *c;
+	int err;
 
 	if (!pins_exist(p, ask))
 		return ERR_PARSE;
-	gather(p, ask, &in);
-	if (in.n == 0)
-		return ERR_NOENT;
+	err = gather(p, ask, &in);
+	if (err != 0)
+		return err;
+	if (ask->slots != NULL && !slots_take(ask->slots, ask->max_slots))
+		return ERR_LIMIT;
 	decide(ask, &in, &d);
 	c = &in.candidates[d.index];
 	*out = (struct pool_pick){
@@ -431,7 +538,7 @@ int pool_pick(struct pool *p, const struct pool_ask *ask, struct guard *g,
 	int err;
 
 	pool_lock(p);
-	err = pick_locked(p, ask, g, out);
+	err = pool_pick_locked(p, ask, g, out);
 	pool_unlock(p);
 	return err;
 }
@@ -439,11 +546,12 @@ int pool_pick(struct pool *p, const struct pool_ask *ask, struct guard *g,
 bool pool_has_candidate(struct pool *p, const struct pool_ask *ask)
 {
 	struct pick_input in;
+	int err;
 
 	pool_lock(p);
-	gather(p, ask, &in);
+	err = gather(p, ask, &in);
 	pool_unlock(p);
-	return in.n > 0;
+	return err == 0;
 }
 
 void pool_withdraw(
@@ -517,7 +625,8 @@ static int explain_locked(
 
 	if (!pins_exist(p, ask))
 		return ERR_PARSE;
-	gather(p, ask, &in);
+	if (gather(p, ask, &in) != 0)
+		in.n = 0;
 	*out = (struct explain){.chosen = -1,
 		.policy = policy_ops(in.opts->policy)->name,
 		.blocks = in.blocks};

@@ -1,8 +1,8 @@
 /*
  * What a pool is made of, for the files that are the pool: pool.c (its life, workers and
- * options), pool_pick.c (keys, pick, explain), pool_policy.c (what its policies remember)
- * and pool_read.c (what others ask).
- * Nobody else includes this.
+ * options), pool_pick.c (keys, pick, explain), pool_wait.c (who waits), pool_policy.c
+ * (what its policies remember) and pool_read.c (what others ask). Nobody else includes
+ * this.
  */
 #ifndef MODEL_POOL_STATE_H
 #define MODEL_POOL_STATE_H
@@ -18,8 +18,9 @@
 
 struct pool_role {
 	struct policy_opts policy;
-	_Atomic int load_source;        /* enum load_source */
-	_Atomic unsigned prefix_block;  /* bytes */
+	_Atomic int load_source;       /* enum load_source */
+	_Atomic unsigned prefix_block; /* bytes */
+	_Atomic uint64_t no_worker_wait_ms;
 	_Atomic unsigned wants;         /* policy_wants() */
 	_Atomic unsigned prefix_tokens; /* 0: no policy goes by the prompt's beginning */
 	struct policy_state state;
@@ -38,8 +39,14 @@ struct pool {
 	void *arg;
 	_Atomic uint64_t generation;
 
+	_Atomic unsigned waiting; /* in the queue, or about to be */
+	/* The control thread's, each second; the rate is in thousandths. */
+	uint64_t finished, measured_ms;
+	_Atomic uint64_t finish_rate;
+
 	/* Under the lock. */
 	pthread_mutex_t lock;
+	struct queue queue;
 	char only_model[ONLY_MODEL_MAX];
 	size_t only_model_len; /* 0: unknown, or several */
 	struct registry registry;
@@ -73,6 +80,13 @@ static inline void pool_unlock(struct pool *p)
 	assert(err == 0);
 	(void)err;
 }
+
+/* pool_pick.c: pool_pick() under the lock. */
+int pool_pick_locked(struct pool *p, const struct pool_ask *ask, struct guard *g,
+	struct pool_pick *out) MUST_CHECK;
+
+/* pool_wait.c: each second, on the control thread. */
+void pool_measure(struct pool *p, uint64_t now_ms);
 
 /* pool_policy.c: after the options or the workers changed; outside the lock. */
 void pool_refresh_policies(struct pool *p);

@@ -110,6 +110,7 @@ static void worker_destroy(struct worker *w)
 	free(atomic_load(&w->authorization));
 	addr_list_unref(w->addrs);
 	pthread_mutex_destroy(&w->addr_lock);
+	breaker_destroy(&w->breaker);
 	free_conf(w->conf);
 	conf_url_free(&w->url);
 	free((char *)w->host_line.p);
@@ -187,9 +188,17 @@ static void take_after(struct worker *w, struct worker *sibling)
 		worker_set_addrs(w, addrs);
 }
 
+static struct breaker_opts breaker_opts(const struct worker_conf *c)
+{
+	return (struct breaker_opts){c->opts.cb_failure_threshold,
+		c->opts.cb_success_threshold, c->opts.cb_timeout_ms,
+		c->opts.cb_window_ms};
+}
+
 struct worker *worker_new_rank(
 	const struct worker_conf *c, unsigned rank, struct worker *sibling)
 {
+	struct breaker_opts breaker = breaker_opts(c);
 	struct worker *w = aligned_alloc(CACHE_LINE, sizeof(*w));
 
 	if (w == NULL)
@@ -202,6 +211,7 @@ struct worker *worker_new_rank(
 	w->rank = rank;
 	w->index_slot = UINT32_MAX;
 	pthread_mutex_init(&w->addr_lock, NULL);
+	breaker_init(&w->breaker, &breaker);
 	atomic_store(&w->health, WORKER_STARTING);
 	strcpy(w->reason, "not probed yet");
 	if (fill_identity(w, c) != 0 || worker_configure(w, c) != 0) {
@@ -247,9 +257,12 @@ int worker_prepare(
 void worker_commit(struct worker *w, struct worker_change *c)
 {
 	struct worker_conf *old = w->conf;
+	struct breaker_opts breaker;
 
 	commit_authorization(w, c);
 	w->conf = take_ptr(c->conf);
+	breaker = breaker_opts(w->conf);
+	breaker_configure(&w->breaker, &breaker);
 	w->origin = w->conf->origin; /* the file may adopt a worker that the API added */
 	free_conf(old);
 	worker_abandon(c);
@@ -297,13 +310,16 @@ enum worker_state worker_state(const struct worker *w)
 	return (enum worker_state)atomic_load_explicit(&w->health, memory_order_relaxed);
 }
 
+bool worker_is_full(const struct worker *w)
+{
+	return w->conf->max_requests != 0 && worker_load(w) >= w->conf->max_requests;
+}
+
 bool worker_is_usable(const struct worker *w)
 {
 	enum worker_state s = worker_state(w);
 
-	if (s != WORKER_HEALTHY && s != WORKER_SUSPECT)
-		return false;
-	return w->conf->max_requests == 0 || worker_load(w) < w->conf->max_requests;
+	return (s == WORKER_HEALTHY || s == WORKER_SUSPECT) && !worker_is_full(w);
 }
 
 void worker_report(struct worker *w, unsigned running, unsigned waiting, unsigned own,

@@ -13,6 +13,7 @@
 #include "base/base.h"
 #include "base/fail.h"
 #include "base/span.h"
+#include "model/breaker.h"
 #include "model/conf.h"
 #include "model/decay.h"
 #include "model/pace.h"
@@ -106,6 +107,8 @@ struct worker {
 	_Atomic uint64_t reported_ms;     /* when; 0: never */
 	_Atomic uint64_t reported_until_ms;
 
+	struct breaker breaker; /* reported to through guard.c */
+
 	pthread_mutex_t addr_lock;
 	struct addr_list *addrs; /* NULL: not resolved yet */
 	unsigned addr_next;
@@ -161,10 +164,14 @@ bool worker_has_name(const struct worker *w, struct span name);
 enum worker_state worker_state(const struct worker *w);
 /* Takes new requests: healthy or suspect, not draining, below max_requests. */
 bool worker_is_usable(const struct worker *w);
+/* It has max_requests. */
+bool worker_is_full(const struct worker *w);
 
+/* Sequentially consistent, as the drop is: who finds it full and then waits is seen by
+ * whoever drops after that (pool_wait.c). */
 static inline unsigned worker_load(const struct worker *w)
 {
-	return atomic_load_explicit(&w->load, memory_order_relaxed);
+	return atomic_load(&w->load);
 }
 
 /* As policies read them, in blocks and requests. */

@@ -377,7 +377,9 @@ static void on_timer(void *arg)
 		wheel_set(c->client.t->wheel, &c->timer, due);
 		return;
 	}
-	request_abort(c->r, FAIL_CLIENT_TIMEOUT);
+	/* Else it is its own deadline, and it knows. */
+	if (request_is_reading(c->r))
+		request_abort(c->r, FAIL_CLIENT_TIMEOUT);
 	conn_run(&c->client);
 }
 

@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "io/loop.h"
 #include "io/wheel.h"
+#include "model/guard.h"
 #include "model/site.h"
 
 #include <stdatomic.h>
@@ -27,6 +28,7 @@
 #define IO_BODY_KEPT_BYTES (16u << 20)
 
 struct access_log;
+struct mailbox;
 struct upstream_idle;
 struct conn;
 
@@ -35,6 +37,8 @@ struct process {
 	_Atomic uint64_t body_memory; /* bytes of request bodies held */
 	_Atomic unsigned connections; /* of clients */
 	_Atomic unsigned requests;    /* in progress */
+	struct slots slots;           /* of them, those that a worker has */
+	_Atomic unsigned queued;      /* of them, those that wait for one */
 	unsigned max_connections;     /* set before the threads start */
 	_Atomic bool is_draining;     /* readiness says no, answers close */
 	_Atomic uint64_t next_conn_id;
@@ -44,6 +48,7 @@ struct process {
 struct io_thread {
 	unsigned index;
 	struct loop *loop;
+	struct mailbox *mailbox; /* letters to this thread; the daemon's */
 	struct wheel *wheel;
 	struct process *process;
 	struct site *site; /* a reference; replaced by a mailbox message */

@@ -20,6 +20,7 @@
 #include "model/pool.h"
 #include "model/routing_key.h"
 #include "model/worker.h"
+#include "proxy/admission.h"
 #include "proxy/answer.h"
 #include "proxy/body.h"
 #include "proxy/cache_drop.h"
@@ -35,14 +36,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define RETRY_AFTER_SECS 1
-
 /* clang-format off */
 #define STEPS(X)                                                         \
 	X(READ_HEAD, read_head) /* until http reports a full head */     \
 	X(READ_BODY, read_body) /* until it is there, scanned; or not, if nobody needs it */ \
 	X(ROUTE_KEY, route_key) /* head + body -> pool and struct route_key */ \
-	X(PICK, pick)		/* policy chooses, guard is taken */     \
+	X(PICK, pick)		/* policy chooses, guard is taken; or it waits */     \
 	X(FORWARD, forward)	/* connect, send, await the answer's head */ \
 	X(RELAY, relay)		/* the answer's body to the client */    \
 	X(FINISH, finish)	/* drop guard, log, count */
@@ -74,6 +73,15 @@ static void withdraw(struct request *r)
 	r->pick.insertion.stamp = 0;
 }
 
+/* And whoever waits for it is served. */
+static void drop_guard(struct request *r)
+{
+	if (r->guard.worker == NULL)
+		return;
+	guard_drop(&r->guard);
+	admission_freed(r);
+}
+
 static enum step_result request_retry(struct request *r)
 {
 	assert(!r->head_sent);
@@ -82,7 +90,7 @@ static enum step_result request_retry(struct request *r)
 		r->tried[r->n_tried++] = r->guard.worker->host_id;
 	exchange_cancel(&r->ex);
 	withdraw(r);
-	guard_drop(&r->guard);
+	drop_guard(r);
 	r->at = STEP_PICK;
 	return STEP_NEXT;
 }
@@ -121,17 +129,12 @@ static enum fail read_prefix_header(struct request *r)
 static enum fail judge_head(struct request *r)
 {
 	struct span path = http_head_path(r->c->buf, &r->head);
-	unsigned running;
 
 	path_lookup(opts(r), r->head.method, path, &r->verdict);
 	if (r->verdict.action == PATH_REFUSE)
 		return r->verdict.fail;
 	if (wants_websocket(r))
 		return FAIL_NOT_IMPLEMENTED;
-	running = atomic_load_explicit(&r->t->process->requests, memory_order_relaxed);
-	if (r->verdict.action == PATH_FORWARD &&
-		running > opts(r)->max_concurrent_requests)
-		return FAIL_QUEUE_FULL;
 	return read_prefix_header(r);
 }
 
@@ -434,11 +437,23 @@ static enum step_result route_key(struct request *r)
 
 static enum step_result no_worker(struct request *r, int err)
 {
-	if (err == ERR_PARSE)
+	/* Those that were tried failed: that says more than "no worker". */
+	enum fail none = r->last_failure != FAIL_NONE ? r->last_failure : FAIL_NO_WORKER;
+
+	switch (err) {
+	case ERR_AGAIN:
+		return STEP_WAIT;
+	case ERR_PARSE:
 		return request_fail(r, FAIL_BAD_WORKER);
-	/* Everybody was tried: the last failure says more than "no worker". */
-	return request_fail(
-		r, r->last_failure != FAIL_NONE ? r->last_failure : FAIL_NO_WORKER);
+	case ERR_LIMIT:
+		return request_fail(r, FAIL_QUEUE_FULL);
+	case ERR_TIMEOUT:
+		return request_fail(r, FAIL_QUEUE_TIMEOUT);
+	case ERR_NOMEM:
+		return request_fail(r, FAIL_OVERLOADED);
+	default:
+		return request_fail(r, none);
+	}
 }
 
 static void keep_worker_name(struct request *r)
@@ -450,11 +465,11 @@ static void keep_worker_name(struct request *r)
 }
 
 /* routing lives as long as what is returned. */
-static struct pool_ask what_to_ask(const struct request *r, struct routing *routing)
+static struct pool_ask what_to_ask(struct request *r, struct routing *routing)
 {
 	struct pool_ask ask = {
 		.role = ROLE_UNIFIED,
-		.key = r->is_keyed ? (struct route_key *)&r->key : NULL,
+		.key = r->is_keyed ? &r->key : NULL,
 		.model = r->key.model,
 		.home = r->stored.home,
 		.tried = r->tried,
@@ -470,7 +485,7 @@ static struct pool_ask what_to_ask(const struct request *r, struct routing *rout
 	return ask;
 }
 
-static enum step_result pick(struct request *r)
+static int ask_for_worker(struct request *r)
 {
 	struct routing routing;
 	struct pool_ask ask;
@@ -478,8 +493,15 @@ static enum step_result pick(struct request *r)
 
 	do {
 		ask = what_to_ask(r, &routing);
-		err = pool_pick(r->pool, &ask, &r->guard, &r->pick);
-	} while (err == ERR_NOENT && stored_look_elsewhere(r));
+		err = admission_ask(r, &ask, &routing);
+	} while ((err == ERR_NOENT || err == ERR_STATE) && stored_look_elsewhere(r));
+	return err;
+}
+
+static enum step_result pick(struct request *r)
+{
+	int err = admission_is_waiting(r) ? admission_resume(r) : ask_for_worker(r);
+
 	if (err != 0)
 		return no_worker(r, err);
 	r->is_confirmed = false;
@@ -761,7 +783,7 @@ static enum step_result answer_broke(struct request *r)
 static void worker_is_done(struct request *r)
 {
 	atomic_fetch_add_explicit(&r->guard.worker->completions, 1, memory_order_relaxed);
-	guard_drop(&r->guard);
+	drop_guard(r);
 }
 
 static enum step_result relay(struct request *r)
@@ -806,7 +828,7 @@ static void send_failure(struct request *r)
 		make_id(r);
 	x = answer_id_line(request_id(r), extra);
 	if (status == 429 || status == 503)
-		x += answer_retry_line(RETRY_AFTER_SECS, extra + x);
+		x += answer_retry_line(admission_retry_after_secs(r), extra + x);
 	if (r->why == FAIL_METHOD_NOT_ALLOWED && r->verdict.allowed != 0)
 		x += answer_allow_line(r->verdict.allowed, extra + x);
 	r->relay.framing = HTTP_BODY_LENGTH;
@@ -830,7 +852,8 @@ static enum step_result finish(struct request *r)
 	uint64_t now_us;
 
 	end_exchange(r);
-	guard_drop(&r->guard);
+	admission_leave(r);
+	drop_guard(r);
 	if (r->why != FAIL_NONE && !r->head_sent && fail_status(r->why) != 0)
 		send_failure(r);
 	if (r->why != FAIL_NONE && (r->was_cut || fail_status(r->why) == 0))
@@ -900,6 +923,8 @@ size_t request_used(const struct request *r)
 
 bool request_is_reading(const struct request *r)
 {
+	if (admission_is_waiting(r))
+		return false;
 	return r->at <= STEP_READ_BODY ||
 	       (r->at <= STEP_RELAY && r->upload.awaits_client);
 }
@@ -911,7 +936,7 @@ uint64_t request_deadline_ms(const struct request *r)
 	if (r->at != STEP_READ_HEAD && request_is_reading(r) &&
 		opts(r)->body_timeout_ms > 0)
 		return r->progress_ms + opts(r)->body_timeout_ms;
-	return 0;
+	return admission_deadline_ms(r);
 }
 
 bool request_survives_eof(const struct request *r)

@@ -38,8 +38,8 @@ bool request_is_unread(const struct request *r);
 size_t request_used(const struct request *r);
 void request_free(struct request *r);
 
-/* A deadline that conn keeps for it: the absolute end of the head, or of silence in the
- * body; 0: none. */
+/* A deadline that conn keeps for it: the absolute end of the head, of silence in the
+ * body, or of its wait for a worker; 0: none. */
 uint64_t request_deadline_ms(const struct request *r);
 /* It waits for the rest of the client's head or body. */
 bool request_is_reading(const struct request *r);

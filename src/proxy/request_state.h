@@ -27,6 +27,7 @@
 #define TRIED_MAX 64
 
 struct exchange;
+struct ticket;
 struct route_scan;
 
 struct request {
@@ -63,6 +64,7 @@ struct request {
 	struct pool *pool; /* the site's */
 	struct guard guard;
 	struct pool_pick pick;
+	struct ticket *ticket;  /* while it waits in the queue */
 	bool is_confirmed;      /* a 2xx head came: the insertion stays */
 	enum fail last_failure; /* of a worker tried before */
 	uint64_t tried[TRIED_MAX];

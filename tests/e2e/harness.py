@@ -619,8 +619,8 @@ class Router:
         return {s: v for s, v in self.metrics().items() if s.startswith("kvsteer_worker_load{")}
 
     def wait_idle(self):
-        """No request in flight anywhere, guards balanced, no prefill counted as waiting."""
-        counts = ("kvsteer_worker_load{", "kvsteer_worker_streams{", "kvsteer_worker_queued_blocks{")
+        """No request in flight anywhere, guards balanced, no prefill counted as waiting, nobody in the queue."""
+        counts = ("kvsteer_queue_depth", "kvsteer_worker_load{", "kvsteer_worker_streams{", "kvsteer_worker_queued_blocks{")
 
         def idle():
             m = self.metrics()

@@ -301,7 +301,6 @@ def test_b22_a_single_worker_that_is_put_out_keeps_what_it_has(router, worker):
         r.wait_workers("w0")
 
 
-@pytest.mark.xfail(strict=True, reason="the least bad worker is tried when all are out: not built yet (DESIGN 9, no_worker_wait)")
 def test_b22_fails_open_when_every_worker_is_out(router, worker):
     ws = [worker("w0"), worker("w1")]
     r = router(conf=conf_without_interval(ws, "health_interval = 50ms\nno_worker_wait = 100ms\n"), wait=False).wait_workers("w0", "w1")

@@ -386,7 +386,7 @@ def harness_cpu(r):
 def test_max_concurrent_requests_is_429(worker, router):
     hold = Hold()
     w = worker("w0", hold)
-    r = router([w], keys="max_concurrent_requests = 2\n")
+    r = router([w], keys="max_concurrent_requests = 2\nqueue_size = 0\n")
     clients = [r.connect() for _ in range(2)]
     for i, c in enumerate(clients):
         c.send(make_request(body=Q0))

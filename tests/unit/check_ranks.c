@@ -126,7 +126,7 @@ START_TEST(pins_of_ranks_and_groups)
 	ck_assert_int_eq(pool_pick(pool, &ask, &g, &out), ERR_PARSE);
 	atomic_store(&unit_worker(pool, "a@1")->health, WORKER_UNHEALTHY);
 	ask.pinned = SPAN_LIT("a@1");
-	ck_assert_int_eq(pool_pick(pool, &ask, &g, &out), ERR_NOENT);
+	ck_assert_int_eq(pool_pick(pool, &ask, &g, &out), ERR_STATE);
 }
 END_TEST
 

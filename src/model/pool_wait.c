@@ -1,0 +1,141 @@
+/*
+ * Requests that wait for a worker. See pool.h.
+ *
+ * Whoever frees something serves the queue: it picks for those who wait, in their order,
+ * as they would themselves. So nobody overtakes, and a request that cannot be served now
+ * (it wants another model, a pinned worker) holds up none behind it. A pick's cost is
+ * paid under the lock for each that can be served, and a look at the workers for each
+ * that cannot; SERVE_MAX bounds the latter.
+ *
+ * No wake-up is lost: who is about to wait first counts itself in `waiting` and then
+ * looks once more; who frees first takes its load away and then reads `waiting`; all of
+ * these are sequentially consistent, so one of the two sees the other.
+ */
+#include "model/pool.h"
+
+#include "base/err.h"
+#include "model/pool_state.h"
+#include "model/worker.h"
+
+#define SERVE_MAX 64
+
+static struct pool_waiter *owner_of(struct waiter *w)
+{
+	return container_of(w, struct pool_waiter, waiter);
+}
+
+static void leave(struct pool *p, struct pool_waiter *w)
+{
+	queue_remove(&p->queue, &w->waiter);
+	atomic_fetch_sub(&p->waiting, 1);
+}
+
+/* True: it got what it waits for, and waits no more. */
+static bool serve_one(struct pool *p, struct pool_waiter *w, uint64_t now_ms)
+{
+	w->ask.now_ms = now_ms;
+	if (pool_pick_locked(p, &w->ask, w->guard, w->pick) != 0)
+		return false;
+	leave(p, w);
+	w->is_granted = true;
+	w->wake(w);
+	return true;
+}
+
+static void serve_locked(struct pool *p, uint64_t now_ms)
+{
+	struct queue_walk walk;
+	struct waiter *w;
+	unsigned in_vain = 0;
+
+	queue_walk_start(&walk, &p->queue, now_ms);
+	while (in_vain < SERVE_MAX && (w = queue_walk_next(&walk)) != NULL)
+		in_vain += !serve_one(p, owner_of(w), now_ms);
+}
+
+void pool_serve(struct pool *p, uint64_t now_ms)
+{
+	if (atomic_load(&p->waiting) == 0)
+		return;
+	pool_lock(p);
+	serve_locked(p, now_ms);
+	pool_unlock(p);
+}
+
+unsigned pool_waiting(const struct pool *p)
+{
+	return atomic_load_explicit(&p->waiting, memory_order_relaxed);
+}
+
+uint64_t pool_no_worker_wait_ms(const struct pool *p, enum role role)
+{
+	return atomic_load_explicit(
+		&p->roles[role].no_worker_wait_ms, memory_order_relaxed);
+}
+
+double pool_finish_rate(const struct pool *p)
+{
+	return (double)atomic_load_explicit(&p->finish_rate, memory_order_relaxed) / 1000;
+}
+
+/* Half of it is what the last second brought. */
+void pool_measure(struct pool *p, uint64_t now_ms)
+{
+	uint64_t finished = 0, rate, ms = now_ms - p->measured_ms;
+	size_t i;
+
+	for (i = 0; i < p->registry.n; i++)
+		finished += atomic_load_explicit(
+			&p->registry.items[i]->completions, memory_order_relaxed);
+	if (p->measured_ms != 0 && ms > 0) {
+		/* Workers that left take their counts with them. */
+		rate = finished >= p->finished ? (finished - p->finished) * 1000000 / ms
+					       : 0;
+		rate = (rate + atomic_load(&p->finish_rate)) / 2;
+		atomic_store(&p->finish_rate, rate);
+	}
+	p->finished = finished;
+	p->measured_ms = now_ms;
+}
+
+static bool is_worth_waiting(int err)
+{
+	return err == ERR_LIMIT || err == ERR_STATE;
+}
+
+int pool_pick_or_wait(struct pool *p, struct pool_waiter *w, enum priority priority,
+	bool (*may_wait)(void *arg, int err), void *arg)
+{
+	int err;
+
+	pool_lock(p);
+	/* Those who came before have the first pick of what is free. */
+	if (p->queue.n > 0)
+		serve_locked(p, w->ask.now_ms);
+	err = pool_pick_locked(p, &w->ask, w->guard, w->pick);
+	if (is_worth_waiting(err) && may_wait(arg, err)) {
+		atomic_fetch_add(&p->waiting, 1);
+		err = pool_pick_locked(p, &w->ask, w->guard, w->pick);
+		if (is_worth_waiting(err)) {
+			w->is_granted = false;
+			queue_push(&p->queue, &w->waiter, priority, w->ask.now_ms);
+			err = ERR_AGAIN;
+		} else {
+			atomic_fetch_sub(&p->waiting, 1);
+		}
+	}
+	pool_unlock(p);
+	return err;
+}
+
+bool pool_wait_end(struct pool *p, struct pool_waiter *w)
+{
+	bool is_granted;
+
+	pool_lock(p);
+	if (w->waiter.is_queued)
+		leave(p, w);
+	is_granted = w->is_granted;
+	pool_unlock(p);
+	return is_granted;
+}
