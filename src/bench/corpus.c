@@ -98,7 +98,7 @@ static void add_shared(struct corpus *c, struct text *out, size_t n)
 static void add_blocks(
 	struct corpus *c, struct text *out, const struct trace_request *r, size_t n)
 {
-	size_t of_block = words_for(TRACE_BLOCK_TOKENS, c->o.tokens_per_word);
+	size_t of_block = words_for(c->o.trace->block_tokens, c->o.tokens_per_word);
 
 	for (size_t i = 0; i < r->n_ids && n > 0; i++) {
 		size_t take = i + 1 < r->n_ids ? MIN(n, of_block) : n;

@@ -49,6 +49,24 @@ static int read_length(
 	return 0;
 }
 
+static size_t blocks_of(uint32_t tokens, uint32_t block)
+{
+	return (tokens + block - 1) / block;
+}
+
+/* The blocks that a prompt of n ids may have: the trace's, once that is known. */
+static bool settle_block(struct trace *t, uint32_t tokens, size_t n)
+{
+	bool large = n == blocks_of(tokens, TRACE_BLOCK_TOKENS);
+	bool small = n == blocks_of(tokens, TRACE_SMALL_TOKENS);
+
+	if (t->block_tokens != 0)
+		return n == blocks_of(tokens, t->block_tokens);
+	if (large != small)
+		t->block_tokens = large ? TRACE_BLOCK_TOKENS : TRACE_SMALL_TOKENS;
+	return large || small;
+}
+
 static int read_ids(struct reader *r, const struct js *line, struct trace_request *req)
 {
 	const struct js *ids = js_get(line, "hash_ids");
@@ -56,11 +74,11 @@ static int read_ids(struct reader *r, const struct js *line, struct trace_reques
 
 	if (!js_is_array(ids))
 		return refuse(r, "'hash_ids' must be a list of numbers");
-	req->n_ids = (req->input_tokens + TRACE_BLOCK_TOKENS - 1) / TRACE_BLOCK_TOKENS;
+	req->n_ids = js_len(ids);
 	req->first_id = t->n_ids;
-	if (js_len(ids) != req->n_ids)
+	if (!settle_block(t, req->input_tokens, req->n_ids))
 		return refuse(r, "'hash_ids' must hold one id for each 512 tokens of "
-				 "'input_length'");
+				 "'input_length' (or each 16, in all of the trace)");
 	if (mem_grow(&t->ids, &t->cap_ids, t->n_ids + req->n_ids, sizeof(*t->ids)) != 0)
 		return ERR_NOMEM;
 	for (size_t i = 0; i < req->n_ids; i++) {
@@ -127,6 +145,8 @@ int trace_read(struct span text, struct trace *out, struct trace_fault *fault)
 	}
 	if (err == 0 && t.n == 0)
 		err = refuse(&r, "there is no request in it");
+	if (t.block_tokens == 0) /* prompts so short that nobody can tell */
+		t.block_tokens = TRACE_BLOCK_TOKENS;
 	if (err == 0) {
 		*out = t;
 		return 0;

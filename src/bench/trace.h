@@ -1,7 +1,8 @@
 /*
  * Request traces in Mooncake's format: one JSON object a line with timestamp (ms),
- * input_length and output_length (tokens), and hash_ids, one for each 512-token block of
- * the prompt; equal ids stand for equal blocks. Pure.
+ * input_length and output_length (tokens), and hash_ids, one for each block of the
+ * prompt; equal ids stand for equal blocks. A block has 512 tokens, or 16 in all of the
+ * trace: the first line that can tell says which. Pure.
  */
 #ifndef BENCH_TRACE_H
 #define BENCH_TRACE_H
@@ -10,19 +11,21 @@
 #include "base/span.h"
 
 #define TRACE_BLOCK_TOKENS 512
+#define TRACE_SMALL_TOKENS 16
 #define TRACE_TOKENS_MAX 16777216 /* of one prompt or answer */
 
 struct trace_request {
 	uint64_t at_us; /* after the first request */
 	uint32_t input_tokens, output_tokens;
 	size_t first_id; /* its ids are ids[first_id .. first_id + n_ids) of the trace */
-	size_t n_ids;    /* input_tokens / TRACE_BLOCK_TOKENS, rounded up */
+	size_t n_ids;    /* input_tokens / block_tokens, rounded up */
 };
 
 struct trace {
 	struct trace_request *requests;
 	uint64_t *ids;
 	size_t n, cap, n_ids, cap_ids;
+	uint32_t block_tokens;                 /* TRACE_BLOCK_ or TRACE_SMALL_TOKENS */
 	uint64_t prompt_tokens, output_tokens; /* of all */
 };
 

@@ -43,16 +43,17 @@ static uint32_t number_of(struct numbers *t, uint64_t id)
 	return t->slots[i].number - 1;
 }
 
-static void copy_request(const struct trace_request *r, const struct sim_input *in,
-	size_t at, double speed, struct sim_request *out)
+/* Its blocks follow those that are there already. */
+static void copy_request(const struct trace *t, const struct trace_request *r,
+	const struct sim_input *in, double speed, struct sim_request *out)
 {
 	*out = (struct sim_request){
 		.at_us = (uint64_t)((double)r->at_us / speed),
-		.prompt = {.ids = in->ids + at,
+		.prompt = {.ids = in->ids + in->n_blocks,
 			.n_ids = (uint32_t)r->n_ids,
 			.tokens = MAX(r->input_tokens, 1u),
-			.id_tokens = TRACE_BLOCK_TOKENS},
-		.hashes = in->hashes + at,
+			.id_tokens = t->block_tokens},
+		.hashes = in->hashes + in->n_blocks,
 		.output = MAX(r->output_tokens, 1u),
 	};
 }
@@ -102,7 +103,7 @@ int sim_input_make(
 	for (size_t i = 0; i < in.n; i++) {
 		const struct trace_request *r = &t->requests[i];
 
-		copy_request(r, &in, in.n_blocks, speed, &in.requests[i]);
+		copy_request(t, r, &in, speed, &in.requests[i]);
 		in.tokens += in.requests[i].prompt.tokens;
 		for (size_t k = 0; k < r->n_ids; k++) {
 			uint64_t id = t->ids[r->first_id + k];

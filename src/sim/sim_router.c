@@ -26,7 +26,7 @@ struct sim_router {
 	struct worker **workers; /* references, in file order */
 	size_t n_workers;
 	struct route_key key; /* of the pick in progress */
-	uint32_t parts;       /* blocks of the pool in one of the trace */
+	uint32_t parts, ids;  /* blocks of the pool in one of the trace, and vice versa */
 	char session[32];     /* its session; key points to it */
 	uint64_t swept_ms;
 };
@@ -160,7 +160,7 @@ static int make_conf(
 
 /* ---- the pool ---- */
 
-/* The pool's blocks must be whole parts of the trace's, or as large. */
+/* The pool's blocks must be whole parts of the trace's, or so many of them. */
 static int set_block(struct sim_router *r, uint32_t id_tokens, char **why)
 {
 	uint32_t id_bytes = id_tokens * TOKEN_BYTES;
@@ -169,10 +169,12 @@ static int set_block(struct sim_router *r, uint32_t id_tokens, char **why)
 	pool_key_opts(r->pool, ROLE_UNIFIED, &opts);
 	r->key.block = opts.block_bytes;
 	r->parts = id_bytes / opts.block_bytes;
-	if (r->parts > 0 && id_bytes % opts.block_bytes == 0)
+	r->ids = opts.block_bytes / id_bytes;
+	if (r->parts * opts.block_bytes == id_bytes ||
+		r->ids * id_bytes == opts.block_bytes)
 		return 0;
 	*why = xasprintf("prefix_block = %u: it must divide %u, which is what a block of "
-			 "this trace has",
+			 "this trace has, or be a multiple of it",
 		opts.block_bytes, id_bytes);
 	return ERR_PARSE;
 }
@@ -233,18 +235,18 @@ void sim_router_free(struct sim_router *r)
 
 /* ---- picks ---- */
 
-/* A block of the trace is as many of the pool as it has room for. */
+/* A block of the trace is several of the pool, or one of these several of the trace's,
+ * whose last one stands for all of them. */
 static void fill_hashes(struct sim_router *r, const struct sim_request *req, size_t n)
 {
 	uint64_t *to = r->key.hashes;
 
-	if (r->parts == 1) {
-		if (n > 0)
-			memcpy(to, req->hashes, n * sizeof(*to));
-		return;
+	for (size_t i = 0; i < n; i++) {
+		if (r->parts > 1)
+			to[i] = hash_mix64(req->hashes[i / r->parts], i % r->parts);
+		else
+			to[i] = req->hashes[i * r->ids + r->ids - 1];
 	}
-	for (size_t i = 0; i < n; i++)
-		to[i] = hash_mix64(req->hashes[i / r->parts], i % r->parts);
 }
 
 /* The key as route_key_build() leaves it, sealed. */

@@ -15,7 +15,7 @@ struct sim_router_opts {
 	unsigned workers;
 	uint64_t kv_tokens;    /* of each worker, as the router learns it; 0: unknown */
 	unsigned max_requests; /* of each worker; 0: no cap */
-	uint32_t id_tokens;    /* of a block of the trace; prefix_block must divide it */
+	uint32_t id_tokens;    /* of a block of the trace; prefix_block fits it */
 	uint64_t seed;
 };
 

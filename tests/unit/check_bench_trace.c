@@ -48,6 +48,30 @@ START_TEST(three_requests)
 }
 END_TEST
 
+/* The first line that can tell says which blocks they are; all others must agree. */
+START_TEST(blocks_of_16_tokens)
+{
+	ck_assert_int_eq(read_text(LINE("0", "0", "1", "") LINE("0", "16", "1", "4") LINE(
+				 "0", "33", "1", "4,5,6") LINE("0", "48", "1", "4,5,7")),
+		0);
+	ck_assert_uint_eq(trace.block_tokens, 16);
+	ck_assert_uint_eq(trace.n, 4);
+	ck_assert_uint_eq(trace.requests[2].n_ids, 3);
+	trace_free(&trace);
+	ck_assert_int_eq(
+		read_text(LINE("0", "16", "1", "4") LINE("0", "17", "1", "4")), 0);
+	ck_assert_uint_eq(trace.block_tokens, 512);
+	trace_free(&trace);
+	ck_assert_int_eq(read_text(LINE("0", "9", "1", "4")), 0);
+	ck_assert_uint_eq(trace.block_tokens, 512);
+	trace_free(&trace);
+	ck_assert_int_eq(
+		read_text(LINE("0", "33", "1", "4,5,6") LINE("0", "33", "1", "4")),
+		ERR_PARSE);
+	ck_assert_uint_eq(fault.line, 2);
+}
+END_TEST
+
 START_TEST(no_newline_at_the_end)
 {
 	ck_assert_int_eq(
@@ -130,6 +154,7 @@ static Suite *trace_suite(void)
 
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, three_requests);
+	tcase_add_test(tc, blocks_of_16_tokens);
 	tcase_add_test(tc, no_newline_at_the_end);
 	tcase_add_loop_test(tc, one_fault, 0, ARRAY_LEN(faults));
 	tcase_add_loop_test(tc, real_traces, 0, ARRAY_LEN(real));

@@ -219,7 +219,7 @@ START_TEST(specs_that_are_none)
 		"cache_aware:no_such_signal", "cache_aware:longest_prefix:no_such_cost",
 		"cache_aware:longest_prefix:overload_check:more", "cache_aware,beta",
 		"cache_aware,no_such_key=1", "cache_aware,cache_threshold=2",
-		"cache_aware,prefix_block=100", "cache_aware,prefix_block=4096"};
+		"cache_aware,prefix_block=100", "cache_aware,prefix_block=3072"};
 	struct sim_opts o = opts_of(2);
 
 	read_text(small);
@@ -267,7 +267,7 @@ static void add_made(struct made *m, uint64_t at_us, unsigned ids_most, unsigned
 
 static void make_up(size_t n, uint64_t gap_us, unsigned ids_most, unsigned fan)
 {
-	struct made m = {.trace = {0}};
+	struct made m = {.trace = {.block_tokens = 512}};
 	uint64_t at_us = 0;
 
 	rng_seed(&m.rng, 11);
@@ -281,6 +281,62 @@ static void make_up(size_t n, uint64_t gap_us, unsigned ids_most, unsigned fan)
 
 static char **specs;
 static size_t n_specs;
+
+/* The same trace with ids of 16 tokens. */
+static void read_small(const struct trace *large)
+{
+	struct trace t = {.block_tokens = 16};
+
+	for (size_t i = 0; i < large->n; i++) {
+		struct trace_request r = large->requests[i];
+		size_t n = (r.input_tokens + 15) / 16;
+
+		ck_assert_int_eq(mem_grow(&t.requests, &t.cap, t.n + 1, sizeof(r)), 0);
+		ck_assert_int_eq(
+			mem_grow(&t.ids, &t.cap_ids, t.n_ids + n, sizeof(*t.ids)), 0);
+		r.first_id = t.n_ids;
+		for (size_t k = 0; k < n; k++)
+			t.ids[t.n_ids++] =
+				large->ids[large->requests[i].first_id + k / 32] * 32 +
+				k % 32;
+		r.n_ids = n;
+		t.requests[t.n++] = r;
+	}
+	ck_assert_int_eq(sim_input_make(&t, 0, 1, &input), 0);
+	trace_free(&t);
+}
+
+START_TEST(blocks_of_16_tokens_tell_the_same)
+{
+	static const char *const tried[] = {"round_robin", "cache_aware",
+		"cache_aware,prefix_block=64", "cache_aware,prefix_block=2048"};
+	struct made m = {.trace = {.block_tokens = 512}};
+	struct sim_opts o = opts_of(3);
+
+	rng_seed(&m.rng, 12);
+	for (size_t i = 0; i < 400; i++)
+		add_made(&m, i * 300000, 5, 3);
+	o.kv_tokens = 40960;
+	o.prefill_rate = 1900;
+	for (size_t i = 0; i < ARRAY_LEN(tried); i++) {
+		struct sim_result a, b;
+
+		ck_assert_int_eq(sim_input_make(&m.trace, 0, 1, &input), 0);
+		a = run(&o, tried[i], NULL);
+		sim_input_free(&input);
+		read_small(&m.trace);
+		b = run(&o, tried[i], NULL);
+		sim_input_free(&input);
+		ck_assert_uint_eq(a.tokens, b.tokens);
+		ck_assert_uint_eq(a.cached_tokens, b.cached_tokens);
+		ck_assert_uint_gt(a.cached_tokens, 0);
+		ck_assert_mem_eq(&a.ttft, &b.ttft, sizeof(a.ttft));
+		sim_result_free(&a);
+		sim_result_free(&b);
+	}
+	trace_free(&m.trace);
+}
+END_TEST
 
 /* Every policy: all requests end, every guard comes back, tokens add up. */
 START_TEST(nothing_is_lost)
@@ -707,6 +763,7 @@ static Suite *sim_suite(void)
 	tcase_add_test(tc, nothing_takes_time);
 	tcase_add_test(tc, too_large_and_full);
 	tcase_add_test(tc, specs_that_are_none);
+	tcase_add_test(tc, blocks_of_16_tokens_tell_the_same);
 	tcase_add_test(tc, nothing_is_lost);
 	tcase_add_test(tc, the_same_seed_the_same_result);
 	tcase_add_test(tc, one_worker_hits_as_calculated);
