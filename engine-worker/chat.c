@@ -76,30 +76,72 @@ static int add_content(struct metric_text *out, const struct js *content, const 
 	return 0;
 }
 
-static int add_message(struct metric_text *out, const struct js *message, const char **why)
+static int add_role(struct metric_text *out, const struct js *message, const char **why)
 {
-	const struct js *calls = js_get(message, "tool_calls");
 	struct span role;
-	int err;
 
 	if (!js_as_str(js_get(message, "role"), &role) || role.n == 0) {
 		*why = "each message must be an object with a string 'role'";
 		return ERR_PARSE;
 	}
 	metric_printf(out, "<|" SPAN_FMT "|>\n", SPAN_ARG(role));
+	return 0;
+}
+
+/* open_from, if not NULL: it is to be continued, so its end is left open; set to where its
+ * content begins. */
+static int add_message(struct metric_text *out, const struct js *message, size_t *open_from,
+	const char **why)
+{
+	const struct js *calls = js_get(message, "tool_calls");
+	int err = add_role(out, message, why);
+
+	if (err != 0)
+		return err;
+	if (open_from != NULL)
+		*open_from = out->n;
 	err = add_content(out, js_get(message, "content"), why);
 	if (err != 0)
 		return err;
 	if (calls != NULL && !js_is_null(calls))
 		add_json(out, calls, false);
-	metric_printf(out, "\n");
+	if (open_from == NULL)
+		metric_printf(out, "\n");
 	return 0;
 }
 
-int chat_render(const struct js *body, struct metric_text *out, const char **why)
+/* Whether the last message is continued, rather than answered. */
+static int read_continues(const struct js *body, bool *continues, const char **why)
 {
+	const struct js *v = js_get(body, "continue_final_message");
+	const struct js *prompts = js_get(body, "add_generation_prompt");
+	bool adds_prompt = false;
+
+	*continues = false;
+	if (v != NULL && !js_is_null(v) && !js_as_bool(v, continues)) {
+		*why = "'continue_final_message' must be true or false";
+		return ERR_PARSE;
+	}
+	if (prompts != NULL && !js_is_null(prompts) && !js_as_bool(prompts, &adds_prompt)) {
+		*why = "'add_generation_prompt' must be true or false";
+		return ERR_PARSE;
+	}
+	if (*continues && adds_prompt) {
+		*why = "'continue_final_message' and 'add_generation_prompt' cannot both be true";
+		return ERR_PARSE;
+	}
+	return 0;
+}
+
+int chat_render(const struct js *body, struct metric_text *out, size_t *answer_from,
+	const char **why)
+{
+	bool continues;
+	int err = read_continues(body, &continues, why);
 	const struct js *messages = js_get(body, "messages"), *tools = js_get(body, "tools");
 
+	if (err != 0)
+		return err;
 	if (!js_is_array(messages) || js_len(messages) == 0) {
 		*why = "'messages' must be a list of at least one message";
 		return ERR_PARSE;
@@ -113,12 +155,16 @@ int chat_render(const struct js *body, struct metric_text *out, const char **why
 		add_json(out, tools, false);
 		metric_printf(out, "\n");
 	}
-	for (size_t i = 0; i < js_len(messages); i++) {
-		int err = add_message(out, js_at(messages, i), why);
+	for (size_t i = 0; i < js_len(messages) && err == 0; i++) {
+		bool is_open = continues && i + 1 == js_len(messages);
 
-		if (err != 0)
-			return err;
+		err = add_message(out, js_at(messages, i), is_open ? answer_from : NULL, why);
 	}
-	metric_printf(out, "<|assistant|>\n");
+	if (err != 0)
+		return err;
+	if (!continues) {
+		metric_printf(out, "<|assistant|>\n");
+		*answer_from = out->n;
+	}
 	return out->failed ? ERR_NOMEM : 0;
 }

@@ -38,6 +38,7 @@ struct choice {
 	size_t stop_from; /* a stop string counts if it ends behind this */
 	const char *finish; /* NULL: still open */
 	bool ends_by_itself, has_spoken;
+	bool is_over; /* all of its text was in the request: its one token says no more than that */
 };
 
 struct completion {
@@ -357,6 +358,8 @@ static void on_token(void *arg, struct sched_seq *seq, uint32_t id)
 	struct completion *c = ch->completion;
 	char *stop;
 
+	if (ch->is_over)
+		return;
 	c->new_tokens++;
 	observe_token(ch);
 	if (mem_grow(&ch->text, &ch->text_cap, ch->text_len + TOKEN_BYTES_MAX, 1) != 0) {
@@ -405,18 +408,34 @@ static const struct sched_ops seq_ops = { on_begin, on_token, on_end };
 
 /* The beginning */
 
+/*
+ * Where a chat ends by itself: after this many tokens of its answer, of which some may be in the request already (continue_final_message). So a
+ * text that is continued ends where it would have ended. 0: none is left.
+ */
+static uint64_t natural_length(const struct params *p, const struct token_list *prompt)
+{
+	const struct token_list *before = p->before.n > 0 ? &p->before : prompt;
+	uint64_t n = NATURAL_MIN + sim_state(before->ids, before->n) % NATURAL_SPREAD;
+	uint64_t there = prompt->n > before->n ? prompt->n - before->n : 0;
+
+	return n > there ? n - there : 0;
+}
+
 /* How many tokens a choice gets when the request does not say. */
 static uint32_t default_length(
-	const struct completion *c, const struct token_list *prompt, bool *by_itself)
+	const struct completion *c, const struct token_list *prompt, struct choice *ch)
 {
 	uint64_t n = PARAMS_N_DEFAULT_TOKENS, room = c->opts.limits.max_model_len - prompt->n;
+	bool is_natural = c->params.is_chat && !c->params.ignores_eos;
 
-	if (c->params.is_chat && c->params.ignores_eos)
-		n = room;
+	if (is_natural)
+		n = natural_length(&c->params, prompt);
 	else if (c->params.is_chat)
-		n = NATURAL_MIN + sim_state(prompt->ids, prompt->n) % NATURAL_SPREAD;
+		n = room;
 	n = MAX(n, (uint64_t)c->params.min_new);
-	*by_itself = c->params.is_chat && !c->params.ignores_eos && n <= room;
+	ch->is_over = is_natural && n == 0;
+	n = MAX(n, (uint64_t)1);
+	ch->ends_by_itself = is_natural && n <= room;
 	return (uint32_t)MIN(n, room);
 }
 
@@ -440,7 +459,7 @@ static int submit(struct completion *c, size_t i)
 	ch->completion = c;
 	ch->index = (unsigned)i;
 	if (r.max_new == 0)
-		r.max_new = default_length(c, prompt, &ch->ends_by_itself);
+		r.max_new = default_length(c, prompt, ch);
 	ch->seq = sched_submit(c->opts.sched, &r);
 	return ch->seq != NULL ? 0 : ERR_NOMEM;
 }

@@ -234,16 +234,22 @@ static enum fail read_ids(const struct js *list, struct token_list *out, struct 
 	return FAIL_NONE;
 }
 
-static enum fail read_chat(const struct js *body, struct token_list *out, struct complaint *c)
+/* before (may be NULL): gets the ids of what comes before the answer, if some of the answer is there already. */
+static enum fail read_chat(const struct js *body, struct token_list *out,
+	struct token_list *before, struct complaint *c)
 {
 	struct metric_text text = { NULL, 0, 0, false };
 	const char *why_not = NULL;
 	enum fail why = FAIL_NONE;
-	int err = chat_render(body, &text, &why_not);
+	size_t answer_from = 0;
+	int err = chat_render(body, &text, &answer_from, &why_not);
 
 	if (err == ERR_PARSE)
 		why = refuse(c, FAIL_MALFORMED_REQUEST, "%s.", why_not);
 	else if (err != 0 || token_encode(out, span_make(text.p, text.n)) != 0)
+		why = no_memory(c);
+	else if (before != NULL && answer_from < text.n &&
+		token_encode(before, span_make(text.p, answer_from)) != 0)
 		why = no_memory(c);
 	metric_text_free(&text);
 	return why;
@@ -287,7 +293,7 @@ static enum fail read_prompts(struct params *p, const struct js *body, struct co
 		return no_memory(c);
 	p->n_prompts = n;
 	if (p->is_chat)
-		return read_chat(body, &p->prompts[0], c);
+		return read_chat(body, &p->prompts[0], &p->before, c);
 	for (size_t i = 0; i < n && why == FAIL_NONE; i++)
 		why = read_prompt(is_many(v) ? js_at(v, i) : v, &p->prompts[i], c);
 	return why;
@@ -350,6 +356,7 @@ void params_free(struct params *p)
 {
 	for (size_t i = 0; i < p->n_prompts; i++)
 		token_list_free(&p->prompts[i]);
+	token_list_free(&p->before);
 	free(p->prompts);
 	p->prompts = NULL;
 	p->n_prompts = 0;
@@ -369,7 +376,7 @@ enum fail params_tokenize(struct span body, struct token_list *out, char *messag
 		return FAIL_MALFORMED_REQUEST;
 	prompt = js_get(root, "prompt");
 	if (prompt == NULL)
-		why = read_chat(root, out, &c);
+		why = read_chat(root, out, NULL, &c);
 	else if (!js_as_str(prompt, &text))
 		why = refuse(&c, FAIL_MALFORMED_REQUEST, "'prompt' must be a string.");
 	else

@@ -23,6 +23,7 @@ struct params {
 	unsigned n; /* choices of each prompt */
 	struct token_list *prompts;
 	size_t n_prompts;
+	struct token_list before; /* a chat that continues its last message: what comes before that message's text; else empty */
 	uint32_t max_new;    /* 0: not said */
 	uint32_t min_new;    /* tokens before which nothing ends the text */
 	int64_t priority;    /* lower goes first */

@@ -244,6 +244,27 @@ def test_choices_share_their_prompt(engine, client):
     assert metrics["kvsteer_engine_computed_tokens_total"] == len(ids) + 4 + 5 * 39
 
 
+def test_a_chat_goes_on_after_the_answer_so_far(engine, client):
+    """continue_final_message: whatever of an answer is in the request, the rest of it comes, and it ends where it would have ended."""
+    messages = [{"role": "user", "content": "how long is this?"}]
+    whole = client.chat.completions.create(model="sim", messages=messages)
+    words = re.findall(r" \S+", whole.choices[0].message.content)
+    assert "".join(words) == whole.choices[0].message.content and len(words) == whole.usage.completion_tokens
+    for there in range(len(words) + 1):
+        said = [*messages, {"role": "assistant", "content": "".join(words[:there])}]
+        rest = client.chat.completions.create(model="sim", messages=said, extra_body={"continue_final_message": True, "add_generation_prompt": False})
+        assert rest.choices[0].message.content == "".join(words[there:]), there
+        assert rest.choices[0].finish_reason == "stop"
+        assert rest.usage.completion_tokens == len(words) - there
+        assert rest.usage.prompt_tokens == whole.usage.prompt_tokens + there
+    answered = client.chat.completions.create(model="sim", messages=said, max_tokens=1)
+    assert answered.usage.prompt_tokens > rest.usage.prompt_tokens, "else it is a turn of its own"
+    for keys, why in [({"continue_final_message": 1}, "must be true or false"), ({"add_generation_prompt": "x"}, "must be true or false"),
+                      ({"continue_final_message": True, "add_generation_prompt": True}, "cannot both be true")]:
+        status, answer = engine.post("/v1/chat/completions", {"messages": said, **keys})
+        assert status == 400 and why in answer["error"]["message"]
+
+
 def test_min_tokens_and_ignore_eos(engine, client):
     ids = tokenize("stop here")
     full = expected(ids, 40)
