@@ -233,3 +233,46 @@ def test_reload_comes_while_the_last_one_is_still_asked_about(router, worker):
     r.signal(signal.SIGHUP)
     r.wait_workers("w1")
     assert r.reload()[1]["changes"] == []
+
+
+def test_the_log_says_what_changed_and_no_secret(router, worker):
+    """One line for each change, the same as the answer's; a worker that stays keeps its counts."""
+    w0, w1 = worker("w0"), worker("w1")
+    first = f"[pool default]\nhealth_interval = 1s\n[worker w0]\nurl = {w0.url}\nworker_key = alpha-secret\n"
+    r = router(conf=first)
+    r.wait_workers("w0")
+    assert r.request().status == 200
+    second = f"[pool default]\nhealth_interval = 1s\npolicy = round_robin\n[worker w0]\nurl = {w0.url}\nworker_key = beta-secret\n[worker w1]\nurl = {w1.url}\n"
+    status, answer = r.reload(second)
+    assert status
+    told = {(c["section"], c["key"]): (c["was"], c["now"]) for c in answer["changes"]}
+    assert told == {("pool default", "policy"): ("cache_aware", "round_robin"), ("worker w0", "worker_key"): ("(set)", "(changed)"),
+                    ("worker w1", "(section)"): ("absent", "present")}
+    for (section, key), (was, now) in told.items():
+        assert len(re.findall(rf"notice changed: \[{section}\] {re.escape(key)}: {re.escape(was)} -> {re.escape(now)}\n", r.log())) == 1
+    assert "secret" not in r.log() and "secret" not in str(answer)
+    r.wait_workers("w1")
+    assert r.admin("GET", "workers/w0")[1]["requests"] == 1
+    r.write_conf(first)
+    r.signal(signal.SIGHUP)
+    r.wait_log(r"notice changed: \[worker w1\] \(section\): present -> absent")
+    r.wait_log("notice reloaded: 3 changes")
+
+
+def test_refused_changes_are_all_named(router, worker):
+    """Keys that need a restart: each is an error of the answer with its value and a hint, and stands in the one line of the log."""
+    w = worker("w0")
+    r = router([w], keys="threads = 2\n", allow_errors=["reload failed"])
+    r.router_keys = "threads = 3\nlog_format = json\n"
+    refused = {"threads": "3", "log_format": "json"}
+    ok, answer = r.reload(worker_conf([w], "policy = round_robin\n"))
+    assert not ok
+    errors = {e["key"]: e for e in answer["errors"]}
+    if "log_format" not in errors:  # where that one is live
+        refused.pop("log_format")
+    assert set(errors) == set(refused)
+    for key, value in refused.items():
+        assert errors[key]["value"] == value and errors[key]["hint"] and "cannot change while the daemon runs" in errors[key]["message"]
+    lines = [line for line in r.log().splitlines() if "reload failed" in line]
+    assert len(lines) == 1 and all(key in lines[0] for key in refused), lines
+    assert r.admin("GET", "status")[1]["pools"][0]["policy"] == "cache_aware", "nothing of it was taken"
