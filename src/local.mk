@@ -119,6 +119,7 @@ libkvsteer_a_SOURCES += src/proxy/cache_drop.c src/proxy/cache_drop.h
 libkvsteer_a_SOURCES += src/proxy/client.c src/proxy/client.h
 libkvsteer_a_SOURCES += src/proxy/conn.c src/proxy/conn.h
 libkvsteer_a_SOURCES += src/proxy/listener.c src/proxy/listener.h
+libkvsteer_a_SOURCES += src/proxy/own_answer.c src/proxy/own_answer.h
 libkvsteer_a_SOURCES += src/proxy/pin.c src/proxy/pin.h
 libkvsteer_a_SOURCES += src/proxy/relay.c src/proxy/relay.h
 libkvsteer_a_SOURCES += src/proxy/request.c src/proxy/request.h src/proxy/request_state.h

@@ -26,6 +26,7 @@
 #include "proxy/cache_drop.h"
 #include "proxy/client.h"
 #include "proxy/io_thread.h"
+#include "proxy/own_answer.h"
 #include "proxy/pin.h"
 #include "proxy/relay.h"
 #include "proxy/request_log.h"
@@ -96,14 +97,6 @@ static enum step_result request_retry(struct request *r)
 }
 
 /* ---- READ_HEAD ---- */
-
-static void make_id(struct request *r)
-{
-	struct span none = span_make(NULL, 0);
-
-	r->id_len = answer_request_id(
-		r->has_head ? field(r, FIELD_X_REQUEST_ID) : none, &r->t->rng, r->id);
-}
 
 /* Websockets end here, at once: without its Upgrade such a request would only confuse a
  * worker. */
@@ -186,7 +179,7 @@ static enum step_result head_is_complete(struct request *r)
 
 	r->has_head = r->reads_body = true;
 	r->progress_ms = clock_now_ms();
-	make_id(r);
+	own_answer_make_id(r);
 	why = body_start(&r->body, &r->head, opts(r)->max_body_size);
 	r->refused = judge_head(r);
 	if (why == FAIL_NONE || r->refused != FAIL_NONE)
@@ -305,79 +298,9 @@ static enum step_result read_body(struct request *r)
 
 /* ---- ROUTE_KEY ---- */
 
-static request_local_fn *local_fn;
-static void *local_arg;
-
-void request_set_local(request_local_fn *fn, void *arg)
-{
-	local_fn = fn;
-	local_arg = arg;
-}
-
-static bool keeps_alive(const struct request *r)
-{
-	if (r->head.wants_close || r->t->is_draining || r->c->saw_eof ||
-		!r->body.is_complete)
-		return false;
-	return r->relay.framing != HTTP_BODY_UNTIL_CLOSE;
-}
-
-/* A whole answer of our own. It says nothing of keeping alive, which 1.1 clients take for
- * a yes and 1.0 clients for a no. */
-static void send_own(struct request *r, int status, struct span type, struct span body,
-	struct span extra)
-{
-	bool with_body = !r->has_head || r->head.method != HTTP_HEAD;
-	size_t n;
-	struct iovec iov[2];
-	int err;
-
-	n = http_write_own(
-		status, type, body.n, !r->keep, extra, r->t->out, IO_OUT_BYTES);
-	iov[0] = (struct iovec){r->t->out, n};
-	iov[1] = (struct iovec){(void *)body.p, with_body ? body.n : 0};
-	err = stream_write(&r->c->stream, iov, iov[1].iov_len > 0 ? 2 : 1);
-	r->status = status;
-	r->head_sent = true;
-	r->first_byte_us = clock_us();
-	r->relay.bytes = iov[1].iov_len;
-	if (err != 0 && err != ERR_LIMIT) {
-		r->keep = false;
-		r->why = FAIL_CLIENT_GONE;
-	}
-}
-
-static int ask_local(struct request *r, char **body, size_t *n)
-{
-	struct request_asked asked = {
-		.what = r->verdict.action == PATH_MODELS           ? LOCAL_MODELS
-			: r->verdict.action == PATH_FINISH_SESSION ? LOCAL_FINISH_SESSION
-								   : LOCAL_READINESS,
-		.site = r->site,
-		.base = r->c->buf,
-		.head = &r->head,
-		.client_ip = span_make(r->c->ip, r->c->ip_len),
-	};
-
-	assert(local_fn != NULL);
-	return local_fn(local_arg, r->t, &asked, body, n);
-}
-
 static enum step_result answer_here(struct request *r)
 {
-	static const char up[] = "{\"status\":\"ok\"}";
-	char *body = NULL;
-	char extra[ANSWER_LINES_MAX];
-	size_t n = 0;
-	int status = 200;
-
-	if (r->verdict.action != PATH_HEALTH)
-		status = ask_local(r, &body, &n);
-	r->keep = keeps_alive(r) && r->head.minor == 1;
-	send_own(r, status, SPAN_LIT("application/json"),
-		body != NULL ? span_make(body, n) : SPAN_LIT(up),
-		span_make(extra, answer_id_line(request_id(r), extra)));
-	free(body);
+	own_answer_local(r);
 	r->at = STEP_FINISH;
 	return STEP_NEXT;
 }
@@ -645,7 +568,7 @@ static enum step_result answer_has_head(
 	size_t n;
 
 	r->relay = (struct relay){.to = &r->c->stream, .framing = out.framing};
-	r->keep = keeps_alive(r) && (r->head.minor == 1 || r->head.keep_alive_10);
+	r->keep = request_may_go_on(r) && (r->head.minor == 1 || r->head.keep_alive_10);
 	if (opts(r)->expose_worker) /* the operator wants it seen */
 		out.extra =
 			span_make(extra, answer_worker_lines(span_str(r->worker_name),
@@ -818,26 +741,6 @@ static enum step_result relay(struct request *r)
 
 /* ---- FINISH ---- */
 
-static void send_failure(struct request *r)
-{
-	char body[1024], extra[ANSWER_LINES_MAX];
-	size_t n = fail_body(r->why, body, sizeof(body)), x;
-	int status = fail_status(r->why);
-
-	if (r->id_len == 0)
-		make_id(r);
-	x = answer_id_line(request_id(r), extra);
-	if (status == 429 || status == 503)
-		x += answer_retry_line(admission_retry_after_secs(r), extra + x);
-	if (r->why == FAIL_METHOD_NOT_ALLOWED && r->verdict.allowed != 0)
-		x += answer_allow_line(r->verdict.allowed, extra + x);
-	r->relay.framing = HTTP_BODY_LENGTH;
-	r->keep = r->has_head && fail_keeps_connection(r->why) && keeps_alive(r) &&
-		  r->head.minor == 1;
-	send_own(r, status, SPAN_LIT("application/json"), span_make(body, n),
-		span_make(extra, x));
-}
-
 static void end_exchange(struct request *r)
 {
 	if (r->ex != NULL && r->why == FAIL_NONE)
@@ -855,7 +758,7 @@ static enum step_result finish(struct request *r)
 	admission_leave(r);
 	drop_guard(r);
 	if (r->why != FAIL_NONE && !r->head_sent && fail_status(r->why) != 0)
-		send_failure(r);
+		own_answer_failure(r);
 	if (r->why != FAIL_NONE && (r->was_cut || fail_status(r->why) == 0))
 		r->keep = false;
 	now_us = clock_us();

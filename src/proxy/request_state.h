@@ -100,4 +100,13 @@ static inline struct span request_id(const struct request *r)
 	return span_make(r->id, r->id_len);
 }
 
+/* Its connection may serve the next request. */
+static inline bool request_may_go_on(const struct request *r)
+{
+	if (r->head.wants_close || r->t->is_draining || r->c->saw_eof ||
+		!r->body.is_complete)
+		return false;
+	return r->relay.framing != HTTP_BODY_UNTIL_CLOSE;
+}
+
 #endif

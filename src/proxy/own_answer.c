@@ -1,0 +1,109 @@
+/*
+ * The answers that the router makes itself. See own_answer.h.
+ */
+#include "proxy/own_answer.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "http/http_write.h"
+#include "proxy/admission.h"
+#include "proxy/answer.h"
+#include "proxy/request.h"
+#include "proxy/request_state.h"
+
+#include <stdlib.h>
+
+static request_local_fn *local_fn;
+static void *local_arg;
+
+void request_set_local(request_local_fn *fn, void *arg)
+{
+	local_fn = fn;
+	local_arg = arg;
+}
+
+/* A whole answer of our own. It says nothing of keeping alive, which 1.1 clients take for
+ * a yes and 1.0 clients for a no. */
+static void send_own(struct request *r, int status, struct span type, struct span body,
+	struct span extra)
+{
+	bool with_body = !r->has_head || r->head.method != HTTP_HEAD;
+	size_t n;
+	struct iovec iov[2];
+	int err;
+
+	n = http_write_own(
+		status, type, body.n, !r->keep, extra, r->t->out, IO_OUT_BYTES);
+	iov[0] = (struct iovec){r->t->out, n};
+	iov[1] = (struct iovec){(void *)body.p, with_body ? body.n : 0};
+	err = stream_write(&r->c->stream, iov, iov[1].iov_len > 0 ? 2 : 1);
+	r->status = status;
+	r->head_sent = true;
+	r->first_byte_us = clock_us();
+	r->relay.bytes = iov[1].iov_len;
+	if (err != 0 && err != ERR_LIMIT) {
+		r->keep = false;
+		r->why = FAIL_CLIENT_GONE;
+	}
+}
+
+static int ask_local(struct request *r, char **body, size_t *n)
+{
+	struct request_asked asked = {
+		.what = r->verdict.action == PATH_MODELS           ? LOCAL_MODELS
+			: r->verdict.action == PATH_FINISH_SESSION ? LOCAL_FINISH_SESSION
+								   : LOCAL_READINESS,
+		.site = r->site,
+		.base = r->c->buf,
+		.head = &r->head,
+		.client_ip = span_make(r->c->ip, r->c->ip_len),
+	};
+
+	assert(local_fn != NULL);
+	return local_fn(local_arg, r->t, &asked, body, n);
+}
+
+void own_answer_local(struct request *r)
+{
+	static const char up[] = "{\"status\":\"ok\"}";
+	char *body = NULL;
+	char extra[ANSWER_LINES_MAX];
+	size_t n = 0;
+	int status = 200;
+
+	if (r->verdict.action != PATH_HEALTH)
+		status = ask_local(r, &body, &n);
+	r->keep = request_may_go_on(r) && r->head.minor == 1;
+	send_own(r, status, SPAN_LIT("application/json"),
+		body != NULL ? span_make(body, n) : SPAN_LIT(up),
+		span_make(extra, answer_id_line(request_id(r), extra)));
+	free(body);
+}
+
+void own_answer_failure(struct request *r)
+{
+	char body[1024], extra[ANSWER_LINES_MAX];
+	size_t n = fail_body(r->why, body, sizeof(body)), x;
+	int status = fail_status(r->why);
+
+	if (r->id_len == 0)
+		own_answer_make_id(r);
+	x = answer_id_line(request_id(r), extra);
+	if (status == 429 || status == 503)
+		x += answer_retry_line(admission_retry_after_secs(r), extra + x);
+	if (r->why == FAIL_METHOD_NOT_ALLOWED && r->verdict.allowed != 0)
+		x += answer_allow_line(r->verdict.allowed, extra + x);
+	r->relay.framing = HTTP_BODY_LENGTH;
+	r->keep = r->has_head && fail_keeps_connection(r->why) && request_may_go_on(r) &&
+		  r->head.minor == 1;
+	send_own(r, status, SPAN_LIT("application/json"), span_make(body, n),
+		span_make(extra, x));
+}
+
+void own_answer_make_id(struct request *r)
+{
+	struct span none = span_make(NULL, 0);
+
+	r->id_len = answer_request_id(
+		r->has_head ? field(r, FIELD_X_REQUEST_ID) : none, &r->t->rng, r->id);
+}
