@@ -111,7 +111,9 @@ static double free_share(const struct candidate *c)
 	return c->load >= slots ? 0 : (double)(slots - c->load) / slots;
 }
 
-/* alpha x fraction + (1 - alpha) x free_slots / max_requests (the same). */
+/* alpha x fraction + (1 - alpha) x free_slots / max_requests (the same). What a worker
+ * holds is worth nothing when it has no slot: else one that has no max_requests would
+ * keep all that it holds, however long its queue. */
 void cost_free_capacity(const struct pick_input *in, struct pick_decision *out)
 {
 	double alpha = in->opts->alpha;
@@ -121,8 +123,10 @@ void cost_free_capacity(const struct pick_input *in, struct pick_decision *out)
 	for (i = 0; i < in->n; i++) {
 		struct candidate *c = &in->candidates[i];
 
-		candidate_term(c, TERM_FRACTION, alpha * c->followed);
-		candidate_term(c, TERM_FREE, (1 - alpha) * free_share(c));
+		double share = free_share(c);
+
+		candidate_term(c, TERM_FRACTION, share > 0 ? alpha * c->followed : 0);
+		candidate_term(c, TERM_FREE, (1 - alpha) * share);
 	}
 	take_highest(in, out);
 }

@@ -280,6 +280,23 @@ END_TEST
 
 /* ---- terms ---- */
 
+/* The only holder of a prompt that everybody sends does not keep all of them. */
+START_TEST(a_holder_without_a_free_slot_keeps_nothing)
+{
+	struct policy_opts o = defaults;
+	struct candidate c[2] = {{.load = 256, .depth = PROMPT}, {.load = 200}};
+	struct pick_decision d;
+
+	o.cost = COST_FREE_CAPACITY;
+	decide(&o, c, 2, PROMPT, &d);
+	ck_assert_double_eq(c[0].score, 0);
+	ck_assert_uint_eq(d.index, 1);
+	c[0].load = 255;
+	decide(&o, c, 2, PROMPT, &d);
+	ck_assert_uint_eq(d.index, 0);
+}
+END_TEST
+
 START_TEST(free_slots_without_a_cap)
 {
 	struct policy_opts o = defaults;
@@ -624,6 +641,7 @@ static Suite *policy_cost_suite(void)
 	tcase_add_test(tc, first_block_is_all_or_nothing);
 	tcase_add_test(tc, none_follows_no_prefix);
 	tcase_add_test(tc, free_slots_without_a_cap);
+	tcase_add_test(tc, a_holder_without_a_free_slot_keeps_nothing);
 	tcase_add_test(tc, prefill_terms);
 	tcase_add_test(tc, a_newcomer_is_not_flooded);
 	tcase_add_test(tc, prefill_terms_of_large_blocks);
