@@ -91,6 +91,7 @@ libkvsteer_a_SOURCES += src/model/pool_read.c
 libkvsteer_a_SOURCES += src/model/registry.c src/model/registry.h
 libkvsteer_a_SOURCES += src/model/resume_body.c src/model/resume_body.h
 libkvsteer_a_SOURCES += src/model/resume_stream.c src/model/resume_stream.h
+libkvsteer_a_SOURCES += src/model/slow_start.c src/model/slow_start.h
 libkvsteer_a_SOURCES += src/model/worker.c src/model/worker.h
 libkvsteer_a_SOURCES += src/model/conf_check.c src/model/conf_check.h
 libkvsteer_a_SOURCES += src/model/conf_error.c

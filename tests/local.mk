@@ -83,6 +83,7 @@ check_PROGRAMS += tests/unit/check_access_log
 check_PROGRAMS += tests/unit/check_answer
 check_PROGRAMS += tests/unit/check_site
 check_PROGRAMS += tests/unit/check_pool
+check_PROGRAMS += tests/unit/check_pool_health
 check_PROGRAMS += tests/unit/check_registry
 check_PROGRAMS += tests/unit/check_reload_memory
 tests_unit_check_reload_memory_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc \

@@ -10,6 +10,7 @@
 #include "model/breaker.h"
 #include "model/decay.h"
 #include "model/pool_state.h"
+#include "model/slow_start.h"
 #include "model/worker.h"
 
 #include <limits.h>
@@ -152,6 +153,14 @@ static bool is_fit(enum worker_state s)
 	return s == WORKER_HEALTHY || s == WORKER_SUSPECT;
 }
 
+#define TRIAL_MAX_BYTES 8192 /* of a body: what a worker in doubt is tried with */
+
+/* A stalled or degraded worker that is idle is tried with one small request. */
+static bool may_try(const struct pool_ask *ask, const struct worker *w)
+{
+	return ask->body_bytes <= TRIAL_MAX_BYTES && worker_offers_trial(w);
+}
+
 static const char *breaker_word(struct worker *w, uint64_t now_ms)
 {
 	if (breaker_admits(&w->breaker, now_ms))
@@ -169,7 +178,7 @@ static const char *out_of_play(const struct pool_ask *ask, struct worker *w)
 		return "model";
 	if (was_tried(ask, w))
 		return "tried";
-	if (!is_fit(worker_state(w)))
+	if (!is_fit(worker_state(w)) && !may_try(ask, w))
 		return "state";
 	word = breaker_word(w, ask->now_ms);
 	if (word == NULL && worker_is_full(w))
@@ -260,8 +269,8 @@ static uint64_t recent_half_life_ms(const struct pool_role *r)
 }
 
 /* Without what the worker has computed of it meanwhile, where that matters. */
-static uint64_t queued_blocks(const struct pool_role *r, const struct worker *w,
-	uint64_t now_ms)
+static uint64_t queued_blocks(
+	const struct pool_role *r, const struct worker *w, uint64_t now_ms)
 {
 	uint64_t queued = worker_queued_blocks(w);
 
@@ -431,6 +440,7 @@ static int gather(struct pool *p, const struct pool_ask *ask, struct pick_input 
 	/* Nothing is looked up for who must wait. */
 	in->blocks = err == 0 ? match_depths(p, r, ask) : 0;
 	fill_depths(p, in);
+	slow_start(in);
 	return err;
 }
 
@@ -493,6 +503,7 @@ static void charge(struct pool *p, const struct pool_ask *ask,
 		decay_add(&w->recent, uncached, recent_half_life_ms(r), ask->now_ms);
 	if (worker_queued_blocks(w) == 0)
 		pace_begin(&w->pace, ask->now_ms);
+	worker_take_trial(w);
 	guard_take(g, w);
 	guard_try(g, ask->now_ms);
 	if (ask->slots != NULL)

@@ -348,6 +348,8 @@ void worker_take_trial(struct worker *w)
 {
 	int offered = TRIAL_OFFERED;
 
+	if (atomic_load_explicit(&w->trial, memory_order_relaxed) != TRIAL_OFFERED)
+		return;
 	(void)atomic_compare_exchange_strong(&w->trial, &offered, TRIAL_TAKEN);
 }
 

@@ -212,7 +212,7 @@ static inline unsigned worker_whole_load(const struct worker *w, uint64_t now_ms
 
 /* It is stalled or degraded, idle, and may be tried with one request. */
 bool worker_offers_trial(const struct worker *w);
-/* Someone was picked for it; under the pool's lock. */
+/* Someone was picked for it, as a trial or not; under the pool's lock. */
 void worker_take_trial(struct worker *w);
 /*
  * slow_start: the share of its traffic that a worker which has just come (back) takes, up

@@ -110,6 +110,35 @@ def test_a6_wedged_engine_with_green_health(router):
         assert len(re.findall(r"-> stalled", r.log())) == 1 and "unhealthy" not in r.log()
 
 
+def test_a6_degraded_engine_that_would_attract_traffic(router):
+    """It answers, at a fiftieth of its peers' rate, and its clients give up, so that it has the fewest requests: under least_requests it gets no more than a
+    trial all the same; and it comes back."""
+    with engines(4, "--sim-decode-rate", "100") as es:
+        r = router(conf=conf_of(es, "policy = least_requests\nstall_timeout = 15s\ndegraded_window = 2s\n"), wait=False)
+        r.wait_workers(*[e.name for e in es])
+        with Crowd(r, 8) as crowd:
+            crowd.serve(10)
+            es[3].fault(slow=50)
+            wires = []
+            for _ in range(8):  # clients of ours find it among the others
+                c = r.connect()
+                c.send(make_request(path="/v1/completions", body={"model": "m", "prompt": "x", "max_tokens": 4000, "stream": True, "ignore_eos": True}))
+                wires.append(c)
+            found = r.wait_log(r"worker w3 healthy -> degraded \(([\d.]+) events/s and stream for 2.0 s with \d+ in flight, median of its peers ([\d.]+)\)")
+            assert float(found.group(1)) < 0.2 * float(found.group(2))
+            for c in wires:
+                c.close()
+            before = requests_of(r, "w3")
+            wait_until(lambda: r.metric("kvsteer_worker_load", worker="w3") == 0, "its clients gave up", 3 * harness.DEADLINE)
+            crowd.serve(60)
+            assert requests_of(r, "w3") <= before + 3, "no more than its trials, 5, 10 and 20 s apart"
+            es[3].clear_faults()
+            r.wait_log(r"worker w3 degraded -> healthy", 3 * harness.DEADLINE)
+            before = requests_of(r, "w3")
+            wait_until(lambda: requests_of(r, "w3") > before + 2, "w3 is used again")
+        assert not [w for w in crowd.wrong if not w.startswith("200")], crowd.wrong
+
+
 # ---- B12 ----
 
 @pytest.mark.parametrize("sends", ["nothing", "head"])
@@ -127,15 +156,12 @@ def test_b12_silence_behind_a_green_health(router, worker, sends):
         else:
             answer_ok(x)
     ws = [worker("w0"), worker("w1", wedge), worker("w2")]
-    r = router(conf=conf_of(ws, "policy = least_requests\nstall_timeout = 500ms\nhealth_interval = 100ms\n"), wait=False).wait_workers("w0", "w1", "w2")
-    held = []
-    while len(ws[1].requests) < 2:  # load alone steers away: two at a time come there
-        c = r.connect()
-        c.send(make_request(body=STREAM))
-        held.append(c)
-        if len(held) % 8 == 0:
-            for h in held[:-4]:
-                r.request(body=CHAT)
+    r = router(conf=conf_of(ws, "policy = least_requests\nstall_timeout = 500ms\nhealth_interval = 100ms\n"), keys="allow_pin = on\n", wait=False)
+    r.wait_workers("w0", "w1", "w2")
+    held = [r.connect() for _ in range(3)]
+    for c in held:
+        c.send(make_request(body=STREAM, headers={"X-Kvsteer-Worker": "w1"}))
+    ws[1].wait_requests(3)
     wait_until(lambda: r.request(body=CHAT).status == 200 and r.worker_state("w1") == "stalled", "w1 stalled")
     before = len(ws[1].requests)
     for _ in range(50):
@@ -147,6 +173,45 @@ def test_b12_silence_behind_a_green_health(router, worker, sends):
         assert c.read_response("POST").status == 200
         c.close()
     wait_until(lambda: r.request(body=CHAT).status == 200 and len(ws[1].requests) > before, "w1 is used again")
+
+
+def test_b12_an_idle_one_is_tried_once_and_comes_back(router, worker):
+    """Its clients have left: one small request is tried after five seconds, and no large one; while that hangs, no other; when it is answered, all is well."""
+    ws = [worker("w0"), worker("w1", Hold())]
+    r = router(conf=conf_of(ws, "policy = least_requests\nstall_timeout = 300ms\nhealth_interval = 100ms\n"), keys="allow_pin = on\n", wait=False)
+    r.wait_workers("w0", "w1")
+    wires = [r.connect() for _ in range(2)]
+    for c in wires:
+        c.send(make_request(body=CHAT, headers={"X-Kvsteer-Worker": "w1"}))
+    ws[1].wait_requests(2)
+    wait_until(lambda: r.request(body=CHAT).status == 200 and r.worker_state("w1") == "stalled", "w1 stalled")
+    for c in wires:
+        c.close()
+    wait_until(lambda: r.metric("kvsteer_worker_load", worker="w1") == 0, "its client has left")
+    big = dict(CHAT, messages=[{"role": "user", "content": "x" * 20000}])
+    seen = len(ws[1].requests)
+    small = []
+
+    def is_tried():
+        """One small request after the other, each answered by w0, but for the last."""
+        assert r.request(body=big).status == 200
+        if not small or len(ws[0].requests) > small[-1][1]:
+            before = len(ws[0].requests)
+            small.append((r.connect(), before))
+            small[-1][0].send(make_request(body=CHAT, close=True))
+            wait_until(lambda: len(ws[0].requests) > before or len(ws[1].requests) > seen, "it is somewhere")
+        return len(ws[1].requests) > seen
+    wait_until(is_tried, "a trial", 2 * harness.DEADLINE)
+    assert len(ws[1].requests) == seen + 1 and len(ws[1].requests[-1].body) < 1000
+    for _ in range(20):
+        assert r.request(body=big).status == 200
+        assert r.request(body=CHAT).status == 200
+    assert len(ws[1].requests) == seen + 1, "one at a time"
+    ws[1].handler.release()
+    r.wait_workers("w1")
+    for c, _ in small:
+        assert c.read_response("POST").status == 200
+        c.close()
 
 
 # ---- what is no fault of a worker ----
