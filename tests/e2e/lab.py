@@ -1,0 +1,347 @@
+"""The fault laboratory: simulated engines that are told to misbehave, one router before them, and clients whose every request is accounted for.
+
+What must hold whatever the faults is in Lab.judge(): each request ended once, whole and right, or in a way that a fault of its worker at that time explains;
+the router's access log says the same; nobody was put out of play who had no fault. Everything waits for what the router or an engine tells, never for a time.
+"""
+import collections
+import json
+import random
+import re
+import threading
+import time
+
+from engine_proc import Engine, expected, render, tokenize
+
+import harness
+from harness import Closed, make_request, wait_until
+
+# What a client may see of a fault, when all others are well: "broken", a stream that had begun ends early and says so. Never anything else.
+BREAKS = {"cut_after", "restart"}
+# Those that end requests before their first byte: with two such workers at once a request may meet one after the other.
+REFUSES = {"answer", "restart", "hang_connect"}
+
+POOL = """policy = {policy}
+stall_timeout = 2s
+degraded_window = 3s
+health_interval = 200ms
+health_timeout = 2s
+connect_timeout = 500ms
+cb_failure_threshold = 5
+cb_success_threshold = 2
+cb_timeout = 2s
+retry_budget = 100%
+no_worker_wait = 20s
+"""
+
+
+class Outcome:
+    """One request of a client: how it ended is "whole", "broken" (a stream that had begun), "refused" (an error instead of an answer), or a fault of the router."""
+
+    def __init__(self, name, stream, pinned):
+        self.id, self.stream, self.pinned = name, stream, pinned
+        self.began, self.ended = time.monotonic(), None
+        self.how, self.status, self.code, self.worker, self.why = None, None, None, None, ""
+
+    def __repr__(self):
+        return f"<{self.id} {'stream' if self.stream else 'whole'} on {self.worker}: {self.how} {self.status} {self.code} {self.why}>"
+
+
+def error_code(body):
+    return json.loads(body)["error"]["code"]
+
+
+def is_torn(events):
+    """Whether the event before the last one, which is an error of the router, is no whole one."""
+    if len(events) < 2 or b'"error"' not in events[-1]:
+        return False
+    try:
+        return events[-2] not in (b"", b"data: [DONE]") and json.loads(events[-2][6:]) is None
+    except ValueError:
+        return True
+
+
+def read_stream(m, text):
+    """(how, code, why) of a streamed answer whose text should be this."""
+    events = m.body.split(b"\n\n")
+    rest = events.pop()
+    if not m.ended and events and is_torn(events):
+        del events[-2]  # the worker broke off within it; a client drops what is no whole event before an error
+    said, code, is_done = "", None, False
+    for e in filter(None, events):  # empty lines mean nothing
+        assert e.startswith(b"data: "), e
+        if e == b"data: [DONE]":
+            is_done = True
+            continue
+        event = json.loads(e[6:])
+        if "error" in event:
+            code = event["error"]["code"]
+            continue
+        assert code is None and not is_done, "an event after the last one"
+        choice = event["choices"][0]
+        said += choice["text"] if "text" in choice else choice["delta"].get("content") or ""
+    if m.ended:
+        ok = is_done and said == text and not rest and code is None
+        return ("whole" if ok else "wrong"), code, "" if ok else f"{said!r} instead of {text!r}, then {rest!r}"
+    if code is None:
+        return "wrong", None, f"it broke off without saying why: {m.body[-200:]!r}"
+    return ("broken" if text.startswith(said) and not is_done else "wrong"), code, f"after {said!r}"
+
+
+def read_whole(m, text):
+    if m.status != 200:
+        return "refused", error_code(m.body), ""
+    choice = json.loads(m.body)["choices"][0]
+    said = choice["text"] if "text" in choice else choice["message"]["content"]
+    return ("whole", None, "") if m.ended and said == text else ("wrong", None, f"{said!r} instead of {text!r}")
+
+
+class Lab:
+    """Engines w0, w1 ... with fault sockets, and the router before them."""
+
+    def __init__(self, router, n=4, policy="least_requests", pool="", keys="", flags=("--sim-decode-rate", "100"), seed=0):
+        self.engines, self.outcomes, self.lock = [], [], threading.Condition()
+        self.intervals = collections.defaultdict(list)  # worker: [kind, from, to or None], by our clock
+        self.seed, self.holds = seed, []
+        try:
+            for i in range(n):
+                e = Engine("--served-model-name", "m", *flags, faults=True)
+                e.name = f"w{i}"
+                self.engines.append(e)
+                e.start()
+            self.by_name = {e.name: e for e in self.engines}
+            self.r = router(conf=self.conf(policy, pool), keys="expose_worker = on\nallow_pin = on\nlog_format = json\n" + keys, wait=False)
+            self.r.wait_workers(*self.by_name)
+        except BaseException:
+            self.stop()
+            raise
+
+    def conf(self, policy, pool):
+        ours = {line.split(" = ")[0] for line in pool.splitlines()}
+        lines = [line for line in POOL.format(policy=policy).splitlines() if line.split(" = ")[0] not in ours]
+        text = "[pool default]\n" + "\n".join(lines) + "\n" + pool
+        return text + "".join(f"[worker {e.name}]\nurl = {e.url}\n" for e in self.engines)
+
+    def stop(self):
+        for e in self.engines:
+            if e.process is not None:
+                e.stop()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        try:
+            for e in self.engines:
+                e.clear_faults()
+            for h in self.holds:
+                h.thread.join(3 * harness.DEADLINE)
+            if kind is None:
+                assert not any(h.thread.is_alive() for h in self.holds)
+                self.judge()
+                self.r.stop()  # while the engines live: how it ends is about the router alone
+        finally:
+            self.stop()
+
+    # ---- faults ----
+
+    def fault(self, name, **changes):
+        """Sets faults of a worker; they are noted before they can be seen."""
+        now = time.monotonic()
+        for kind, value in changes.items():
+            if value not in (None, False, 1, "ok", 0) or (kind == "cut_after" and value is not None):
+                self.intervals[name].append([kind, now, None])
+        self.by_name[name].fault(**changes)
+        for kind, value in changes.items():
+            if value in (None, False, 1, "ok") and kind != "cut_left":
+                self.over(name, kind)
+
+    def over(self, name, kind=None):
+        for i in self.intervals[name]:
+            if i[2] is None and kind in (None, i[0]):
+                i[2] = time.monotonic()
+
+    def clear(self, name):
+        self.by_name[name].clear_faults()
+        self.over(name)
+
+    def restart(self, name):
+        self.intervals[name].append(["restart", time.monotonic(), None])
+        self.by_name[name].restart_empty()
+        self.over(name, "restart")
+
+    def guilty(self, outcome, kinds):
+        """The workers that had such a fault at any time between an outcome's begin and its end."""
+        return {name for name, all_ in self.intervals.items() for kind, begin, end in all_
+                if kind in kinds and begin <= outcome.ended and (end is None or end >= outcome.began)}
+
+    # ---- what the router says ----
+
+    def given(self, name):
+        """Requests that it was given so far."""
+        return self.r.metric("kvsteer_worker_requests_total", worker=name)
+
+    def out_of_play(self, name):
+        """Why a request does not go there now; None: it may."""
+        said = self.r.explain({"model": "m", "prompt": "who"}, "/v1/completions")
+        return {c["worker"]: c["out_of_play"] for c in said["candidates"]}[name]
+
+    def wait_out(self, name, why):
+        wait_until(lambda: self.out_of_play(name) == why, f"{name} out of play ({why}): {self.r.log()[-3000:]}", 3 * harness.DEADLINE)
+
+    def wait_back(self, *names):
+        """All of these (all workers) are candidates, healthy, and have been given more."""
+        for name in names or self.by_name:
+            before = self.given(name)
+            wait_until(lambda n=name, b=before: self.out_of_play(n) is None and self.r.worker_state(n) == "healthy" and self.given(n) >= b + 2,
+                       f"{name} is used again: {self.r.admin('GET', 'workers/' + name)}\n{self.r.log()[-3000:]}", 4 * harness.DEADLINE)
+
+    # ---- clients ----
+
+    def ask(self, name, prompt, tokens, stream, chat=False, pin=None, on_event=None):
+        """One request; its outcome is noted."""
+        o = Outcome(name, stream, pin)
+        body = {"model": "m", "max_tokens": tokens, "stream": stream, "ignore_eos": True}
+        body.update({"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt})
+        ids = tokenize(render(body["messages"]) if chat else prompt)
+        headers = {"X-Request-Id": name, **({"X-Kvsteer-Worker": pin} if pin else {})}
+        path = "/v1/chat/completions" if chat else "/v1/completions"
+        try:
+            with self.r.connect() as c:
+                c.sock.settimeout(4 * harness.DEADLINE)
+                c.send(make_request(path=path, body=body, headers=headers, close=True))
+                m = c.read_head()
+                o.status, o.worker = m.status, m.get("x-kvsteer-worker")
+                if on_event is not None and m.status == 200:
+                    m.body += c.read_chunk()
+                    on_event()
+                c.read_body(m)
+            text = expected(ids, tokens)
+            is_events = m.get("content-type", "").startswith("text/event-stream")
+            assert is_events == (stream and m.status == 200), m.head
+            o.how, o.code, o.why = read_stream(m, text) if is_events else read_whole(m, text)
+        except (OSError, Closed, AssertionError, ValueError, KeyError) as e:
+            o.how, o.why = "wrong", repr(e)
+        o.ended = time.monotonic()
+        with self.lock:
+            self.outcomes.append(o)
+            self.lock.notify_all()
+        return o
+
+    def hold(self, name, tokens=300):
+        """A stream that runs on this worker when it returns; it goes on by itself."""
+        h = Hold(self, name, tokens, len(self.holds))
+        self.holds.append(h)
+        h.wait_begun()
+        return h
+
+    def crowd(self, clients=8, **kw):
+        return Crowd(self, clients, **kw)
+
+    # ---- what must hold ----
+
+    def explains(self, o):
+        """Whether an outcome is one that faults explain."""
+        if o.how == "whole":
+            return True
+        if o.how == "broken":
+            return o.stream and o.worker in self.guilty(o, BREAKS)
+        if o.how == "refused" and o.pinned:
+            return o.pinned in self.guilty(o, REFUSES)
+        return o.how == "refused" and len(self.guilty(o, REFUSES | BREAKS)) >= 2
+
+    def flagged(self):
+        """Workers that left the state healthy once they had it, by the log."""
+        return set(re.findall(r"worker (\w+) healthy -> (?:suspect|stalled|degraded|unhealthy)", self.r.log()))
+
+    def access_lines(self):
+        """The access line of each of our requests, by id."""
+        lines = collections.defaultdict(list)
+        for line in self.r.log().splitlines():
+            if '"id":"lab-' in line:
+                line = json.loads(line[line.index("{"):])
+                lines[line["id"]].append(line)
+        return lines
+
+    def judge(self):
+        self.r.wait_idle()
+        wait_until(lambda: len(self.access_lines()) >= len(self.outcomes), "an access line for each request")
+        lines = self.access_lines()
+        for o in self.outcomes:
+            assert self.explains(o), f"{o}\nfaults: {dict(self.intervals)}\n{lines[o.id]}\n{self.r.log()[-3000:]}"
+            assert len(lines[o.id]) == 1, f"{o} is told {len(lines[o.id])} times"
+            line = lines[o.id][0]
+            assert line["status"] == o.status and (line["end"] == "ok") == (o.how == "whole" or o.code == "fault"), f"{o} {line}"
+            assert o.worker in (None, line["worker"])
+        assert len(lines) == len(self.outcomes)
+        assert self.flagged() <= set(self.intervals), self.r.log()[-3000:]
+        for e in self.engines:
+            wait_until(lambda e=e: e.metrics()["vllm:num_requests_running"] == 0, "nothing runs on an engine")
+            assert e.metrics()["vllm:corrupted_requests_total"] == 0
+
+
+class Hold:
+    def __init__(self, lab, name, tokens, n):
+        self.begun, self.outcome = threading.Event(), None
+
+        def run():
+            self.outcome = lab.ask(f"lab-hold-{n}", f"hold {n}", tokens, True, pin=name, on_event=self.begun.set)
+            self.begun.set()
+        self.thread = threading.Thread(target=run, daemon=True)
+        self.thread.start()
+
+    def wait_begun(self):
+        assert self.begun.wait(harness.DEADLINE) and self.outcome is None, self.outcome
+
+    def end(self):
+        self.thread.join(4 * harness.DEADLINE)
+        assert self.outcome is not None, "it has not ended"
+        return self.outcome
+
+
+class Crowd:
+    """Clients that ask one request after the other, streams and not, completions and chats, until the block ends."""
+
+    def __init__(self, lab, clients, tokens=(4, 12), streams=0.7, topics=20):
+        self.lab, self.tokens, self.streams, self.topics = lab, tokens, streams, topics
+        self.is_over = threading.Event()
+        self.no = getattr(lab, "crowds", 0)
+        lab.crowds = self.no + 1
+        self.threads = [threading.Thread(target=self.run, args=(i,), daemon=True) for i in range(clients)]
+
+    def run(self, i):
+        rng, n = random.Random(f"{self.lab.seed} {self.no} {i}"), 0
+        while not self.is_over.is_set():
+            n += 1
+            prompt = f"topic {rng.randrange(self.topics)} " * 20 + f"client {i}, request {n}"
+            self.lab.ask(f"lab-{self.no}-{i}-{n}", prompt, rng.randint(*self.tokens), rng.random() < self.streams, chat=rng.random() < 0.5)
+
+    def served(self):
+        return sum(o.how == "whole" for o in list(self.lab.outcomes))
+
+    def ended(self):
+        return len(self.lab.outcomes)
+
+    def serve(self, n):
+        """Waits until n more were answered, whole and right."""
+        target = self.served() + n
+        wait_until(lambda: self.served() >= target, f"{n} more served: {self.lab.outcomes[-8:]}\n{self.lab.r.log()[-3000:]}", 4 * harness.DEADLINE)
+
+    def turn(self, n, limit):
+        """Waits until n more ended, but no longer than limit seconds: faults may hold everybody."""
+        target = self.ended() + n
+        with self.lab.lock:
+            self.lab.lock.wait_for(lambda: self.ended() >= target, limit)
+
+    def __enter__(self):
+        for t in self.threads:
+            t.start()
+        return self
+
+    def __exit__(self, kind, *_):
+        self.is_over.set()
+        if kind is not None:
+            for e in self.lab.engines:
+                e.clear_faults()
+        for t in self.threads:
+            t.join(4 * harness.DEADLINE)
+            assert not t.is_alive() or kind is not None, "a client waits for ever"
