@@ -388,3 +388,156 @@ def test_b58_client_credentials_are_never_on_a_probe(router, worker):
     wait_until(lambda: len(w.probes) >= seen + 5, "probes after that")
     assert all(b"canary" not in m.head for m in w.probes)
     assert w.requests[0].get("authorization") == "Bearer canary-7", "where the router does not judge, they pass"
+
+
+# ---- B30: one of two is not there, or not ready ----
+
+def test_b30_one_of_two_is_down(router, worker):
+    """(a): the first of the list is where nothing listens: the daemon starts, lists models and answers, by the other one."""
+    w = worker("w1", models=("m", "other"))
+    conf = f"[pool default]\nhealth_interval = 100ms\n[worker w0]\nurl = http://127.0.0.1:{free_port()}\n[worker w1]\nurl = {w.url}\n"
+    r = router(conf=conf, wait=False).wait_workers("w1")
+    m = r.request("GET", "/v1/models")
+    assert m.status == 200 and {d["id"] for d in m.json()["data"]} == {"m", "other"}
+    for _ in range(10):
+        assert r.request(body=CHAT).status == 200
+    assert r.request("GET", "/readiness").status == 200
+    assert r.worker_state("w0") == "starting" and len(w.requests) == 10
+    assert r.metric("kvsteer_upstream_failures_total") == 0, "nobody was sent to the first one"
+
+
+def test_b30_a_worker_that_loads_gets_nothing(router, worker):
+    """(b): it would take requests at once, but says 503 until its weights are there; then it takes its part."""
+    ws = [worker("w0"), worker("w1")]
+    ws[1].healthy = False
+    r = router(conf=conf_without_interval(ws, "health_interval = 50ms\npolicy = round_robin\n"), wait=False).wait_workers("w0")
+    seen = len(ws[1].probes)
+    while len(ws[1].probes) < seen + 3:
+        assert r.request(body=CHAT).status == 200
+    assert ws[1].requests == [] and r.worker_state("w1") == "starting"
+    ws[1].healthy = True
+    r.wait_workers("w1")
+    for _ in range(4):
+        assert r.request(body=CHAT).status == 200
+    assert len(ws[1].requests) == 2
+
+
+# ---- B58: whom a probe asks for what, and what it takes for an answer ----
+
+def test_b58_with_its_key_at_its_path(router, worker):
+    """A worker that wants a key gets its own on probes; without one it is no worker."""
+    def guarded(x):
+        is_there = x.request.target == "/v1/models"  # it has no /health
+        x.answer(404 if not is_there else 200 if x.request.get("authorization") == "Bearer sesame" else 401, '{"data":[{"id":"m"}]}')
+    w, locked = worker("w0"), worker("w1")
+    w.healthy = locked.healthy = guarded
+    conf = f"[pool default]\nhealth_interval = 50ms\nhealth_path = /v1/models\n[worker w0]\nurl = {w.url}\nworker_key = sesame\n[worker w1]\nurl = {locked.url}\n"
+    r = router(conf=conf, wait=False).wait_workers("w0")
+    wait_until(lambda: len(locked.probes) >= 3, "three probes")
+    assert r.worker_state("w1") == "starting" and "401" in r.admin("GET", "workers/w1")[1]["reason"]
+    assert r.request(body=CHAT).status == 200
+    assert w.requests[0].get("authorization") == "Bearer sesame" and locked.requests == []
+
+
+def test_b58_what_ends_without_an_answer_is_no_health(router, worker):
+    w, good = worker("w0"), worker("w1")
+    w.healthy = lambda x: x.wire.reset() if len(w.probes) % 2 else x.wire.sock.shutdown(socket.SHUT_RDWR)
+    r = router(conf=conf_without_interval([w, good], "health_interval = 50ms\nhealth_timeout = 10s\n"), wait=False).wait_workers("w1")
+    seen = len(w.probes)
+    wait_until(lambda: len(w.probes) >= seen + 4, "four probes")
+    assert r.worker_state("w0") == "starting"
+    w.healthy = True
+    r.wait_workers("w0")
+
+
+def test_b58_an_endless_answer_is_not_read(router, worker):
+    """Of 100 MB behind a 200 little is read: the status is what counts, and memory is ours."""
+    w, sent = worker("w0"), []
+
+    def flood(x):
+        if x.request.target != "/health":
+            return x.answer(200, '{"data":[]}')
+        n = 0
+        try:
+            x.send(b"HTTP/1.1 200 OK\r\nContent-Length: 104857600\r\n\r\n")
+            while n < 104857600:
+                x.send(b"y" * 65536)
+                n += 65536
+        except Closed:
+            pass
+        sent.append(n)
+        x.wire.close()
+        return None
+    w.healthy = flood
+    r = router(conf=conf_without_interval([w], "health_interval = 50ms\nhealth_timeout = 10s\n"), wait=False)
+    wait_until(lambda: len(sent) >= 3, "three such probes")
+    assert max(sent) < 32 << 20, "what the kernel's buffers hold, no more"
+    assert r.metric("kvsteer_guards_taken_total") == 0
+    state = r.worker_state("w0")
+    assert state in ("starting", "healthy"), state
+
+
+# ---- A3: what health says is no load ----
+
+@pytest.mark.tsan
+def test_a3_twelve_cycles_with_flaps_under_held_requests(router, worker):
+    """Down and up twelve times, with single failed probes between, a drain, a reload, a stall: requests that are held count, each once, all the time."""
+    ws = [worker(f"w{i}", Hold()) for i in range(3)]
+    pool = "health_interval = 20ms\nhealth_timeout = 20s\nhealth_failures = 2\nhealth_successes = 2\nstall_timeout = 0\n"
+    r = router(conf=conf_without_interval(ws, pool), keys="allow_pin = on\n", wait=False).wait_workers("w0", "w1", "w2")
+    held = {"w0": 5, "w1": 2, "w2": 0}
+    wires = []
+    for name, n in held.items():
+        for _ in range(n):
+            wires.append(r.connect())
+            wires[-1].send(make_request(body=CHAT, headers={"X-Kvsteer-Worker": name}))
+    ws[0].wait_requests(5)
+    ws[1].wait_requests(2)
+
+    def loads():
+        return {n: r.metric("kvsteer_worker_load", worker=n) for n in held}
+
+    def unchanged():
+        assert loads() == held
+        assert r.metric("kvsteer_guards_taken_total") == 7 and r.metric("kvsteer_guards_dropped_total") == 0
+
+    def probes(w, n):
+        seen = len(w.probes)
+        wait_until(lambda: len(w.probes) >= seen + n, "probes")
+
+    def flap(w):
+        """One probe that fails, then good ones."""
+        failed = []
+
+        def once(x):
+            x.answer(503 if not failed else 200, '{"data":[]}' if x.request.target == "/v1/models" else "{}")
+            failed.append(1)
+        w.healthy = once
+        probes(w, 4)
+        w.healthy = True
+    for cycle in range(12):
+        w = ws[cycle % 3]
+        w.healthy = False
+        r.wait_workers(w.name, state="unhealthy")
+        unchanged()
+        w.healthy = True
+        r.wait_workers(w.name)
+        unchanged()
+        flap(ws[(cycle + 1) % 3])
+        unchanged()
+    assert r.admin("POST", "workers/w0/drain")[0] == 202
+    probes(ws[0], 3)
+    unchanged()
+    assert r.admin("POST", "workers/w0/undrain")[0] == 202
+    assert r.reload(conf_without_interval(ws, pool.replace("stall_timeout = 0", "stall_timeout = 100ms")))[0]
+    r.wait_workers("w0", "w1", state="stalled")
+    unchanged()
+    for w in ws:
+        w.handler.release()
+    for c in wires:
+        assert c.read_response("POST").status == 200
+        c.close()
+    r.wait_workers("w0", "w1", "w2")
+    wait_until(lambda: loads() == dict.fromkeys(held, 0), "dropped as they end")
+    assert r.metric("kvsteer_guards_taken_total") == r.metric("kvsteer_guards_dropped_total") == 7
+    assert len([line for line in r.log().splitlines() if "-> unhealthy" in line]) == 12
