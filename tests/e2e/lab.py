@@ -5,6 +5,7 @@ the router's access log says the same; nobody was put out of play who had no fau
 """
 import collections
 import json
+import os
 import random
 import re
 import threading
@@ -19,6 +20,8 @@ from harness import Closed, make_request, wait_until
 BREAKS = {"cut_after", "restart"}
 # Those that end requests before their first byte: with two such workers at once a request may meet one after the other.
 REFUSES = {"answer", "restart", "hang_connect"}
+
+WELL = {"wedge": False, "slow": 1, "cut_after": None, "answer": None, "hang_connect": False, "health": "ok", "health_delay_ms": 0}
 
 POOL = """policy = {policy}
 stall_timeout = 2s
@@ -102,6 +105,7 @@ class Lab:
         self.engines, self.outcomes, self.lock = [], [], threading.Condition()
         self.intervals = collections.defaultdict(list)  # worker: [kind, from, to or None], by our clock
         self.seed, self.holds = seed, []
+        self.log_at = 0  # what the log says before this was judged
         try:
             for i in range(n):
                 e = Engine("--served-model-name", "m", *flags, faults=True)
@@ -146,14 +150,11 @@ class Lab:
 
     def fault(self, name, **changes):
         """Sets faults of a worker; they are noted before they can be seen."""
-        now = time.monotonic()
-        for kind, value in changes.items():
-            if value not in (None, False, 1, "ok", 0) or (kind == "cut_after" and value is not None):
-                self.intervals[name].append([kind, now, None])
+        begins = [k for k, v in changes.items() if k in WELL and v is not WELL[k]]
+        self.intervals[name] += [[kind, time.monotonic(), None] for kind in begins]
         self.by_name[name].fault(**changes)
-        for kind, value in changes.items():
-            if value in (None, False, 1, "ok") and kind != "cut_left":
-                self.over(name, kind)
+        for kind in changes.keys() & WELL.keys() - set(begins):
+            self.over(name, kind)
 
     def over(self, name, kind=None):
         for i in self.intervals[name]:
@@ -175,6 +176,12 @@ class Lab:
                 if kind in kinds and begin <= outcome.ended and (end is None or end >= outcome.began)}
 
     # ---- what the router says ----
+
+    def log(self):
+        """What it logged since the last forget()."""
+        with open(self.r.log_path, "rb") as f:
+            f.seek(self.log_at)
+            return f.read().decode("utf-8", "replace")
 
     def given(self, name):
         """Requests that it was given so far."""
@@ -251,18 +258,19 @@ class Lab:
 
     def flagged(self):
         """Workers that left the state healthy once they had it, by the log."""
-        return set(re.findall(r"worker (\w+) healthy -> (?:suspect|stalled|degraded|unhealthy)", self.r.log()))
+        return set(re.findall(r"worker (\w+) healthy -> (?:suspect|stalled|degraded|unhealthy)", self.log()))
 
     def access_lines(self):
         """The access line of each of our requests, by id."""
         lines = collections.defaultdict(list)
-        for line in self.r.log().splitlines():
+        for line in self.log().splitlines():
             if '"id":"lab-' in line:
                 line = json.loads(line[line.index("{"):])
                 lines[line["id"]].append(line)
         return lines
 
     def judge(self):
+        """When no client asks any more."""
         self.r.wait_idle()
         wait_until(lambda: len(self.access_lines()) >= len(self.outcomes), "an access line for each request")
         lines = self.access_lines()
@@ -273,10 +281,19 @@ class Lab:
             assert line["status"] == o.status and (line["end"] == "ok") == (o.how == "whole" or o.code == "fault"), f"{o} {line}"
             assert o.worker in (None, line["worker"])
         assert len(lines) == len(self.outcomes)
-        assert self.flagged() <= set(self.intervals), self.r.log()[-3000:]
+        guiltless = self.flagged() - {n for n, all_ in self.intervals.items() if all_}
+        assert not guiltless, f"{guiltless}\n{self.r.log()[-3000:]}"
         for e in self.engines:
             wait_until(lambda e=e: e.metrics()["vllm:num_requests_running"] == 0, "nothing runs on an engine")
             assert e.metrics()["vllm:corrupted_requests_total"] == 0
+
+    def forget(self):
+        """Judges, and begins anew: for what runs long."""
+        self.judge()
+        self.log_at = os.path.getsize(self.r.log_path)
+        self.outcomes.clear()
+        self.holds.clear()
+        self.intervals = collections.defaultdict(list, {n: [i for i in all_ if i[2] is None] for n, all_ in self.intervals.items()})
 
 
 class Hold:
