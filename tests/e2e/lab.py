@@ -257,8 +257,8 @@ class Lab:
         return o.how == "refused" and len(self.guilty(o, REFUSES | BREAKS)) >= 2
 
     def flagged(self):
-        """Workers that left the state healthy once they had it, by the log."""
-        return set(re.findall(r"worker (\w+) healthy -> (?:suspect|stalled|degraded|unhealthy)", self.log()))
+        """Workers that were put out of play, by the log; a suspect is not."""
+        return set(re.findall(r"worker (\w+) \w+ -> (?:stalled|degraded|unhealthy)", self.log()))
 
     def access_lines(self):
         """The access line of each of our requests, by id."""

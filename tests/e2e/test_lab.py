@@ -36,6 +36,27 @@ def only_whole(lab):
     assert [o for o in lab.outcomes if o.how != "whole"] == []
 
 
+# ---- the laboratory itself ----
+
+def test_what_no_fault_explains_is_found(lab):
+    """A stream that breaks, an error, a worker put out: none passes when the laboratory was not told of a fault."""
+    with lab(2, pool="health_failures = 1\n") as b:
+        e = b.engines[0]
+        for fault in ({"cut_after": 1, "cut_left": 1}, {"answer": 500, "answer_left": 1}):
+            e.fault(**fault)  # not by the laboratory's own way
+            b.ask("lab-unexplained", "x", 4, True, pin="w0")
+            with pytest.raises(AssertionError, match="lab-unexplained"):
+                b.judge()
+            b.outcomes.clear()
+            b.log_at = os.path.getsize(b.r.log_path)
+        e.fault(health="fail")
+        b.r.wait_workers("w0", state="unhealthy")
+        with pytest.raises(AssertionError, match="w0"):
+            b.judge()
+        b.intervals["w0"].append(["health", time.monotonic(), None])
+        b.judge()
+
+
 # ---- each fault alone ----
 
 def test_wedged_with_a_green_health(lab):
@@ -57,98 +78,10 @@ def test_wedged_with_a_green_health(lab):
     only_whole(b)
 
 
-def test_slow_by_a_factor(lab):
-    """A degraded one gets nothing new, though all that it does is be slow."""
-    with lab(4) as b, b.crowd(clients=12) as crowd:
-        crowd.serve(20)
-        b.fault("w0", slow=30)
-        b.wait_out("w0", "state")
-        assert re.search(r"worker w0 healthy -> degraded", b.r.log()), b.r.log()[-3000:]
-        given = b.given("w0")
-        crowd.serve(40)
-        assert b.given("w0") == given, "it still has work: nothing is tried"
-        b.clear("w0")
-        b.wait_back()
-    only_whole(b)
-
-
-@pytest.mark.parametrize("how", ["rst", "fin"])
-def test_streams_that_break(lab, how):
-    """Only streams on the faulty worker break, and say so; the breaker opens; a trial closes it when the fault is over."""
-    with lab(4) as b, b.crowd() as crowd:
-        crowd.serve(20)
-        streams = held_streams(b)
-        b.fault("w0", cut_after=2, cut_how=how)
-        b.wait_out("w0", "breaker")
-        given, since = b.given("w0"), time.monotonic()
-        crowd.serve(40)
-        trials = 1 + (time.monotonic() - since) / 2
-        assert b.given("w0") - given <= trials, "one at a time, and not before cb_timeout"
-        assert all(h.end().how == "broken" for h in streams["w0"])
-        b.clear("w0")
-        b.wait_back()
-        whole(streams, "w0")
-    broken = [o for o in b.outcomes if o.how != "whole"]
-    assert broken and all(o.how == "broken" and o.worker == "w0" and o.code in ("worker_reset", "worker_broke") for o in broken), broken
-
-
-@pytest.mark.parametrize("status", [500, 503, "reset"])
-def test_answers_of_failure(lab, status):
-    """No client sees them: another worker answers; the breaker opens and closes."""
-    with lab(4) as b, b.crowd() as crowd:
-        crowd.serve(20)
-        streams = held_streams(b)
-        b.fault("w0", answer=status)
-        b.wait_out("w0", "breaker")
-        given, since = b.given("w0"), time.monotonic()
-        crowd.serve(40)
-        assert b.given("w0") - given <= 1 + (time.monotonic() - since) / 2
-        b.clear("w0")
-        b.wait_back()
-        whole(streams)
-    only_whole(b)
-
-
-@pytest.mark.parametrize("status", [429, 503])
-def test_answers_that_ask_for_rest(lab, status):
-    """Retry-After pauses the worker for so long, and opens no breaker when it is a 429."""
-    with lab(4, pool="cb_failure_threshold = 1000\n") as b, b.crowd() as crowd:
-        crowd.serve(20)
-        b.fault("w0", answer=status, retry_after=3)
-        b.wait_out("w0", "paused")
-        wait_until(lambda: b.r.metric("kvsteer_worker_load", worker="w0") == 0, "what it had has ended")
-
-        def rests():
-            if b.out_of_play("w0") != "paused":
-                return False
-            given = b.given("w0")
-            crowd.serve(10)
-            return b.out_of_play("w0") == "paused" and b.given("w0") == given
-        wait_until(rests, "it is given nothing while it rests")
-        b.clear("w0")
-        b.wait_back()
-    only_whole(b)
-    assert b.flagged() == set()
-
-
-def test_connects_that_hang(lab):
-    """They cost connect_timeout at most, then the requests are elsewhere; nobody notices."""
-    with lab(4, pool="upstream_idle = 1ms\n") as b, b.crowd() as crowd:
-        crowd.serve(20)
-        streams = held_streams(b)
-        b.fault("w0", hang_connect=True)
-        b.wait_out("w0", "breaker")
-        crowd.serve(30)
-        b.clear("w0")
-        b.wait_back()
-        whole(streams)
-    only_whole(b)
-
-
 @pytest.mark.parametrize("health", ["fail", "silent"])
 def test_health_alone(lab, health):
     """While it answers requests it is used; without any it is put out, and comes back with its health."""
-    with lab(3, pool="health_timeout = 300ms\n") as b:
+    with lab(3, pool="health_timeout = 1s\n") as b:
         with b.crowd() as crowd:
             crowd.serve(20)
             streams = held_streams(b, 1)
@@ -204,11 +137,7 @@ def change(rng):
     """What is done to one worker: changes of its faults, or "clear" or "restart"."""
     return rng.choice([
         {"wedge": True},
-        {"slow": rng.choice([3, 30])},
         {"cut_after": rng.randrange(8), "cut_how": rng.choice(["rst", "fin"]), "cut_left": rng.choice([None, 1, 3])},
-        {"answer": rng.choice([500, 503, "reset"]), "answer_left": rng.choice([None, 1, 4])},
-        {"answer": rng.choice([429, 503]), "retry_after": 1},
-        {"hang_connect": True},
         {"health": rng.choice(["fail", "silent"])},
         {"health_delay_ms": 300},
         "restart",
