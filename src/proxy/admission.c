@@ -67,12 +67,17 @@ static uint64_t no_worker_wait_ms(const struct request *r)
 	return pool_no_worker_wait_ms(r->pool, ROLE_UNIFIED);
 }
 
-/* Not one that pins a worker, or wants the one that has its response, which is out; nor
- * one that was failed by others: their answer is at hand. */
+/* A pinned worker is there or not. */
+static bool is_pinned(const struct pool_ask *ask)
+{
+	return ask->pinned.n > 0 || ask->is_rank_pinned;
+}
+
+/* Not one that wants the worker that has its response, which is out; nor one that was
+ * failed by others: their answer is at hand. */
 static bool wants_any(const struct request *r, const struct pool_ask *ask)
 {
-	return r->n_tried == 0 && ask->pinned.n == 0 && !ask->is_rank_pinned &&
-	       ask->home == 0;
+	return r->n_tried == 0 && !is_pinned(ask) && ask->home == 0;
 }
 
 /* Asked under the pool's lock, by the thread of the request. */
@@ -83,6 +88,8 @@ static bool may_wait(void *arg, int err)
 	const struct request *r = k->owner;
 
 	k->is_for_a_state = err == ERR_STATE;
+	if (is_pinned(&k->waiter.ask))
+		return false;
 	if (k->is_for_a_state &&
 		(!wants_any(r, &k->waiter.ask) || no_worker_wait_ms(r) == 0))
 		return false;
@@ -169,6 +176,8 @@ static int ask_or_wait(struct request *r)
 	uncount(k);
 	if (err == ERR_STATE && wants_any(r, &k->waiter.ask))
 		err = last_resort(r);
+	else if (is_pinned(&k->waiter.ask) && err == ERR_LIMIT)
+		err = ERR_STATE;
 	drop_ticket(r);
 	return err;
 }

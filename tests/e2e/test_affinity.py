@@ -213,7 +213,7 @@ def test_b36_ids_neither_bind_nor_scatter(router, worker):
 def test_b36c_when_a_worker_goes_only_its_own_conversations_move(router, worker):
     """And what it holds is not forgotten: a conversation that slept through the trip finds it again."""
     ws = [worker(f"w{i}", HoldMarked()) for i in range(4)]
-    fast = "[pool default]\nhealth_interval = 50ms\nhealth_timeout = 20s\nhealth_failures = 1\nhealth_successes = 1\n"
+    fast = "[pool default]\nhealth_interval = 50ms\nhealth_timeout = 2s\nhealth_failures = 1\nhealth_successes = 1\n"
     r = router(conf=fast + "".join(f"[worker {w.name}]\nurl = {w.url}\n" for w in ws), keys=OPEN, wait=False, allow_errors=["w1"])
     r.wait_workers(*[w.name for w in ws])
     home = {k: served_by(r, conversation(300 + 10 * k)) for k in range(40)}

@@ -145,7 +145,7 @@ def test_down_and_up_again_with_reasons(router, worker):
     r.wait_log(r"worker w0 suspect -> unhealthy \(status 503, 3rd failure\)")
     assert r.request("GET", "/v1/models").json()["data"] == []
     assert r.request("GET", "/readiness").status == 503
-    assert r.chat(CHAT["messages"]).status == 503 and w.requests == []
+    assert r.chat(CHAT["messages"]).status == 200, "the only one there is, is the least bad"
     w.healthy = True
     r.wait_log(r"worker w0 unhealthy -> healthy")
     assert [m["id"] for m in r.request("GET", "/v1/models").json()["data"]] == ["gone"]

@@ -521,17 +521,17 @@ def test_max_requests_holds_under_a_rush(router, worker):
     """All at once from many connections: the cap is taken with the pick, so it is exact."""
     ws = [worker(f"w{i}", Hold()) for i in range(3)]
     conf = "[pool default]\nno_worker_wait = 0\nretry_max_retries = 0\n" + "".join(f"[worker {w.name}]\nurl = {w.url}\nmax_requests = 4\n" for w in ws)
-    r = router(conf=conf, keys=OPEN + "threads = 4\n", wait=False)
+    r = router(conf=conf, keys=OPEN + "threads = 4\nqueue_size = 0\n", wait=False)
     r.wait_workers("w0", "w1", "w2")
     wires = [r.connect() for _ in range(30)]
     in_parallel([lambda c=c, i=i: c.send(make_request(body=chat(user(text(1, i))))) for i, c in enumerate(wires)])
     for w in ws:
         w.wait_requests(4)
-    wait_until(lambda: r.metric("kvsteer_requests_total", code="503") == 18, "the rest is told at once")
+    wait_until(lambda: r.metric("kvsteer_requests_total", code="429") == 18, "the rest is told at once")
     assert all(len(w.requests) == 4 for w in ws)
     for w in ws:
         w.handler.release()
-    assert sorted(c.read_response("POST").status for c in wires) == [200] * 12 + [503] * 18
+    assert sorted(c.read_response("POST").status for c in wires) == [200] * 12 + [429] * 18
 
 
 def test_readiness_wants_a_usable_worker_in_every_pool(router, worker):
