@@ -1,4 +1,4 @@
-"""Reloads and upgrades under load: nobody notices. A short run by default; KVSTEER_SOAK=1 takes 500 SIGHUPs, 50 upgrades and 100,000 requests."""
+"""Reloads and upgrades under load: nobody notices. A short run by default; KVSTEER_FULL_SOAK=1 takes 500 SIGHUPs, 50 upgrades and 100,000 requests."""
 import json
 import os
 import re
@@ -14,7 +14,7 @@ from harness import make_request, wait_until
 
 harness.become_subreaper()
 
-FULL = os.environ.get("KVSTEER_SOAK", "") not in ("", "0")
+FULL = os.environ.get("KVSTEER_FULL_SOAK", "") not in ("", "0")
 SIGHUPS, UPGRADES, REQUESTS = (500, 50, 100000) if FULL else (20, 4, 3000)
 TOKENS = 24
 A_RUN = REQUESTS // 10
