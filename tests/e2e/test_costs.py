@@ -3,6 +3,7 @@ request goes because of it, and what explain tells. Rows C1-C3, A1, A5 of the ch
 """
 import json
 import queue
+import threading
 
 import pytest
 
@@ -224,6 +225,33 @@ def test_a_long_queue_outweighs_a_prefix(router, worker):
     assert short.read_response("POST").status == huge.read_response("POST").status == 200
     r.wait_idle()
     assert send(r, prompt(1, 100), "/v1/completions")[1] == 100, "either holds it now"
+
+
+def test_b65_two_tiny_requests_are_less_than_one_huge_one(router, worker):
+    """B65 (a): w0 computes 400 KB and has shown nothing yet, w1 streams two short answers: ten prompts of 50 KB go to w1. Counting requests, as the other costs
+    do and say, they would go to w0. (b), n = 8, is one request in flight by design (DESIGN 7)."""
+    end = threading.Event()
+
+    def stream(x):
+        if not x.request.get("x-slow"):
+            return harness.answer_ok(x)
+        x.begin()
+        x.event("first")
+        end.wait(harness.DEADLINE * 3)
+        x.end()
+    w0, w1 = worker("w0", Steps()), worker("w1", stream)
+    r = router([w0, w1], pool="cost = prefill_cost\n", keys=OPEN)
+    slow = [slow_request(r, prompt(1, 3200), **{"X-Kvsteer-Worker": "w0"})]
+    w0.wait_requests(1)
+    slow += [slow_request(r, completion(f"tiny {n}", stream=True), **{"X-Kvsteer-Worker": "w1"}) for n in range(2)]
+    wait_counts(r, (2, 2, 0), "w1")
+    assert [send(r, prompt(10 + n, 400), "/v1/completions")[0] for n in range(10)] == ["w1"] * 10
+    end.set()
+    w0.handler.step(harness.answer_ok)
+    w0.handler.step(None)
+    for c in slow:
+        assert c.read_response("POST").status == 200
+        c.close()
 
 
 def test_prompts_that_cannot_be_read_count_by_their_length(router, worker):

@@ -297,6 +297,49 @@ static struct route_key salted(const char *model, const char *lora, const char *
 }
 
 /* B66: one text, six partitions; each finds its own home and no other's. */
+/* Origin systems D4: what is held from the first block on is graded; a block further
+ * behind whose beginning is not held earns nothing; at the same depth the load decides.
+ */
+START_TEST(d4_depth_is_graded_and_contiguous)
+{
+	struct route_key ten, eight;
+	struct guard held[3];
+	struct pool_pick out;
+	struct pool_ask ask;
+	struct explain e;
+
+	pool = unit_pool_of(3, "");
+	warm("w1", 1, 8);
+	ten = unit_sealed(pool, 1, 10, 1, 10);
+	ask = ask_for(&ten);
+	ck_assert_int_eq(pool_explain(pool, &ask, &e), 0);
+	ck_assert_uint_eq(e.candidates[0].depth, 0);
+	ck_assert_double_eq(e.candidates[0].fraction, 0);
+	ck_assert_uint_eq(e.candidates[1].depth, 8);
+	ck_assert_double_eq(e.candidates[1].fraction, 0.8);
+	ck_assert_int_eq(e.chosen, 1);
+	free(e.candidates);
+	/* The same blocks behind another first one. */
+	ten.hashes[0] ^= 1;
+	ck_assert_int_eq(pool_explain(pool, &ask, &e), 0);
+	ck_assert_uint_eq(e.candidates[1].depth, 0);
+	ck_assert_int_eq(e.reason, PICK_NO_MATCH);
+	free(e.candidates);
+	/* Equal holders: the one with less to do. */
+	warm("w2", 1, 8);
+	eight = unit_sealed(pool, 1, 8, 1, 8);
+	ask = ask_for(&eight);
+	unit_hold(unit_worker(pool, "w1"), held, 3);
+	ck_assert_uint_eq(pick_number(&ask, &out), 2);
+	unit_drop(held, 3);
+	unit_hold(unit_worker(pool, "w2"), held, 3);
+	ck_assert_uint_eq(pick_number(&ask, &out), 1);
+	unit_drop(held, 3);
+	route_key_free(&ten);
+	route_key_free(&eight);
+}
+END_TEST
+
 START_TEST(b66_partitions_never_meet)
 {
 	static const struct {
@@ -658,7 +701,8 @@ START_TEST(picks_are_usable_and_as_explained)
 
 		err = pool_pick(pool, &ask, g, &out);
 		WANT((err == 0) == (n_usable > 0));
-		WANT(err == 0 || err == ERR_NOENT || err == ERR_STATE || err == ERR_LIMIT);
+		WANT(err == 0 || err == ERR_NOENT || err == ERR_STATE ||
+			err == ERR_LIMIT);
 		check_explained(&first, &ask, err, g, &out);
 		if (err == 0) {
 			struct worker *w = g->worker;
@@ -1356,6 +1400,7 @@ static TCase *pick_case(void)
 	tcase_add_test(tc, load_is_requests_in_flight_now);
 	tcase_add_test(tc, b18_hot_workers);
 	tcase_add_test(tc, b64_only_a_prefix_matches);
+	tcase_add_test(tc, d4_depth_is_graded_and_contiguous);
 	tcase_add_test(tc, b66_partitions_never_meet);
 	tcase_add_test(tc, hashes_that_the_client_sent);
 	tcase_add_test(tc, residency_survives_a_health_trip);
