@@ -77,6 +77,7 @@ check_PROGRAMS += tests/unit/check_scrape
 check_PROGRAMS += tests/unit/check_client_body
 check_PROGRAMS += tests/unit/check_relay
 check_PROGRAMS += tests/unit/check_response_map
+check_PROGRAMS += tests/unit/check_pool_retry
 check_PROGRAMS += tests/unit/check_resume_body
 check_PROGRAMS += tests/unit/check_resume_stream
 check_PROGRAMS += tests/unit/check_access_log

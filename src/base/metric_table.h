@@ -17,6 +17,18 @@
 	X(ACCEPT_PAUSED, COUNTER, "kvsteer_accept_paused_total", "Times accepting paused for want of files")  \
 	X(BODY_MEMORY, GAUGE, "kvsteer_body_memory_bytes", "Bytes of request bodies held")                    \
 	X(QUEUE_DEPTH, GAUGE, "kvsteer_queue_depth", "Requests waiting for a worker")                         \
+	X(RETRIES_UNREACHABLE, COUNTER, "kvsteer_retries_total{reason=\"worker_unreachable\"}", "Further attempts on another worker, by what the one before said") \
+	X(RETRIES_RESET, COUNTER, "kvsteer_retries_total{reason=\"worker_reset\"}", "") \
+	X(RETRIES_408, COUNTER, "kvsteer_retries_total{reason=\"408\"}", "")                                  \
+	X(RETRIES_429, COUNTER, "kvsteer_retries_total{reason=\"429\"}", "")                                  \
+	X(RETRIES_502, COUNTER, "kvsteer_retries_total{reason=\"502\"}", "")                                  \
+	X(RETRIES_503, COUNTER, "kvsteer_retries_total{reason=\"503\"}", "")                                  \
+	X(RETRIES_504, COUNTER, "kvsteer_retries_total{reason=\"504\"}", "")                                  \
+	X(RETRIES_REFUSED, COUNTER, "kvsteer_retries_refused_total", "Retries that retry_budget did not allow") \
+	X(RESUMES_RESUMED, COUNTER, "kvsteer_resumes_total{result=\"resumed\"}", "Streams whose worker broke, with resume_streams: went on on another, ended by the router, found none, could not") \
+	X(RESUMES_ENDED, COUNTER, "kvsteer_resumes_total{result=\"ended\"}", "")                              \
+	X(RESUMES_FAILED, COUNTER, "kvsteer_resumes_total{result=\"failed\"}", "")                            \
+	X(RESUMES_UNFIT, COUNTER, "kvsteer_resumes_total{result=\"unfit\"}", "")                              \
 	X(FRAMING_DISAGREE, COUNTER, "kvsteer_framing_disagreements_total", "Heads refused by the second parser only")
 /* clang-format on */
 

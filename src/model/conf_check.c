@@ -32,7 +32,6 @@ static const char *const without_effect[] = {
 	"tls_handshake_timeout",
 	"kv_connector",
 	"pd_min_prefill",
-	"retry_budget",
 	"tls_ca",
 	"tls_verify",
 	"bootstrap_port",

@@ -173,6 +173,8 @@
 	  "further attempts on other workers before a byte was sent") \
 	K(retry_budget, retry_budget, PERCENT, "20%", 0, 100, live, open, \
 	  "share of recent requests that may be retries") \
+	K(resume_streams, resume_streams, SWITCH, "off", 0, 0, live, open, \
+	  "streams of plain text whose worker breaks go on on another one") \
 	K(no_worker_wait, no_worker_wait_ms, TIME, "5s", 0, CONF_DAY_MS, live, open, \
 	  "how long a request waits while every worker is out, before the least bad one is tried") \
 	K(cb_failure_threshold, cb_failure_threshold, COUNT, "10", 1, CONF_MANY, live, open, \

@@ -231,6 +231,7 @@ static struct prefix_index *configure_role(struct pool *p, enum role role,
 	r->policy = o->policy;
 	atomic_store(&r->load_source, (int)o->load_source);
 	atomic_store(&r->no_worker_wait_ms, o->worker.no_worker_wait_ms);
+	r->retry_percent = o->worker.retry_budget;
 	atomic_store(&r->prefix_block, o->prefix_block);
 	atomic_store(&r->wants, policy_wants(&o->policy));
 	atomic_store(

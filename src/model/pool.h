@@ -99,6 +99,7 @@ struct pool_pick {
 	uint64_t connect_timeout_ms, first_byte_timeout_ms, stream_idle_timeout_ms,
 		total_timeout_ms, upstream_idle_ms;
 	unsigned max_retries;
+	bool resumes_streams;
 };
 
 /*
@@ -123,6 +124,15 @@ int pool_pick(struct pool *p, const struct pool_ask *ask, struct guard *g,
 	struct pool_pick *out) MUST_CHECK;
 /* Whether pool_pick() would find a worker. */
 bool pool_has_candidate(struct pool *p, const struct pool_ask *ask);
+enum retry_leave {
+	RETRY_YES, /* there is another worker, and the retry is taken from the budget */
+	RETRY_NOBODY, /* else all were tried, or none is fit */
+	RETRY_SPENT,  /* the budget (retry_budget) has none left */
+};
+/* Whether a request that failed may go to another worker; may_queue: one that is full
+ * will do, too. */
+enum retry_leave pool_may_retry(
+	struct pool *p, const struct pool_ask *ask, bool may_queue);
 
 /*
  * A request that waits until it can be picked for. Filled by its owner; from

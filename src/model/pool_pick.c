@@ -485,6 +485,7 @@ static void copy_timeouts(const struct worker_opts *o, struct pool_pick *out)
 	out->total_timeout_ms = o->total_timeout_ms;
 	out->upstream_idle_ms = o->upstream_idle_ms;
 	out->max_retries = o->retry_max_retries;
+	out->resumes_streams = o->resume_streams;
 }
 
 /* The worker has it from now on. */
@@ -540,6 +541,8 @@ int pool_pick_locked(struct pool *p, const struct pool_ask *asked, struct guard 
 	hit_count_add(&c->worker->hits, out->matched, out->blocks, ask->now_ms);
 	insert_prefix(r, ask, c->worker, out);
 	copy_timeouts(&c->worker->conf->opts, out);
+	if (ask->n_tried == 0)
+		retry_count_request(&p->retries, ask->now_ms);
 	return 0;
 }
 
@@ -552,6 +555,25 @@ int pool_pick(struct pool *p, const struct pool_ask *ask, struct guard *g,
 	err = pool_pick_locked(p, ask, g, out);
 	pool_unlock(p);
 	return err;
+}
+
+enum retry_leave pool_may_retry(
+	struct pool *p, const struct pool_ask *ask, bool may_queue)
+{
+	enum retry_leave leave = RETRY_NOBODY;
+	struct pool_ask copy = *ask;
+	struct pick_input in;
+	int err;
+
+	pool_lock(p);
+	err = pins_exist(p, &copy) ? gather(p, &copy, &in) : ERR_PARSE;
+	if (err == 0 || (err == ERR_LIMIT && may_queue))
+		leave = retry_take(&p->retries, p->roles[ask->role].retry_percent,
+				ask->now_ms)
+				? RETRY_YES
+				: RETRY_SPENT;
+	pool_unlock(p);
+	return leave;
 }
 
 bool pool_has_candidate(struct pool *p, const struct pool_ask *ask)

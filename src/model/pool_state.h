@@ -9,6 +9,7 @@
 
 #include "model/policy_state.h"
 #include "model/pool.h"
+#include "model/retry.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,6 +22,7 @@ struct pool_role {
 	_Atomic int load_source;       /* enum load_source */
 	_Atomic unsigned prefix_block; /* bytes */
 	_Atomic uint64_t no_worker_wait_ms;
+	unsigned retry_percent; /* retry_budget */
 	_Atomic unsigned wants;         /* policy_wants() */
 	_Atomic unsigned prefix_tokens; /* 0: no policy goes by the prompt's beginning */
 	struct policy_state state;
@@ -52,6 +54,7 @@ struct pool {
 	struct registry registry;
 	struct pool_role roles[ROLE_MAX];
 	uint64_t sequence; /* of picks */
+	struct retry_budget retries;
 	struct rng rng;
 	/* Scratch of the pick in progress, sized for the registry. */
 	struct candidate *candidates;

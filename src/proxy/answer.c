@@ -3,7 +3,6 @@
  */
 #include "proxy/answer.h"
 
-#include "http/http_head.h"
 #include "http/http_write.h"
 
 static size_t put(char *out, struct span s)
@@ -43,6 +42,16 @@ size_t answer_request_id(struct span sent, struct rng *rng, char *out)
 			out[i + j] = hex[bits & 15];
 	}
 	return 32;
+}
+
+bool answer_is_event_stream(const struct http_head *a, const char *base)
+{
+	static const char type[] = "text/event-stream";
+	const struct http_field *f = http_head_find(a, FIELD_CONTENT_TYPE);
+
+	return f != NULL && f->value_len >= sizeof(type) - 1 &&
+	       span_case_eq(
+		       span_make(base + f->value_off, sizeof(type) - 1), SPAN_LIT(type));
 }
 
 size_t answer_id_line(struct span id, char *out)

@@ -9,6 +9,7 @@
 #include "base/base.h"
 #include "base/rng.h"
 #include "base/span.h"
+#include "http/http_head.h"
 
 #define ANSWER_LINES_MAX 512
 #define REQUEST_ID_MAX 128
@@ -19,6 +20,8 @@
  * returns the length.
  */
 size_t answer_request_id(struct span sent, struct rng *rng, char *out);
+/* By the content type of a worker's answer. */
+bool answer_is_event_stream(const struct http_head *a, const char *base);
 /* X-Request-Id. id: at most REQUEST_ID_MAX bytes. */
 size_t answer_id_line(struct span id, char *out);
 /* Allow, from a bit set of enum http_method. */

@@ -25,12 +25,14 @@
 #include "proxy/body.h"
 #include "proxy/cache_drop.h"
 #include "proxy/client.h"
+#include "proxy/dispatch.h"
 #include "proxy/io_thread.h"
 #include "proxy/own_answer.h"
 #include "proxy/pin.h"
 #include "proxy/relay.h"
 #include "proxy/request_log.h"
 #include "proxy/request_state.h"
+#include "proxy/resume.h"
 #include "proxy/stored.h"
 #include "proxy/upstream.h"
 
@@ -83,12 +85,10 @@ static void drop_guard(struct request *r)
 	admission_freed(r);
 }
 
+/* Its worker is among r->tried. */
 static enum step_result request_retry(struct request *r)
 {
-	assert(!r->head_sent);
-	/* Not connected, or died in silence: its other ranks are the same process. */
-	if (r->n_tried < TRIED_MAX)
-		r->tried[r->n_tried++] = r->guard.worker->host_id;
+	assert(!r->head_sent || r->resume != NULL);
 	exchange_cancel(&r->ex);
 	withdraw(r);
 	drop_guard(r);
@@ -358,6 +358,8 @@ static enum step_result route_key(struct request *r)
 
 /* ---- PICK ---- */
 
+static enum step_result give_up(struct request *r, enum fail why);
+
 static enum step_result no_worker(struct request *r, int err)
 {
 	/* Those that were tried failed: that says more than "no worker". */
@@ -367,15 +369,15 @@ static enum step_result no_worker(struct request *r, int err)
 	case ERR_AGAIN:
 		return STEP_WAIT;
 	case ERR_PARSE:
-		return request_fail(r, FAIL_BAD_WORKER);
+		return give_up(r, FAIL_BAD_WORKER);
 	case ERR_LIMIT:
-		return request_fail(r, FAIL_QUEUE_FULL);
+		return give_up(r, FAIL_QUEUE_FULL);
 	case ERR_TIMEOUT:
-		return request_fail(r, FAIL_QUEUE_TIMEOUT);
+		return give_up(r, FAIL_QUEUE_TIMEOUT);
 	case ERR_NOMEM:
-		return request_fail(r, FAIL_OVERLOADED);
+		return give_up(r, FAIL_OVERLOADED);
 	default:
-		return request_fail(r, none);
+		return give_up(r, none);
 	}
 }
 
@@ -423,8 +425,11 @@ static int ask_for_worker(struct request *r)
 
 static enum step_result pick(struct request *r)
 {
-	int err = admission_is_waiting(r) ? admission_resume(r) : ask_for_worker(r);
+	int err;
 
+	if (attempt_is_waiting(r))
+		return STEP_WAIT;
+	err = admission_is_waiting(r) ? admission_resume(r) : ask_for_worker(r);
 	if (err != 0)
 		return no_worker(r, err);
 	r->is_confirmed = false;
@@ -440,101 +445,65 @@ static enum step_result pick(struct request *r)
 
 /* ---- FORWARD ---- */
 
-/* A worker's own key is a fallback: where the router does not authenticate, the client's
- * credentials go through as they came. */
-static struct span authorization(const struct request *r)
-{
-	const char *own = atomic_load_explicit(
-		&r->guard.worker->authorization, memory_order_acquire);
-	bool has_own =
-		field(r, FIELD_AUTHORIZATION).n > 0 || field(r, FIELD_X_API_KEY).n > 0;
-
-	return has_own || own == NULL ? span_make(NULL, 0) : span_str(own);
-}
-
-/* A body that came in chunks and is whole by now goes on by its length. */
-static enum http_framing framing_upstream(const struct request *r)
-{
-	if (r->head.framing == HTTP_BODY_NONE || r->upload.is_on)
-		return r->head.framing;
-	return HTTP_BODY_LENGTH;
-}
-
-static bool start_exchange(struct request *r, bool fresh_only)
-{
-	const struct worker *w = r->guard.worker;
-	struct http_request_out out = {
-		.base = r->c->buf,
-		.head = &r->head,
-		.url_base = w->url_base,
-		.host_line = w->host_line,
-		.rank_line = w->rank_line,
-		.client_ip = span_make(r->c->ip, r->c->ip_len),
-		.request_id = request_id(r),
-		.authorization = authorization(r),
-		.framing = framing_upstream(r),
-		.content_length = r->upload.is_on ? r->body.expected : r->body.len,
-	};
-	struct exchange_opts o = {
-		.body = r->upload.is_on ? span_make(NULL, 0) : body_bytes(&r->body, r->c),
-		.in_pieces = r->upload.is_on,
-		.method = r->head.method,
-		.fresh_only = fresh_only,
-		.connect_timeout_ms = r->pick.connect_timeout_ms,
-		.first_byte_timeout_ms = r->pick.first_byte_timeout_ms,
-		.stream_idle_timeout_ms = r->pick.stream_idle_timeout_ms,
-		.total_timeout_ms = r->pick.total_timeout_ms,
-		.idle_ms = r->pick.upstream_idle_ms,
-	};
-	size_t n = http_write_request(&out, r->t->out, IO_OUT_BYTES);
-
-	if (n == 0)
-		return false;
-	o.head = span_make(r->t->out, n);
-	upload_rewind(&r->upload);
-	r->ex = exchange_start(r->t, r->guard.worker, &o, r->c->run, r->c);
-	return r->ex != NULL;
-}
-
 static void count_worker_failure(struct request *r, enum fail why)
 {
 	atomic_fetch_add_explicit(
 		&r->guard.worker->failures[why], 1, memory_order_relaxed);
 }
 
-static bool may_try_another(const struct request *r)
+static void note_tried(struct request *r, uint64_t id)
 {
-	return upload_is_repeatable(&r->upload, &r->body) &&
-	       r->n_tried < r->pick.max_retries && r->n_tried < TRIED_MAX;
+	if (r->n_tried < TRIED_MAX)
+		r->tried[r->n_tried++] = id;
+}
+
+/* Another worker may do better, and the budget has a retry: the next pick is it. id: the
+ * worker, or its host, whose other ranks are the same process. status: of its answer, or
+ * 0. */
+static bool goes_elsewhere(struct request *r, uint64_t id, int status, enum fail why)
+{
+	struct routing routing;
+	struct pool_ask ask;
+
+	if (!upload_is_repeatable(&r->upload, &r->body) ||
+		r->attempts.n >= r->pick.max_retries || r->n_tried == TRIED_MAX)
+		return false;
+	note_tried(r, id);
+	ask = what_to_ask(r, &routing);
+	if (attempt_take_leave(r, &ask, status, why))
+		return true;
+	r->n_tried--;
+	return false;
 }
 
 static enum step_result forward(struct request *r);
+static enum step_result go_on_elsewhere(struct request *r, enum fail why);
 
 /* No answer came. The safe repeats: never connected; a pooled connection that was given
  * up; a fresh one that died in silence, on one other worker. */
 static enum step_result exchange_failed(struct request *r)
 {
 	enum fail why = exchange_failure(r->ex);
-	bool was_silent = exchange_was_silent(r->ex);
+	bool may_repeat = exchange_never_connected(r->ex);
 
 	if (why == FAIL_WORKER_RESET && exchange_was_reused(r->ex) && !r->died_reused &&
 		upload_is_repeatable(&r->upload, &r->body)) {
 		r->died_reused = true;
 		exchange_cancel(&r->ex);
-		return start_exchange(r, true) ? forward(r)
-					       : request_fail(r, FAIL_INTERNAL);
+		return dispatch(r, true) ? forward(r) : request_fail(r, FAIL_INTERNAL);
 	}
 	count_worker_failure(r, why);
 	log_at(LOG_LEVEL_DEBUG, r, "no answer: %s", fail_code(why));
 	r->last_failure = why;
-	if (exchange_never_connected(r->ex) && may_try_another(r))
-		return request_retry(r);
-	if (why == FAIL_WORKER_RESET && was_silent && !r->died_fresh &&
-		may_try_another(r)) {
-		r->died_fresh = true;
+	if (resume_is_on(r))
+		return go_on_elsewhere(r, why);
+	if (why == FAIL_WORKER_RESET && exchange_was_silent(r->ex) && !r->died_fresh)
+		r->died_fresh = may_repeat = true;
+	if (may_repeat && goes_elsewhere(r, r->guard.worker->host_id, 0, why)) {
+		attempt_back_off(r);
 		return request_retry(r);
 	}
-	return request_fail(r, why);
+	return give_up(r, why);
 }
 
 static enum http_framing framing_for(const struct request *r, const struct http_head *a)
@@ -542,15 +511,6 @@ static enum http_framing framing_for(const struct request *r, const struct http_
 	if (a->framing == HTTP_BODY_NONE || a->framing == HTTP_BODY_LENGTH)
 		return a->framing;
 	return r->head.minor == 1 ? HTTP_BODY_CHUNKED : HTTP_BODY_UNTIL_CLOSE;
-}
-
-static bool is_event_stream(const char *base, const struct http_head *a)
-{
-	const struct http_field *f = http_head_find(a, FIELD_CONTENT_TYPE);
-
-	return f != NULL && f->value_len >= 17 &&
-	       span_case_eq(
-		       span_make(base + f->value_off, 17), SPAN_LIT("text/event-stream"));
 }
 
 static enum step_result answer_has_head(
@@ -582,7 +542,7 @@ static enum step_result answer_has_head(
 	}
 	r->out_head = span_make(r->t->out, n);
 	r->status = a->status;
-	r->is_event_stream = is_event_stream(base, a);
+	r->is_event_stream = answer_is_event_stream(a, base);
 	r->first_byte_us = clock_us();
 	stored_answered(r, a->status);
 	if (a->status >= 200 && a->status < 300)
@@ -595,7 +555,22 @@ static enum step_result answer_has_head(
 		exchange_count_events(r->ex);
 	if (r->is_confirmed && r->verdict.drops_caches)
 		cache_drop_note(r->pool, http_head_path(r->c->buf, &r->head));
+	resume_begin(r, a, base);
 	return STEP_NEXT;
+}
+
+static enum step_result relay_kept(struct request *r);
+static enum step_result cut_stream(struct request *r, enum fail why);
+
+/* No worker answers. Where one did before, that is what the client gets. */
+static enum step_result give_up(struct request *r, enum fail why)
+{
+	exchange_cancel(&r->ex);
+	if (r->head_sent) {
+		resume_found_nobody(r);
+		return cut_stream(r, why);
+	}
+	return r->attempts.kept != NULL ? relay_kept(r) : request_fail(r, why);
 }
 
 /* It has not the response that is asked for, and another worker may. */
@@ -608,6 +583,40 @@ static bool asks_on(struct request *r, int status)
 		return false;
 	ask = what_to_ask(r, &routing);
 	return stored_asks_on(r, status, &ask);
+}
+
+/* Whoever was to go on with a stream answered. */
+static enum step_result goes_on(
+	struct request *r, const struct http_head *a, const char *base)
+{
+	if (resume_goes_on(r, a, base)) {
+		r->is_confirmed = true;
+		exchange_count_events(r->ex);
+		return STEP_NEXT;
+	}
+	log_at(LOG_LEVEL_DEBUG, r, "does not go on with a stream: %d", a->status);
+	/* What is wrong with the request is so everywhere. */
+	return a->status >= 500 || attempt_is_worth(a->status)
+		       ? go_on_elsewhere(r, r->last_failure)
+		       : give_up(r, r->last_failure);
+}
+
+static enum step_result answered(
+	struct request *r, const struct http_head *a, const char *base)
+{
+	if (resume_is_on(r))
+		return goes_on(r, a, base);
+	if (asks_on(r, a->status)) {
+		note_tried(r, r->guard.worker->host_id);
+		return request_retry(r);
+	}
+	if (attempt_is_worth(a->status) && !r->stored.is_asked_for &&
+		goes_elsewhere(r, r->guard.worker->id, a->status, FAIL_NONE)) {
+		attempt_keep(r, a, base);
+		attempt_back_off(r);
+		return request_retry(r);
+	}
+	return answer_has_head(r, a, base);
 }
 
 /* A body that nobody needs goes on as it comes. False: the request has failed. */
@@ -638,14 +647,13 @@ static enum step_result forward(struct request *r)
 	const struct http_head *a;
 	const char *base;
 
-	if (r->ex == NULL && !start_exchange(r, false))
+	if (r->ex == NULL && !dispatch(r, false))
 		return request_fail(r, FAIL_INTERNAL);
 	if (!hand_on(r))
 		return STEP_NEXT;
 	switch (exchange_head(r->ex, &a, &base)) {
 	case EXCHANGE_OK:
-		return asks_on(r, a->status) ? request_retry(r)
-					     : answer_has_head(r, a, base);
+		return answered(r, a, base);
 	case EXCHANGE_AGAIN:
 		return STEP_WAIT;
 	default:
@@ -679,17 +687,13 @@ static bool is_held_back(struct request *r)
 	return r->relay.is_full;
 }
 
-/* The answer broke off half-way: the client must see a broken message. An event stream
- * says why first. */
-static enum step_result answer_broke(struct request *r)
+/* The client must see a broken message. An event stream says why first. */
+static enum step_result cut_stream(struct request *r, enum fail why)
 {
 	char text[1024];
-	size_t n = fail_body(exchange_failure(r->ex), text, sizeof(text));
+	size_t n = fail_body(why, text, sizeof(text));
 	struct span none = span_make(NULL, 0);
 
-	count_worker_failure(r, exchange_failure(r->ex));
-	if (!r->head_sent)
-		return request_fail(r, exchange_failure(r->ex));
 	r->was_cut = true;
 	r->keep = false;
 	if (r->is_event_stream && r->relay.framing != HTTP_BODY_LENGTH) {
@@ -698,7 +702,64 @@ static enum step_result answer_broke(struct request *r)
 			relay_send(&r->relay, none, SPAN_LIT("\n\n"), false) != 0)
 			return request_fail(r, FAIL_CLIENT_GONE);
 	}
-	return request_fail(r, exchange_failure(r->ex));
+	return request_fail(r, why);
+}
+
+static enum step_result end_here(struct request *r, struct span rest)
+{
+	exchange_cancel(&r->ex);
+	drop_guard(r);
+	if (send_part(r, rest, true) != 0)
+		return request_fail(r, FAIL_CLIENT_GONE);
+	r->at = STEP_FINISH;
+	return STEP_NEXT;
+}
+
+static enum step_result relay_kept(struct request *r)
+{
+	struct http_head a;
+	const char *base;
+	struct span body;
+
+	if (!attempt_kept(r, &a, &base, &body))
+		return request_fail(r, FAIL_INTERNAL);
+	answer_has_head(r, &a, base);
+	return r->why == FAIL_NONE ? end_here(r, body) : STEP_NEXT;
+}
+
+/* A stream's worker broke, or the one that was to go on with it. */
+static enum step_result go_on_elsewhere(struct request *r, enum fail why)
+{
+	struct routing routing;
+	struct pool_ask ask;
+	struct span rest;
+
+	if (r->is_confirmed) /* it has streamed: those before it may be well again */
+		r->n_tried = 0;
+	note_tried(r, r->guard.worker->host_id);
+	ask = what_to_ask(r, &routing);
+	switch (resume_after(r, &ask, why, &rest)) {
+	case RESUME_ENDS:
+		return end_here(r, rest);
+	case RESUME_ELSEWHERE:
+		r->died_reused = r->died_fresh = false;
+		attempt_back_off(r);
+		return request_retry(r);
+	default:
+		return cut_stream(r, why);
+	}
+}
+
+/* The answer broke off half-way. */
+static enum step_result answer_broke(struct request *r)
+{
+	enum fail why = exchange_failure(r->ex);
+
+	count_worker_failure(r, why);
+	r->last_failure = why;
+	if (!r->head_sent)
+		return request_fail(r, why);
+	return r->resume != NULL ? go_on_elsewhere(r, why) : cut_stream(r, why);
 }
 
 /* The worker is done. Before the last byte is sent: a client may act on it, on another
@@ -727,6 +788,8 @@ static enum step_result relay(struct request *r)
 		if (data.n > 0 && !r->guard.is_stream) /* an event stream's first token */
 			guard_streams(&r->guard, clock_now_ms());
 		stored_see(r, data);
+		if (r->resume != NULL && resume_see(r, &data, last) != 0)
+			return cut_stream(r, FAIL_OVERLOADED);
 		if (last && !r->sent_last)
 			worker_is_done(r);
 		if (!r->sent_last && send_part(r, data, last) != 0)
@@ -797,7 +860,7 @@ bool request_run(struct request *r)
 
 void request_abort(struct request *r, enum fail why)
 {
-	if (r->at == STEP_RELAY)
+	if (r->at == STEP_RELAY || (r->at < STEP_RELAY && r->head_sent))
 		r->was_cut = true;
 	if (r->at < STEP_FINISH)
 		request_fail(r, why);
@@ -839,7 +902,8 @@ uint64_t request_deadline_ms(const struct request *r)
 	if (r->at != STEP_READ_HEAD && request_is_reading(r) &&
 		opts(r)->body_timeout_ms > 0)
 		return r->progress_ms + opts(r)->body_timeout_ms;
-	return admission_deadline_ms(r);
+	return admission_is_waiting(r) ? admission_deadline_ms(r)
+				       : r->attempts.not_before_ms;
 }
 
 bool request_survives_eof(const struct request *r)

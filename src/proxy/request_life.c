@@ -6,6 +6,7 @@
 #include "http/http_scan.h"
 #include "proxy/request.h"
 #include "proxy/request_state.h"
+#include "proxy/resume.h"
 
 #include <stdlib.h>
 
@@ -72,6 +73,8 @@ void request_free(struct request *r)
 
 	assert(r->magic == REQUEST_MAGIC && r->guard.worker == NULL && r->ex == NULL);
 	r->magic = 0;
+	attempt_free(r);
+	resume_free(r);
 	body_free(&r->body, t);
 	route_key_reset(&r->key);
 	site_unref(r->site);

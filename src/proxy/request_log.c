@@ -30,7 +30,7 @@ void request_log_line(struct request *r, uint64_t now_us)
 		.queue_us = r->picked_us > 0 ? r->picked_us - r->began_us : 0,
 		.ttft_us = r->first_byte_us > 0 ? r->first_byte_us - r->began_us : 0,
 		.total_us = now_us - r->began_us,
-		.retries = r->n_tried,
+		.retries = r->attempts.n,
 	};
 
 	if (r->has_head) {

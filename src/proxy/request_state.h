@@ -16,6 +16,7 @@
 #include "model/pool.h"
 #include "model/site.h"
 #include "proxy/answer.h"
+#include "proxy/attempt.h"
 #include "proxy/body.h"
 #include "proxy/client.h"
 #include "proxy/io_thread.h"
@@ -27,6 +28,7 @@
 #define TRIED_MAX 64
 
 struct exchange;
+struct resume;
 struct ticket;
 struct route_scan;
 
@@ -71,12 +73,14 @@ struct request {
 	unsigned n_tried;
 	struct stored stored;
 	bool died_reused, died_fresh;
+	struct attempts attempts; /* after the first */
 
 	/* the answer */
 	struct exchange *ex;
 	struct relay relay;
 	struct span out_head; /* in t->out, within the turn */
 	bool is_event_stream, sent_last;
+	struct resume *resume; /* owned; NULL: it ends with its worker */
 
 	/* clocks */
 	uint64_t began_ms, progress_ms, began_us, picked_us, first_byte_us;

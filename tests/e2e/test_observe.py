@@ -13,8 +13,8 @@ from harness import make_request, wait_until, worker_conf
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
-# kvsteerd(8)'s names: each is there before the first request. (retries_total and breaker_state come with what they count.)
-COUNTERS = ["guards_taken_total", "guards_dropped_total", "route_decisions_total", "prefix_evictions_total", "upstream_failures_total",
+# kvsteerd(8)'s names: each is there before the first request. (breaker_state comes with what it counts.)
+COUNTERS = ["guards_taken_total", "guards_dropped_total", "route_decisions_total", "prefix_evictions_total", "upstream_failures_total", "retries_total", "retries_refused_total", "resumes_total",
             "reloads_total"]
 HISTOGRAMS = ["request_seconds", "ttft_seconds", "queue_seconds", "route_seconds", "prefix_match_ratio"]
 GAUGES = ["worker_load", "worker_progress_age_seconds", "prefix_blocks", "queue_depth", "body_memory_bytes"]

@@ -1,0 +1,67 @@
+/*
+ * One attempt's request, sent. See dispatch.h.
+ */
+#include "proxy/dispatch.h"
+
+#include "http/http_write.h"
+#include "model/worker.h"
+#include "proxy/request_state.h"
+#include "proxy/resume.h"
+#include "proxy/upstream.h"
+
+/* A worker's own key is a fallback: where the router does not authenticate, the client's
+ * credentials go through as they came. */
+static struct span authorization(const struct request *r)
+{
+	const char *own = atomic_load_explicit(
+		&r->guard.worker->authorization, memory_order_acquire);
+	bool has_own =
+		field(r, FIELD_AUTHORIZATION).n > 0 || field(r, FIELD_X_API_KEY).n > 0;
+
+	return has_own || own == NULL ? span_make(NULL, 0) : span_str(own);
+}
+
+/* A body that came in chunks and is whole by now goes on by its length. */
+static enum http_framing framing_upstream(const struct request *r)
+{
+	if (r->head.framing == HTTP_BODY_NONE || r->upload.is_on)
+		return r->head.framing;
+	return HTTP_BODY_LENGTH;
+}
+
+bool dispatch(struct request *r, bool fresh_only)
+{
+	const struct worker *w = r->guard.worker;
+	struct span body = r->upload.is_on ? span_make(NULL, 0) : resume_request_body(r);
+	struct http_request_out out = {
+		.base = r->c->buf,
+		.head = &r->head,
+		.url_base = w->url_base,
+		.host_line = w->host_line,
+		.rank_line = w->rank_line,
+		.client_ip = span_make(r->c->ip, r->c->ip_len),
+		.request_id = request_id(r),
+		.authorization = authorization(r),
+		.framing = framing_upstream(r),
+		.content_length = r->upload.is_on ? r->body.expected : body.n,
+	};
+	struct exchange_opts o = {
+		.body = body,
+		.in_pieces = r->upload.is_on,
+		.method = r->head.method,
+		.fresh_only = fresh_only,
+		.connect_timeout_ms = r->pick.connect_timeout_ms,
+		.first_byte_timeout_ms = r->pick.first_byte_timeout_ms,
+		.stream_idle_timeout_ms = r->pick.stream_idle_timeout_ms,
+		.total_timeout_ms = r->pick.total_timeout_ms,
+		.idle_ms = r->pick.upstream_idle_ms,
+	};
+	size_t n = http_write_request(&out, r->t->out, IO_OUT_BYTES);
+
+	if (n == 0)
+		return false;
+	o.head = span_make(r->t->out, n);
+	upload_rewind(&r->upload);
+	r->ex = exchange_start(r->t, r->guard.worker, &o, r->c->run, r->c);
+	return r->ex != NULL;
+}

@@ -1,0 +1,17 @@
+/*
+ * One attempt: the client's request as its worker gets it (head rewritten, body as it is,
+ * or going on as it comes), on a connection to that worker. Called by the FORWARD step of
+ * request.c; part of its request.
+ */
+#ifndef PROXY_DISPATCH_H
+#define PROXY_DISPATCH_H
+
+#include "base/base.h"
+
+struct request;
+
+/* Starts r->ex with the worker of r->guard. fresh_only: on no pooled connection. False:
+ * out of memory, or the head does not fit. */
+bool dispatch(struct request *r, bool fresh_only);
+
+#endif

@@ -1,0 +1,410 @@
+"""Retries (DESIGN 10): what is tried again and where, what is not, the answer that is kept meanwhile, the pool's budget, and clients that leave in between.
+
+Workers are scripted; nothing sleeps. Which worker comes first is the policy's (least_requests: in file order where all are idle).
+"""
+import json
+import re
+import threading
+
+import pytest
+
+import harness
+from harness import Hold, answer_ok, make_request, wait_until, worker_conf
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+# Workers that are wrong stay in: what is tested is the retries.
+LASTING = "health_failures = 1000\nno_worker_wait = 0\ncb_failure_threshold = 1000000\n"
+POOL = "policy = least_requests\n" + LASTING
+RETRYABLE = [408, 429, 502, 503, 504]
+
+
+def says(status, body=None, fields=(), times=None):
+    """A handler that answers with this status; after so many times, well."""
+    left = [times]
+    lock = threading.Lock()
+
+    def run(x):
+        with lock:
+            if left[0] == 0:
+                return answer_ok(x)
+            if left[0] is not None:
+                left[0] -= 1
+        return x.answer(status, body if body is not None else json.dumps({"error": {"message": f"{x.worker.name} says {status}"}}), fields=fields)
+    return run
+
+
+def dies(x):
+    x.wire.close()
+    raise harness.Closed()
+
+
+def retries(r):
+    """{reason: how many}, without zeros."""
+    found = {re.search(r'reason="([^"]*)"', s)[1]: int(v) for s, v in r.metrics().items() if s.startswith("kvsteer_retries_total{")}
+    return {k: v for k, v in found.items() if v}
+
+
+def told(r, n=1):
+    """The retries of the n-th access line."""
+    return int(r.wait_log(r"retries=(\d+)", count=n).group(1))
+
+
+def counts(ws):
+    return [len(w.requests) for w in ws]
+
+
+# ---- what is tried again ----
+
+@pytest.mark.tsan
+@pytest.mark.parametrize("status", RETRYABLE)
+def test_an_answer_that_says_not_here_is_had_elsewhere(router, worker, status):
+    """With the very same request."""
+    ws = [worker("w0", says(status)), worker("w1")]
+    r = router(ws, pool=POOL)
+    m = r.request(body=CHAT, headers={"X-Custom": "kept", "Authorization": "Bearer x"})
+    assert m.status == 200 and m.json()["worker"] == "w1"
+    assert counts(ws) == [1, 1]
+    first, second = ws[0].requests[0], ws[1].requests[0]
+    assert first.body == second.body == json.dumps(CHAT).encode()
+    assert first.get("x-custom") == second.get("x-custom") == "kept" and second.get("authorization") == "Bearer x"
+    assert first.get("x-request-id") == second.get("x-request-id")
+    assert retries(r) == {str(status): 1}
+    assert told(r) == 1
+
+
+@pytest.mark.parametrize("status", [200, 204, 301, 400, 401, 404, 409, 413, 422, 499, 500, 501, 505, 529])
+def test_other_answers_are_relayed(router, worker, status):
+    ws = [worker("w0", says(status, "" if status == 204 else None)), worker("w1")]
+    r = router(ws, pool=POOL)
+    assert r.request(body=CHAT).status == status
+    assert counts(ws) == [1, 0] and retries(r) == {}
+
+
+@pytest.mark.parametrize("head", [False, True])
+def test_every_method_that_is_forwarded(router, worker, head):
+    ws = [worker("w0", says(503)), worker("w1")]
+    r = router(ws, pool=POOL, keys="pass_paths = /status\n")
+    assert r.request("HEAD" if head else "GET", "/status").status == 200
+    assert counts(ws) == [1, 1]
+
+
+def test_the_first_stream_event_ends_all_repeats(router, worker):
+    def breaks(x):
+        x.begin()
+        x.event("1")
+        dies(x)
+    ws = [worker("w0", breaks), worker("w1")]
+    r = router(ws, pool=POOL)
+    m = r.request(body=dict(CHAT, stream=True))
+    assert m.status == 200 and not m.ended and b"worker_broke" in m.body
+    assert counts(ws) == [1, 0] and retries(r) == {}
+
+
+# ---- when nobody has a better answer ----
+
+def test_the_last_answer_is_the_workers_own(router, worker):
+    """All were tried: status, fields and body of the last one, once each."""
+    ws = [worker(f"w{i}", says(503, f"w{i} is full", [("Retry-After", str(7 + i)), ("X-Mine", f"w{i}")])) for i in range(3)]
+    r = router(ws, pool=POOL, keys="expose_worker = on\n")
+    m = r.request(body=CHAT)
+    assert (m.status, m.body, m.get("retry-after"), m.get("x-mine"), m.get("x-kvsteer-worker")) == (503, b"w2 is full", "9", "w2", "w2")
+    assert counts(ws) == [1, 1, 1]
+    assert retries(r) == {"503": 2} and told(r) == 2
+    assert r.metric("kvsteer_requests_total", code="503", reason="ok") == 1
+
+
+def test_with_no_other_worker_it_is_relayed_at_once(router, worker):
+    w = worker("w0", says(429, "busy", [("Retry-After", "3")]))
+    r = router([w], pool=POOL)
+    m = r.request(body=CHAT)
+    assert (m.status, m.body, m.get("retry-after")) == (429, b"busy", "3")
+    assert counts([w]) == [1] and retries(r) == {} and r.metric("kvsteer_retries_refused_total") == 0
+
+
+def test_workers_that_are_full_are_no_better(router, worker):
+    """Nobody queues for a second opinion."""
+    hold = Hold()
+    ws = [worker("w0", says(503)), worker("w1", hold)]
+    r = router(conf=worker_conf(ws, POOL).replace(ws[1].url, ws[1].url + "\nmax_requests = 1"), wait=False, keys="allow_pin = on\n").wait_workers("w0", "w1")
+    with r.connect() as c:
+        c.send(make_request(body=CHAT, headers={"X-Kvsteer-Worker": "w1"}))
+        ws[1].wait_requests(1)
+        m = r.request(body=CHAT)
+        assert m.status == 503 and b"w0 says 503" in m.body
+        hold.release()
+        assert c.read_response().status == 200
+    assert retries(r) == {}
+
+
+@pytest.mark.parametrize("then", ["refuses", "dies", "hangs", "lies"])
+def test_an_answer_that_was_kept_is_better_than_none(router, worker, then):
+    """w0 said 503; w1 gives no answer at all: the client reads w0's."""
+    def hangs(x):
+        x.wait_gone()
+        return "close"
+
+    def lies(x):
+        x.send(b"HTTP/9.9 nonsense\r\n\r\n")
+        return "close"
+    w1 = worker("w1", {"dies": dies, "hangs": hangs, "lies": lies}.get(then, answer_ok))
+    w0 = worker("w0", says(503, "kept", [("X-Mine", "yes")]))
+    r = router([w0, w1], pool=POOL + "first_byte_timeout = 300ms\n")
+    if then == "refuses":
+        w1.stop()
+    with r.connect() as c:
+        c.send(make_request(body=CHAT))
+        m = c.read_response()
+        assert (m.status, m.body, m.get("x-mine")) == (503, b"kept", "yes")
+        assert "worker=w0" in r.wait_log(r".*status=503.*").group(0)
+        c.send(make_request("GET", "/health"))  # the connection goes on
+        assert c.read_response().status == 200
+
+
+def test_a_long_answer_is_not_kept_but_relayed_where_it_is_the_last(router, worker):
+    """17 KiB are too long to keep: retried all the same; of the last worker it comes whole."""
+    big = "x" * (17 << 10)
+    ws = [worker("w0", says(503, big)), worker("w1", says(503, big))]
+    r = router(ws, pool=POOL)
+    m = r.request(body=CHAT)
+    assert m.status == 503 and m.body == big.encode() and counts(ws) == [1, 1]
+
+
+def test_a_late_body_is_not_waited_for(router, worker):
+    """w0's head says 503 and its body never comes: w1 answers meanwhile, and w0's connection is closed."""
+    def half(x):
+        x.send(b"HTTP/1.1 503 X\r\nContent-Length: 5\r\n\r\n")
+        assert x.wait_gone()
+        return "close"
+    ws = [worker("w0", half), worker("w1")]
+    r = router(ws, pool=POOL)
+    assert r.request(body=CHAT).json()["worker"] == "w1"
+    assert ws[0].exchanges[0].gone.wait(harness.DEADLINE)
+
+
+@pytest.mark.parametrize("minor", [0, 1])
+@pytest.mark.parametrize("framing", ["length", "chunked", "close"])
+def test_a_kept_answer_comes_in_the_clients_framing(router, worker, framing, minor):
+    def run(x):
+        if framing == "chunked":
+            x.send(b"HTTP/1.1 503 X\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n3\r\ndef\r\n0\r\n\r\n")
+        elif framing == "length":
+            x.send(b"HTTP/1.1 503 X\r\nContent-Length: 6\r\n\r\nabcdef")
+        else:
+            x.send(b"HTTP/1.0 503 X\r\n\r\nabcdef")
+            return "close"
+        return None
+    ws = [worker("w0", run), worker("w1", dies)]
+    r = router(ws, pool=POOL)
+    body = json.dumps(CHAT).encode()
+    with r.connect() as c:
+        c.send(b"POST /v1/chat/completions HTTP/1.%d\r\nHost: h\r\nContent-Length: %d\r\n\r\n%s" % (minor, len(body), body))
+        m = c.read_head()
+        c.read_body(m)
+    assert m.status in (503, 502) and (m.status == 502 or m.body == b"abcdef")
+    if framing != "close":  # an answer that ends by closing is whole only when that is seen
+        assert m.status == 503
+
+
+# ---- no answer at all ----
+
+def test_b52_a_request_that_kills_goes_to_one_other_worker(router, worker):
+    ws = [worker(f"w{i}", dies) for i in range(4)]
+    r = router(ws, pool=POOL + "retry_max_retries = 10\n")
+    m = r.request(body=CHAT)
+    assert m.status == 502 and m.json()["error"]["code"] == "worker_reset"
+    assert sum(counts(ws)) == 2
+    assert retries(r) == {"worker_reset": 1}
+
+
+def test_b52_not_after_another_answer_either(router, worker):
+    """503, dies, dies: one death is repeated, the second is not."""
+    ws = [worker("w0", says(503, "kept")), worker("w1", dies), worker("w2", dies), worker("w3")]
+    r = router(ws, pool=POOL)
+    m = r.request(body=CHAT)
+    assert m.status == 503 and m.body == b"kept" and counts(ws) == [1, 1, 1, 0]
+
+
+def test_a_dead_port_is_passed_over(router, worker):
+    ws = [worker("w0"), worker("w1"), worker("w2")]
+    r = router(ws, pool=POOL)
+    for w in ws[:2]:
+        w.stop()
+    assert r.request(body=CHAT).json()["worker"] == "w2"
+    assert retries(r) == {"worker_unreachable": 2}
+
+
+def test_a_worker_that_was_silent_too_long_is_not_repeated(router, worker):
+    """It may be at work on it."""
+    def hangs(x):
+        x.wait_gone()
+        return "close"
+    ws = [worker("w0", hangs), worker("w1")]
+    r = router(ws, pool=POOL + "first_byte_timeout = 200ms\n")
+    assert r.request(body=CHAT).status == 504
+    assert counts(ws) == [1, 0] and retries(r) == {}
+
+
+# ---- how many ----
+
+@pytest.mark.parametrize("most", [0, 1, 2, 3])
+def test_no_more_than_retry_max_retries(router, worker, most):
+    ws = [worker(f"w{i}", says(503)) for i in range(4)]
+    r = router(ws, pool=POOL + f"retry_max_retries = {most}\n")
+    m = r.request(body=CHAT)
+    assert m.status == 503 and f"w{most} says 503".encode() in m.body
+    assert counts(ws) == [1] * (most + 1) + [0] * (3 - most)
+    assert told(r) == most
+
+
+def test_the_budget_bounds_them(router, worker):
+    """Ten in ten seconds are always free; then it is a share of the requests. What it refuses is relayed."""
+    ws = [worker("w0", says(503, "no")), worker("w1", says(503, "no"))]
+    r = router(ws, pool=POOL + "retry_budget = 10%\n")
+    with r.connect() as c:
+        for _ in range(60):
+            c.send(make_request(body=CHAT))
+            m = c.read_response()
+            assert m.status == 503 and m.body == b"no"
+    made, refused = retries(r)["503"], int(r.metric("kvsteer_retries_refused_total"))
+    assert made + refused == 60, "each was worth one"
+    assert 10 <= made < 60 and refused > 0
+    assert sum(counts(ws)) == 60 + made
+
+
+def test_a_budget_of_nothing(router, worker):
+    ws = [worker("w0", says(503)), worker("w1")]
+    r = router(ws, pool=POOL + "retry_budget = 0%\n")
+    assert r.request(body=CHAT).status == 503
+    ws[0].stop()
+    assert {r.request(body=CHAT).status for _ in range(2)} == {200, 502}, "ties take turns, and nobody stands in"
+    assert retries(r) == {}
+    assert r.reload(worker_conf(ws, POOL + "retry_budget = 100%\n"))[0]
+    assert "has no effect" not in r.log()
+
+
+def test_ranks_are_workers_but_not_where_their_host_is_dead(router, worker):
+    """A rank that says 503: its neighbour may do better. (A dead host: test_workers.py.)"""
+    def by_rank(x):
+        return says(503)(x) if x.request.get("x-data-parallel-rank") == "0" else answer_ok(x)
+    w = worker("w0", by_rank)
+    r = router(conf=f"[pool default]\n{POOL}[worker w0]\nurl = {w.url}\ndp_size = 2\n", wait=False).wait_workers("w0@0", "w0@1")
+    assert r.request(body=CHAT).status == 200
+    assert [m.get("x-data-parallel-rank") for m in w.requests] == ["0", "1"]
+
+
+def test_a_pinned_request_stays(router, worker):
+    ws = [worker("w0", says(503)), worker("w1")]
+    r = router(ws, pool=POOL, keys="allow_pin = on\n")
+    assert r.request(body=CHAT, headers={"X-Kvsteer-Worker": "w0"}).status == 503
+    assert counts(ws) == [1, 0]
+
+
+# ---- bodies that go on as they come ----
+
+STREAMED = "policy = round_robin\n" + LASTING
+
+
+def test_a_streamed_body_is_repeated_only_while_it_is_whole(router, worker):
+    """Small and here with its head: it is. Long, and some of it gone: the answer is relayed."""
+    def first_says(x):
+        return says(503)(x) if len(ws[0].requests) + len(ws[1].requests) == 1 else answer_ok(x)
+    ws = [worker("w0", first_says), worker("w1", first_says)]
+    r = router(ws, pool=STREAMED)
+    assert r.request(body=CHAT).status == 200
+    assert sum(counts(ws)) == 2
+    for w in ws:
+        w.clear()
+    assert r.request(body=dict(CHAT, messages=[{"role": "user", "content": "x" * (3 << 20)}])).status == 503
+    assert sum(counts(ws)) == 1
+
+
+# ---- clients that leave in between ----
+
+def slow_retries(worker, n=5):
+    return [worker(f"w{i}", says(503)) for i in range(n)]
+
+
+@pytest.mark.tsan
+def test_b03_no_attempt_for_a_client_that_left(router, worker):
+    """(d): clients leave at every moment of a chain of attempts; what is left behind is nothing, and the workers see an end of it."""
+    ws = slow_retries(worker, 5)
+    r = router(ws, pool=POOL + "retry_budget = 100%\nretry_max_retries = 4\n")
+    for i in range(60):
+        c = r.connect()
+        c.send(make_request(body=CHAT))
+        wait_until(lambda n=i: sum(counts(ws)) > n, "an attempt")
+        if i % 2:
+            c.reset()
+        else:
+            c.close()
+    r.wait_idle()
+    r.wait_log(r"client_gone")
+    before = sum(counts(ws))
+    assert r.request(body=CHAT).status == 503
+    r.wait_idle()
+    assert sum(counts(ws)) == before + 5, "nothing was attempted for those who left"
+
+
+def test_b03_a_client_that_leaves_in_the_back_off_is_noticed_at_once(router, worker):
+    """The worker that would come next never sees it: the client's FIN is there before the 503 that leads to the back-off."""
+    gone = threading.Event()
+
+    def late(x):
+        gone.wait(harness.DEADLINE)
+        says(503)(x)
+    ws = [worker("w0", says(503)), worker("w1", late), worker("w2")]
+    r = router(ws, pool=POOL)
+    c = r.connect()
+    c.send(make_request(body=CHAT))
+    x = ws[1].wait_requests(1)
+    c.close()
+    assert x.wait_gone()
+    gone.set()
+    r.wait_log("client_gone")
+    r.wait_idle()
+    assert counts(ws) == [1, 1, 0]
+
+
+def test_a_half_closed_client_waits_for_its_answer(router, worker):
+    """Connection: close and a FIN: it gets the answer of whoever has one, back-offs and all."""
+    ws = [worker("w0", says(503)), worker("w1", says(503)), worker("w2", says(503)), worker("w3")]
+    r = router(ws, pool=POOL)
+    with r.connect() as c:
+        c.send(make_request(body=CHAT, close=True))
+        c.sock.shutdown(1)
+        assert c.read_response().json()["worker"] == "w3"
+    assert told(r) == 3
+
+
+def test_the_next_request_waits_behind_the_retries(router, worker):
+    """Pipelined: in order."""
+    ws = [worker("w0", says(503, times=1)), worker("w1", says(503, times=1)), worker("w2", says(503, times=1)), worker("w3")]
+    r = router(ws, pool=POOL)
+    with r.connect() as c:
+        c.send(make_request(body=CHAT) + make_request("GET", "/health"))
+        assert c.read_response().json()["worker"] == "w3"
+        assert c.read_response().json() == {"status": "ok"}
+
+
+# ---- many at once ----
+
+@pytest.mark.tsan
+def test_half_the_fleet_says_no(router, worker):
+    """Of 4 workers 2 refuse everything: every client is served, and guards balance."""
+    ws = [worker("w0", says(503)), worker("w1", says(429)), worker("w2"), worker("w3")]
+    r = router(ws, pool=STREAMED + "retry_budget = 100%\n", keys="threads = 2\n")
+    failures = []
+
+    def client():
+        with r.connect() as c:
+            for _ in range(25):
+                c.send(make_request(body=CHAT))
+                if c.read_response().status != 200:
+                    failures.append(1)
+    threads = [threading.Thread(target=client) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failures
+    assert sum(retries(r).values()) == len(ws[0].requests) + len(ws[1].requests)
