@@ -542,7 +542,7 @@ def test_without_a_worker_the_body_is_not_asked_for(router, reader):
 def test_a_worker_that_cannot_be_reached_costs_no_byte(router, worker):
     """Nothing was sent: the body goes to another one, whole."""
     ws = [worker(f"w{i}") for i in range(2)]
-    r = router(ws, pool=SPREAD + "health_failures = 100000\n", keys=OPEN)
+    r = router(ws, pool=SPREAD + "health_failures = 100000\nretry_budget = 100%\n", keys=OPEN)
     ws[0].stop()
     for n in (10, 15_000, 500_000):
         for how in ("length", "chunked"):
