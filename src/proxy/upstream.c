@@ -1,5 +1,6 @@
 /*
- * One exchange with a worker, and the pool of idle connections. See upstream.h.
+ * One exchange with a worker: connecting, sending, deadlines, the end; and the pool of
+ * idle connections. Its answer is read in upstream_read.c. See upstream.h.
  */
 #include "proxy/upstream.h"
 
@@ -7,8 +8,6 @@
 #include "base/err.h"
 #include "base/list.h"
 #include "base/metric.h"
-#include "http/http_chunk.h"
-#include "http/http_parse.h"
 #include "http/http_scan.h"
 #include "io/loop.h"
 #include "io/resolve.h"
@@ -16,28 +15,12 @@
 #include "io/wheel.h"
 #include "model/worker.h"
 #include "proxy/io_thread.h"
+#include "proxy/upstream_state.h"
 
 #include <stdlib.h>
 
-#define EXCHANGE_MAGIC 0x45584348u
-#define UPSTREAM_MAGIC 0x5550434fu
 #define IDLE_BUCKETS 64
 #define FREE_EXCHANGES_MAX 256
-/* A head that came in pieces is gathered here, with what follows it in the same read. */
-#define GATHER_BYTES (HTTP_RESPONSE_HEAD_MAX + 4096)
-
-/* A connection to a worker: used by one exchange, or idle in the pool. */
-struct upstream_conn {
-	uint32_t magic;
-	struct reap reap;
-	struct io_thread *t;
-	struct worker *worker; /* a reference */
-	struct exchange *ex;   /* NULL: idle */
-	struct stream stream;
-	struct wheel_timer
-		timer; /* connect, first byte, stream idle; or the end of idleness */
-	TAILQ_ENTRY(upstream_conn) link;
-};
 
 TAILQ_HEAD(idle_list, upstream_conn);
 
@@ -46,52 +29,7 @@ struct upstream_idle {
 	struct idle_list buckets[IDLE_BUCKETS];
 };
 
-enum phase { PHASE_CONNECT, PHASE_HEAD, PHASE_BODY, PHASE_ENDED, PHASE_FAILED };
-
-struct exchange {
-	uint32_t magic;
-	struct exchange *next_free;
-	struct reap reap;
-	struct io_thread *t;
-	struct worker *worker; /* borrowed: the guard holds it */
-	struct upstream_conn *uc;
-	void (*wake)(void *arg);
-	void *arg;
-	enum phase phase;
-	enum fail failure;
-	bool is_reused, got_byte, was_connected, is_paused;
-	bool is_held; /* counted in worker->held */
-
-	/* connecting */
-	struct addr_list *addrs;
-	unsigned addr_next, addrs_left;
-
-	/* sending */
-	struct exchange_opts o;
-	char *head_copy;
-	struct exchange_piece piece; /* the whole body, or the piece in hand */
-	size_t head_sent, piece_sent;
-	bool send_broke;
-
-	/* receiving */
-	bool can_read, has_unscanned, is_last, may_pool, has_surplus;
-	bool counts_events;
-	uint64_t counted; /* chunks of them */
-	unsigned interim;
-	struct http_scan scan;
-	struct http_chunk chunk;
-	enum http_framing framing;
-	uint64_t left;
-	char *gather;
-	size_t gathered;
-	char *pending; /* bytes read but not handed on, in scratch or gather */
-	size_t n_pending;
-	uint64_t started_ms;
-	struct http_head head;
-};
-
 static void try_next_address(struct exchange *ex);
-static void await_first_byte(struct exchange *ex);
 static void send_more(struct exchange *ex);
 static void on_timer(void *arg);
 
@@ -165,14 +103,6 @@ static void note_held(struct exchange *ex)
 		&ex->worker->held, is_held ? 1u : -1u, memory_order_relaxed);
 }
 
-static void fail(struct exchange *ex, enum fail why)
-{
-	if (ex->phase == PHASE_FAILED)
-		return;
-	ex->phase = PHASE_FAILED;
-	ex->failure = why;
-}
-
 static void on_connected(void *arg, int err)
 {
 	struct upstream_conn *uc = arg;
@@ -187,7 +117,7 @@ static void on_connected(void *arg, int err)
 	}
 	ex->was_connected = true;
 	ex->phase = PHASE_HEAD;
-	await_first_byte(ex);
+	exchange_await_first_byte(ex);
 	if (ex->o.in_pieces)
 		ex->wake(ex->arg);
 	else
@@ -301,7 +231,7 @@ static void on_timer(void *arg)
 			clock_now_ms() + ex->o.stream_idle_timeout_ms);
 		return;
 	}
-	fail(ex, FAIL_WORKER_TIMEOUT);
+	exchange_fail(ex, FAIL_WORKER_TIMEOUT);
 	ex->wake(ex->arg);
 }
 
@@ -321,33 +251,13 @@ static bool is_sent(const struct exchange *ex)
 	return ex->piece.last && is_taken(ex);
 }
 
-/* From the last byte of the request that the worker took, or from its last interim
- * answer. While more of the body is to come from the client, the client is awaited. */
-static void await_first_byte(struct exchange *ex)
+void exchange_await_first_byte(struct exchange *ex)
 {
 	bool is_worker_due = ex->piece.last || !is_taken(ex);
 
 	if (ex->o.first_byte_timeout_ms > 0 && is_worker_due)
 		wheel_set(ex->t->wheel, &ex->uc->timer,
 			clock_now_ms() + ex->o.first_byte_timeout_ms);
-	else
-		wheel_stop(ex->t->wheel, &ex->uc->timer);
-}
-
-/* Each read moves the deadline: a store. */
-static void touch(struct exchange *ex, size_t got)
-{
-	uint64_t now = clock_now_ms(), due = 0;
-
-	atomic_store_explicit(&ex->worker->last_byte_ms, now, memory_order_relaxed);
-	atomic_fetch_add_explicit(&ex->worker->bytes, got, memory_order_relaxed);
-	if (ex->o.stream_idle_timeout_ms > 0)
-		due = now + ex->o.stream_idle_timeout_ms;
-	if (ex->o.total_timeout_ms > 0 &&
-		(due == 0 || ex->started_ms + ex->o.total_timeout_ms < due))
-		due = ex->started_ms + ex->o.total_timeout_ms;
-	if (due > 0)
-		wheel_set(ex->t->wheel, &ex->uc->timer, due);
 	else
 		wheel_stop(ex->t->wheel, &ex->uc->timer);
 }
@@ -393,7 +303,7 @@ static void try_next_address(struct exchange *ex)
 			return;
 		drop_connection(ex);
 	}
-	fail(ex, FAIL_WORKER_UNREACHABLE);
+	exchange_fail(ex, FAIL_WORKER_UNREACHABLE);
 }
 
 static void start_connecting(struct exchange *ex)
@@ -412,7 +322,7 @@ static void keep_head(struct exchange *ex)
 		return;
 	ex->head_copy = malloc(ex->o.head.n);
 	if (ex->head_copy == NULL) {
-		fail(ex, FAIL_INTERNAL);
+		exchange_fail(ex, FAIL_INTERNAL);
 		return;
 	}
 	memcpy(ex->head_copy, ex->o.head.p, ex->o.head.n);
@@ -471,7 +381,7 @@ static void send_more(struct exchange *ex)
 		}
 		count_sent(ex, (size_t)n);
 		if (n > 0 && !ex->got_byte)
-			await_first_byte(ex);
+			exchange_await_first_byte(ex);
 		if ((size_t)n < want)
 			return;
 	}
@@ -492,7 +402,7 @@ void exchange_piece(struct exchange *ex, const struct exchange_piece *p)
 	send_more(ex);
 	keep_head(ex);
 	if (ex->phase == PHASE_HEAD)
-		await_first_byte(ex);
+		exchange_await_first_byte(ex);
 }
 
 static void exchange_reset(struct exchange *ex)
@@ -543,7 +453,7 @@ struct exchange *exchange_start(struct io_thread *t, struct worker *w,
 		note_held(ex);
 		ex->is_reused = ex->was_connected = true;
 		ex->phase = PHASE_HEAD;
-		await_first_byte(ex);
+		exchange_await_first_byte(ex);
 		if (o->in_pieces)
 			return ex; /* with the first piece, which comes at once */
 		send_more(ex);
@@ -619,253 +529,7 @@ void exchange_free_all(struct io_thread *t)
 	t->n_free_exchanges = 0;
 }
 
-/* ---- receiving ---- */
-
-/* One read into to[0..n). > 0; ERR_AGAIN; ERR_CLOSED at EOF; ERR_IO. */
-static ssize_t read_once(struct exchange *ex, char *to, size_t n)
-{
-	ssize_t got;
-
-	if (!ex->can_read)
-		return ERR_AGAIN;
-	got = stream_read(&ex->uc->stream, to, n);
-	/* A short read has emptied the socket: what comes next is an event of its own. */
-	ex->can_read = got == (ssize_t)n;
-	if (got > 0) {
-		ex->got_byte = true;
-		touch(ex, (size_t)got);
-	}
-	return got;
-}
-
-/* The bytes at hand did not hold a whole head: keep them. */
-static int keep_partial(struct exchange *ex)
-{
-	if (ex->gather == NULL) {
-		ex->gather = malloc(GATHER_BYTES);
-		if (ex->gather == NULL)
-			return ERR_NOMEM;
-	}
-	if (ex->pending != ex->gather)
-		memmove(ex->gather, ex->pending, ex->n_pending);
-	ex->gathered = ex->n_pending;
-	ex->pending = ex->gather;
-	return 0;
-}
-
-static ssize_t read_head_bytes(struct exchange *ex)
-{
-	ssize_t n;
-
-	if (ex->gathered == 0) {
-		n = read_once(ex, ex->t->scratch, IO_SCRATCH_BYTES);
-		ex->pending = ex->t->scratch;
-		ex->n_pending = n > 0 ? (size_t)n : 0;
-		return n;
-	}
-	assert(ex->gathered < GATHER_BYTES); /* the scanner refuses sooner */
-	n = read_once(ex, ex->gather + ex->gathered, GATHER_BYTES - ex->gathered);
-	if (n > 0)
-		ex->gathered += (size_t)n;
-	ex->pending = ex->gather;
-	ex->n_pending = ex->gathered;
-	return n;
-}
-
-static void begin_body(struct exchange *ex)
-{
-	const struct http_head *h = &ex->head;
-
-	ex->phase = PHASE_BODY;
-	ex->framing = h->framing;
-	ex->left = h->framing == HTTP_BODY_LENGTH ? h->content_length : 0;
-	ex->may_pool =
-		h->minor == 1 && !h->wants_close && h->framing != HTTP_BODY_UNTIL_CLOSE;
-	ex->is_last = h->framing == HTTP_BODY_NONE ||
-		      (h->framing == HTTP_BODY_LENGTH && ex->left == 0);
-	if (h->framing == HTTP_BODY_CHUNKED)
-		http_chunk_start(&ex->chunk, true, UINT64_MAX);
-}
-
-/* Takes one head off the pending bytes. OK: the final one; AGAIN: more bytes are needed;
- * END: it was an interim one. */
-static enum exchange_result take_head(struct exchange *ex, const char **base)
-{
-	enum fail why = FAIL_WORKER_PROTOCOL;
-	uint32_t head_len;
-	int err = http_scan_run(&ex->scan, ex->pending, ex->n_pending, &head_len, &why);
-
-	if (err == ERR_AGAIN)
-		return EXCHANGE_AGAIN;
-	if (err == 0)
-		err = http_parse_response(
-			ex->pending, head_len, ex->o.method, &ex->head, &why);
-	if (err == 0 && ex->head.status < 200 && ++ex->interim > HTTP_INTERIM_MAX)
-		err = ERR_PARSE;
-	if (err != 0) {
-		fail(ex, why);
-		return EXCHANGE_FAILED;
-	}
-	*base = ex->pending;
-	ex->pending += head_len;
-	ex->n_pending -= head_len;
-	if (ex->head.status >= 200) {
-		begin_body(ex);
-		return EXCHANGE_OK;
-	}
-	http_scan_start(&ex->scan, HTTP_SCAN_RESPONSE);
-	await_first_byte(ex);
-	return EXCHANGE_END;
-}
-
-static enum exchange_result head_ended_early(struct exchange *ex)
-{
-	/* Half a head is a broken answer; none at all, a connection that was given up. */
-	fail(ex, ex->got_byte ? FAIL_WORKER_PROTOCOL : FAIL_WORKER_RESET);
-	return EXCHANGE_FAILED;
-}
-
-/* Bytes that were not scanned yet lie at pending, or one read brings some. */
-static enum exchange_result more_head_bytes(struct exchange *ex)
-{
-	ssize_t n;
-
-	if (ex->has_unscanned)
-		return EXCHANGE_OK;
-	n = read_head_bytes(ex);
-	if (n == ERR_AGAIN)
-		return EXCHANGE_AGAIN;
-	return n > 0 ? EXCHANGE_OK : head_ended_early(ex);
-}
-
-enum exchange_result exchange_head(
-	struct exchange *ex, const struct http_head **head, const char **base)
-{
-	enum exchange_result r;
-
-	assert(ex->magic == EXCHANGE_MAGIC);
-	for (;;) {
-		if (ex->phase == PHASE_FAILED)
-			return EXCHANGE_FAILED;
-		if (ex->phase != PHASE_HEAD)
-			return EXCHANGE_AGAIN;
-		r = more_head_bytes(ex);
-		if (r == EXCHANGE_OK)
-			r = take_head(ex, base);
-		else
-			return r;
-		*head = &ex->head;
-		if (r == EXCHANGE_OK || r == EXCHANGE_FAILED)
-			return r;
-		ex->has_unscanned = r == EXCHANGE_END && ex->n_pending > 0;
-		if (r == EXCHANGE_END && ex->n_pending == 0)
-			ex->gathered = 0;
-		else if (r == EXCHANGE_AGAIN && keep_partial(ex) != 0)
-			fail(ex, FAIL_INTERNAL);
-	}
-}
-
-static enum exchange_result body_ended_early(struct exchange *ex, ssize_t n)
-{
-	if (ex->framing == HTTP_BODY_UNTIL_CLOSE && n == ERR_CLOSED) {
-		ex->phase = PHASE_ENDED;
-		return EXCHANGE_END;
-	}
-	fail(ex, FAIL_WORKER_BROKE);
-	return EXCHANGE_FAILED;
-}
-
-static enum exchange_result take_chunks(struct exchange *ex, struct span *data)
-{
-	enum fail why;
-	size_t n = 0, used = 0;
-	int err = http_chunk_decode(
-		&ex->chunk, ex->pending, ex->n_pending, &n, &used, &why);
-
-	*data = span_make(ex->pending, n);
-	if (err == 0) {
-		ex->is_last = true;
-		ex->has_surplus = used < ex->n_pending;
-	}
-	ex->n_pending = 0;
-	if (err != 0 && err != ERR_AGAIN) {
-		fail(ex, FAIL_WORKER_BROKE);
-		/* What came before the fault was sent by the worker, and is given. */
-		return n > 0 ? EXCHANGE_OK : EXCHANGE_FAILED;
-	}
-	return n > 0 || ex->is_last ? EXCHANGE_OK : EXCHANGE_AGAIN;
-}
-
-static enum exchange_result take_body(struct exchange *ex, struct span *data)
-{
-	size_t n = ex->n_pending;
-
-	if (ex->framing == HTTP_BODY_CHUNKED)
-		return take_chunks(ex, data);
-	if (ex->framing == HTTP_BODY_LENGTH) {
-		n = MIN(n, ex->left);
-		ex->left -= n;
-		ex->is_last = ex->left == 0;
-		ex->has_surplus = n < ex->n_pending;
-	}
-	*data = span_make(ex->pending, n);
-	ex->n_pending = 0;
-	return EXCHANGE_OK;
-}
-
-void exchange_count_events(struct exchange *ex)
-{
-	ex->counts_events = true;
-}
-
-/* Engines send each event as a chunk; where there are no chunks, what one read brings is
- * one. */
-static void count_events(struct exchange *ex)
-{
-	uint64_t n = 1;
-
-	if (ex->framing == HTTP_BODY_CHUNKED) {
-		n = ex->chunk.chunks - ex->counted;
-		ex->counted = ex->chunk.chunks;
-	}
-	atomic_fetch_add_explicit(&ex->worker->events, n, memory_order_relaxed);
-}
-
-enum exchange_result exchange_body(struct exchange *ex, struct span *data)
-{
-	enum exchange_result r = EXCHANGE_AGAIN;
-
-	assert(ex->magic == EXCHANGE_MAGIC);
-	*data = span_make(NULL, 0);
-	if (ex->phase == PHASE_FAILED)
-		return EXCHANGE_FAILED;
-	if (ex->is_last) {
-		ex->has_surplus |= ex->n_pending > 0;
-		ex->phase = PHASE_ENDED;
-		return EXCHANGE_END;
-	}
-	while (r == EXCHANGE_AGAIN) {
-		if (ex->n_pending == 0) {
-			ssize_t n = read_once(ex, ex->t->scratch, IO_SCRATCH_BYTES);
-
-			if (n == ERR_AGAIN)
-				return EXCHANGE_AGAIN;
-			if (n <= 0)
-				return body_ended_early(ex, n);
-			ex->pending = ex->t->scratch;
-			ex->n_pending = (size_t)n;
-		}
-		r = take_body(ex, data);
-	}
-	if (ex->counts_events)
-		count_events(ex);
-	return r;
-}
-
-bool exchange_at_end(const struct exchange *ex)
-{
-	return ex->is_last;
-}
+/* ---- what its owner asks ---- */
 
 void exchange_pause(struct exchange *ex)
 {

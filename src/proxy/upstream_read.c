@@ -1,0 +1,284 @@
+/*
+ * The receiving half of an exchange: the answer's head, interim ones skipped, and its
+ * body, decoded. Always true: what was read and not yet handed on lies at pending, in the
+ * thread's scratch buffer, or in gather while a head is not whole. The exchange_head()
+ * and exchange_body() of upstream.h.
+ */
+#include "proxy/upstream.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "http/http_parse.h"
+#include "io/wheel.h"
+#include "model/worker.h"
+#include "proxy/io_thread.h"
+#include "proxy/upstream_state.h"
+
+#include <stdlib.h>
+
+/* A head that came in pieces is gathered here, with what follows it in the same read. */
+#define GATHER_BYTES (HTTP_RESPONSE_HEAD_MAX + 4096)
+
+/* Each read moves the deadline: a store. */
+static void touch(struct exchange *ex, size_t got)
+{
+	uint64_t now = clock_now_ms(), due = 0;
+
+	atomic_store_explicit(&ex->worker->last_byte_ms, now, memory_order_relaxed);
+	atomic_fetch_add_explicit(&ex->worker->bytes, got, memory_order_relaxed);
+	if (ex->o.stream_idle_timeout_ms > 0)
+		due = now + ex->o.stream_idle_timeout_ms;
+	if (ex->o.total_timeout_ms > 0 &&
+		(due == 0 || ex->started_ms + ex->o.total_timeout_ms < due))
+		due = ex->started_ms + ex->o.total_timeout_ms;
+	if (due > 0)
+		wheel_set(ex->t->wheel, &ex->uc->timer, due);
+	else
+		wheel_stop(ex->t->wheel, &ex->uc->timer);
+}
+
+/* One read into to[0..n). > 0; ERR_AGAIN; ERR_CLOSED at EOF; ERR_IO. */
+static ssize_t read_once(struct exchange *ex, char *to, size_t n)
+{
+	ssize_t got;
+
+	if (!ex->can_read)
+		return ERR_AGAIN;
+	got = stream_read(&ex->uc->stream, to, n);
+	/* A short read has emptied the socket: what comes next is an event of its own. */
+	ex->can_read = got == (ssize_t)n;
+	if (got > 0) {
+		ex->got_byte = true;
+		touch(ex, (size_t)got);
+	}
+	return got;
+}
+
+/* The bytes at hand did not hold a whole head: keep them. */
+static int keep_partial(struct exchange *ex)
+{
+	if (ex->gather == NULL) {
+		ex->gather = malloc(GATHER_BYTES);
+		if (ex->gather == NULL)
+			return ERR_NOMEM;
+	}
+	if (ex->pending != ex->gather)
+		memmove(ex->gather, ex->pending, ex->n_pending);
+	ex->gathered = ex->n_pending;
+	ex->pending = ex->gather;
+	return 0;
+}
+
+static ssize_t read_head_bytes(struct exchange *ex)
+{
+	ssize_t n;
+
+	if (ex->gathered == 0) {
+		n = read_once(ex, ex->t->scratch, IO_SCRATCH_BYTES);
+		ex->pending = ex->t->scratch;
+		ex->n_pending = n > 0 ? (size_t)n : 0;
+		return n;
+	}
+	assert(ex->gathered < GATHER_BYTES); /* the scanner refuses sooner */
+	n = read_once(ex, ex->gather + ex->gathered, GATHER_BYTES - ex->gathered);
+	if (n > 0)
+		ex->gathered += (size_t)n;
+	ex->pending = ex->gather;
+	ex->n_pending = ex->gathered;
+	return n;
+}
+
+static void begin_body(struct exchange *ex)
+{
+	const struct http_head *h = &ex->head;
+
+	ex->phase = PHASE_BODY;
+	ex->framing = h->framing;
+	ex->left = h->framing == HTTP_BODY_LENGTH ? h->content_length : 0;
+	ex->may_pool =
+		h->minor == 1 && !h->wants_close && h->framing != HTTP_BODY_UNTIL_CLOSE;
+	ex->is_last = h->framing == HTTP_BODY_NONE ||
+		      (h->framing == HTTP_BODY_LENGTH && ex->left == 0);
+	if (h->framing == HTTP_BODY_CHUNKED)
+		http_chunk_start(&ex->chunk, true, UINT64_MAX);
+}
+
+/* Takes one head off the pending bytes. OK: the final one; AGAIN: more bytes are needed;
+ * END: it was an interim one. */
+static enum exchange_result take_head(struct exchange *ex, const char **base)
+{
+	enum fail why = FAIL_WORKER_PROTOCOL;
+	uint32_t head_len;
+	int err = http_scan_run(&ex->scan, ex->pending, ex->n_pending, &head_len, &why);
+
+	if (err == ERR_AGAIN)
+		return EXCHANGE_AGAIN;
+	if (err == 0)
+		err = http_parse_response(
+			ex->pending, head_len, ex->o.method, &ex->head, &why);
+	if (err == 0 && ex->head.status < 200 && ++ex->interim > HTTP_INTERIM_MAX)
+		err = ERR_PARSE;
+	if (err != 0) {
+		exchange_fail(ex, why);
+		return EXCHANGE_FAILED;
+	}
+	*base = ex->pending;
+	ex->pending += head_len;
+	ex->n_pending -= head_len;
+	if (ex->head.status >= 200) {
+		begin_body(ex);
+		return EXCHANGE_OK;
+	}
+	http_scan_start(&ex->scan, HTTP_SCAN_RESPONSE);
+	exchange_await_first_byte(ex);
+	return EXCHANGE_END;
+}
+
+static enum exchange_result head_ended_early(struct exchange *ex)
+{
+	/* Half a head is a broken answer; none at all, a connection that was given up. */
+	exchange_fail(ex, ex->got_byte ? FAIL_WORKER_PROTOCOL : FAIL_WORKER_RESET);
+	return EXCHANGE_FAILED;
+}
+
+/* Bytes that were not scanned yet lie at pending, or one read brings some. */
+static enum exchange_result more_head_bytes(struct exchange *ex)
+{
+	ssize_t n;
+
+	if (ex->has_unscanned)
+		return EXCHANGE_OK;
+	n = read_head_bytes(ex);
+	if (n == ERR_AGAIN)
+		return EXCHANGE_AGAIN;
+	return n > 0 ? EXCHANGE_OK : head_ended_early(ex);
+}
+
+enum exchange_result exchange_head(
+	struct exchange *ex, const struct http_head **head, const char **base)
+{
+	enum exchange_result r;
+
+	assert(ex->magic == EXCHANGE_MAGIC);
+	for (;;) {
+		if (ex->phase == PHASE_FAILED)
+			return EXCHANGE_FAILED;
+		if (ex->phase != PHASE_HEAD)
+			return EXCHANGE_AGAIN;
+		r = more_head_bytes(ex);
+		if (r == EXCHANGE_OK)
+			r = take_head(ex, base);
+		else
+			return r;
+		*head = &ex->head;
+		if (r == EXCHANGE_OK || r == EXCHANGE_FAILED)
+			return r;
+		ex->has_unscanned = r == EXCHANGE_END && ex->n_pending > 0;
+		if (r == EXCHANGE_END && ex->n_pending == 0)
+			ex->gathered = 0;
+		else if (r == EXCHANGE_AGAIN && keep_partial(ex) != 0)
+			exchange_fail(ex, FAIL_INTERNAL);
+	}
+}
+
+static enum exchange_result body_ended_early(struct exchange *ex, ssize_t n)
+{
+	if (ex->framing == HTTP_BODY_UNTIL_CLOSE && n == ERR_CLOSED) {
+		ex->phase = PHASE_ENDED;
+		return EXCHANGE_END;
+	}
+	exchange_fail(ex, FAIL_WORKER_BROKE);
+	return EXCHANGE_FAILED;
+}
+
+static enum exchange_result take_chunks(struct exchange *ex, struct span *data)
+{
+	enum fail why;
+	size_t n = 0, used = 0;
+	int err = http_chunk_decode(
+		&ex->chunk, ex->pending, ex->n_pending, &n, &used, &why);
+
+	*data = span_make(ex->pending, n);
+	if (err == 0) {
+		ex->is_last = true;
+		ex->has_surplus = used < ex->n_pending;
+	}
+	ex->n_pending = 0;
+	if (err != 0 && err != ERR_AGAIN) {
+		exchange_fail(ex, FAIL_WORKER_BROKE);
+		/* What came before the fault was sent by the worker, and is given. */
+		return n > 0 ? EXCHANGE_OK : EXCHANGE_FAILED;
+	}
+	return n > 0 || ex->is_last ? EXCHANGE_OK : EXCHANGE_AGAIN;
+}
+
+static enum exchange_result take_body(struct exchange *ex, struct span *data)
+{
+	size_t n = ex->n_pending;
+
+	if (ex->framing == HTTP_BODY_CHUNKED)
+		return take_chunks(ex, data);
+	if (ex->framing == HTTP_BODY_LENGTH) {
+		n = MIN(n, ex->left);
+		ex->left -= n;
+		ex->is_last = ex->left == 0;
+		ex->has_surplus = n < ex->n_pending;
+	}
+	*data = span_make(ex->pending, n);
+	ex->n_pending = 0;
+	return EXCHANGE_OK;
+}
+
+void exchange_count_events(struct exchange *ex)
+{
+	ex->counts_events = true;
+}
+
+/* Engines send each event as a chunk; where there are no chunks, what one read brings is
+ * one. */
+static void count_events(struct exchange *ex)
+{
+	uint64_t n = 1;
+
+	if (ex->framing == HTTP_BODY_CHUNKED) {
+		n = ex->chunk.chunks - ex->counted;
+		ex->counted = ex->chunk.chunks;
+	}
+	atomic_fetch_add_explicit(&ex->worker->events, n, memory_order_relaxed);
+}
+
+enum exchange_result exchange_body(struct exchange *ex, struct span *data)
+{
+	enum exchange_result r = EXCHANGE_AGAIN;
+
+	assert(ex->magic == EXCHANGE_MAGIC);
+	*data = span_make(NULL, 0);
+	if (ex->phase == PHASE_FAILED)
+		return EXCHANGE_FAILED;
+	if (ex->is_last) {
+		ex->has_surplus |= ex->n_pending > 0;
+		ex->phase = PHASE_ENDED;
+		return EXCHANGE_END;
+	}
+	while (r == EXCHANGE_AGAIN) {
+		if (ex->n_pending == 0) {
+			ssize_t n = read_once(ex, ex->t->scratch, IO_SCRATCH_BYTES);
+
+			if (n == ERR_AGAIN)
+				return EXCHANGE_AGAIN;
+			if (n <= 0)
+				return body_ended_early(ex, n);
+			ex->pending = ex->t->scratch;
+			ex->n_pending = (size_t)n;
+		}
+		r = take_body(ex, data);
+	}
+	if (ex->counts_events)
+		count_events(ex);
+	return r;
+}
+
+bool exchange_at_end(const struct exchange *ex)
+{
+	return ex->is_last;
+}

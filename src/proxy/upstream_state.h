@@ -1,0 +1,93 @@
+/*
+ * What an exchange is made of: upstream.c connects and sends, upstream_read.c reads the
+ * answer; nobody else sees it. Touched by its own thread alone.
+ */
+#ifndef PROXY_UPSTREAM_STATE_H
+#define PROXY_UPSTREAM_STATE_H
+
+#include "base/list.h"
+#include "http/http_chunk.h"
+#include "http/http_head.h"
+#include "http/http_scan.h"
+#include "io/loop.h"
+#include "io/stream.h"
+#include "io/wheel.h"
+#include "proxy/upstream.h"
+
+struct addr_list;
+
+#define EXCHANGE_MAGIC 0x45584348u
+#define UPSTREAM_MAGIC 0x5550434fu
+
+/* A connection to a worker: used by one exchange, or idle in the pool. */
+struct upstream_conn {
+	uint32_t magic;
+	struct reap reap;
+	struct io_thread *t;
+	struct worker *worker; /* a reference */
+	struct exchange *ex;   /* NULL: idle */
+	struct stream stream;
+	struct wheel_timer
+		timer; /* connect, first byte, stream idle; or the end of idleness */
+	TAILQ_ENTRY(upstream_conn) link;
+};
+
+enum phase { PHASE_CONNECT, PHASE_HEAD, PHASE_BODY, PHASE_ENDED, PHASE_FAILED };
+
+struct exchange {
+	uint32_t magic;
+	struct exchange *next_free;
+	struct reap reap;
+	struct io_thread *t;
+	struct worker *worker; /* borrowed: the guard holds it */
+	struct upstream_conn *uc;
+	void (*wake)(void *arg);
+	void *arg;
+	enum phase phase;
+	enum fail failure;
+	bool is_reused, got_byte, was_connected, is_paused;
+	bool is_held; /* counted in worker->held */
+
+	/* connecting */
+	struct addr_list *addrs;
+	unsigned addr_next, addrs_left;
+
+	/* sending */
+	struct exchange_opts o;
+	char *head_copy;
+	struct exchange_piece piece; /* the whole body, or the piece in hand */
+	size_t head_sent, piece_sent;
+	bool send_broke;
+
+	/* receiving */
+	bool can_read, has_unscanned, is_last, may_pool, has_surplus;
+	bool counts_events;
+	uint64_t counted; /* chunks of them */
+	unsigned interim;
+	struct http_scan scan;
+	struct http_chunk chunk;
+	enum http_framing framing;
+	uint64_t left;
+	char *gather;
+	size_t gathered;
+	char *pending; /* bytes read but not handed on, in scratch or gather */
+	size_t n_pending;
+	uint64_t started_ms;
+	struct http_head head;
+};
+
+/* The first failure stands. The owner learns of it when it asks: whoever calls this
+ * outside its call wakes it. */
+static inline void exchange_fail(struct exchange *ex, enum fail why)
+{
+	if (ex->phase == PHASE_FAILED)
+		return;
+	ex->phase = PHASE_FAILED;
+	ex->failure = why;
+}
+
+/* From the last byte of the request that the worker took, or from its last interim
+ * answer. While more of the body is to come from the client, the client is awaited. */
+void exchange_await_first_byte(struct exchange *ex);
+
+#endif
