@@ -4,6 +4,7 @@
 #include "control/ctl.h"
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/conf_lex.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -17,10 +18,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DEFAULT_SOCKET "/run/kvsteer/admin.sock"
 #define DEFAULT_PATH "/v1/chat/completions"
 #define BODY_MAX_BYTES (64u << 20)
+#define DRAIN_LOOK_MS 100 /* between two looks at what a worker still has */
 
 struct command {
 	const char *name;
@@ -120,18 +123,25 @@ static enum ctl_exit run_add(const struct ctl *ctl)
 	return call_and_print(ctl, &req, ctl_print_worker);
 }
 
+/* False, after saying so: the option's value is no time. Not given, it is one. */
+static bool read_time(const char *option, const char *text, uint64_t *ms)
+{
+	const char *hint;
+
+	if (text == NULL || conf_duration_ms(span_str(text), ms, &hint) == 0)
+		return true;
+	ctl_complain("%s %s: a time such as 30s is expected", option, text);
+	return false;
+}
+
 static enum ctl_exit run_remove(const struct ctl *ctl)
 {
 	scoped_free char *plain = worker_path(ctl, ""), *path = NULL;
 	struct ctl_request req = {.method = "DELETE"};
-	const char *hint;
 	uint64_t ms;
 
-	if (ctl->drain != NULL &&
-		conf_duration_ms(span_str(ctl->drain), &ms, &hint) != 0) {
-		ctl_complain("--drain %s: a time such as 30s is expected", ctl->drain);
+	if (!read_time("--drain", ctl->drain, &ms))
 		return CTL_USAGE;
-	}
 	path = xasprintf("%s%s%s", plain, ctl->drain != NULL ? "?drain=" : "",
 		ctl->drain != NULL ? ctl->drain : "");
 	req.path = path;
@@ -146,9 +156,55 @@ static enum ctl_exit post_worker(const struct ctl *ctl, const char *verb)
 	return call_and_print(ctl, &req, ctl_print_outcome);
 }
 
+/* Requests that the worker, or all ranks of it, still have. */
+static enum ctl_exit ask_load(const struct ctl *ctl, int64_t *load)
+{
+	scoped_free char *path = worker_path(ctl, "");
+	struct ctl_request req = {.method = "GET", .path = path};
+	struct ctl_answer a;
+	enum ctl_exit result = ctl_call(ctl, &req, &a);
+
+	if (result != CTL_OK)
+		return result;
+	if (!js_as_int(js_get(a.document, "load"), load)) {
+		ctl_complain("%s: the answer is none of kvsteerd's", ctl->socket);
+		result = CTL_UNREACHABLE;
+	}
+	ctl_answer_free(&a);
+	return result;
+}
+
+static enum ctl_exit wait_drained(const struct ctl *ctl, uint64_t wait_ms)
+{
+	uint64_t due_ms = clock_update() + wait_ms;
+	int64_t load = 0;
+
+	for (;;) {
+		enum ctl_exit result = ask_load(ctl, &load);
+
+		if (result != CTL_OK || load == 0)
+			return result;
+		if (clock_update() >= due_ms)
+			break;
+		usleep(DRAIN_LOOK_MS * 1000);
+	}
+	ctl_complain("%s has %lld requests in flight after %s", ctl->words[0],
+		(long long)load, ctl->timeout);
+	return CTL_REFUSED;
+}
+
+/* drain NAME [--timeout TIME]: with it, returns when the worker has no request left. */
 static enum ctl_exit run_drain(const struct ctl *ctl)
 {
-	return post_worker(ctl, "/drain");
+	enum ctl_exit result;
+	uint64_t wait_ms = 0;
+
+	if (!read_time("--timeout", ctl->timeout, &wait_ms))
+		return CTL_USAGE;
+	result = post_worker(ctl, "/drain");
+	if (result != CTL_OK || ctl->timeout == NULL)
+		return result;
+	return wait_drained(ctl, wait_ms);
 }
 
 static enum ctl_exit run_undrain(const struct ctl *ctl)
@@ -368,14 +424,13 @@ static enum ctl_exit run_metrics(const struct ctl *ctl)
 
 static const struct command commands[] = {
 	{"status", 0, 0, run_status, "", "the daemon, its pools and workers"},
-	{"top", 0, 0, ctl_top, "[-b] [-n N] [--sort KEY]",
-		"status, again and again"},
+	{"top", 0, 0, ctl_top, "[-b] [-n N] [--sort KEY]", "status, again and again"},
 	{"workers", 0, 1, run_workers, "[NAME]", "all workers, or one in full"},
 	{"add", 2, 62, run_add, "NAME URL [KEY=VALUE ...]",
 		"a worker, until the next start"},
 	{"remove", 1, 1, run_remove, "NAME [--drain TIME]",
 		"it, after its requests ended"},
-	{"drain", 1, 1, run_drain, "NAME", "no new requests for it"},
+	{"drain", 1, 1, run_drain, "NAME [--timeout TIME]", "no new requests for it"},
 	{"undrain", 1, 1, run_undrain, "NAME", "new requests again"},
 	{"explain", 0, 1, run_explain, "[--file] FILE",
 		"which worker a request body would get, and why"},
@@ -414,6 +469,8 @@ static void print_usage(FILE *to)
 		"  -d, --delay TIME      top: between two of them (1s)\n"
 		"  --sort KEY            top: by load, hit, errors or name (load)\n"
 		"  --drain TIME          remove: wait this long for requests in flight\n"
+		"  --timeout TIME        drain: wait this long until it has no request "
+		"left\n"
 		"  --file FILE           explain: the body; -: standard input\n"
 		"  --path PATH           explain: the request's path (" DEFAULT_PATH ")\n"
 		"  --header LINE         explain: with this 'Name: value'; repeat for "
@@ -446,6 +503,8 @@ static const char **value_option(struct ctl *ctl, const char *word)
 		return &ctl->socket;
 	if (strcmp(word, "--drain") == 0)
 		return &ctl->drain;
+	if (strcmp(word, "--timeout") == 0)
+		return &ctl->timeout;
 	if (is_one_of(word, "-n", "--count"))
 		return &ctl->count;
 	if (is_one_of(word, "-d", "--delay"))

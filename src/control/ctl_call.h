@@ -28,10 +28,11 @@ struct ctl {
 	const char *file;        /* explain: --file; NULL: not given */
 	const char *headers[16]; /* explain: --header, in order */
 	unsigned n_headers;
-	const char *drain; /* remove: --drain; NULL: not given */
-	bool is_batch;     /* top: -b */
+	const char *drain;                /* remove: --drain; NULL: not given */
+	const char *timeout;              /* drain: --timeout; NULL: not given */
+	bool is_batch;                    /* top: -b */
 	const char *count, *delay, *sort; /* top: -n, -d, --sort; NULL: not given */
-	char *words[64];   /* behind the command */
+	char *words[64];                  /* behind the command */
 	unsigned n_words;
 };
 

@@ -138,6 +138,23 @@ def test_add_and_remove(router, worker):
     assert ctl(r, "remove", "w1").returncode == 1
 
 
+def test_drain_with_a_timeout_waits_until_nothing_is_in_flight(router, worker):
+    hold = Hold()
+    w0 = worker("w0", hold)
+    r = router([w0])
+    with r.connect() as c:
+        c.send(make_request(body=CHAT))
+        w0.wait_requests(1)
+        p = ctl(r, "drain", "w0", "--timeout", "200ms")
+        assert p.returncode == 1 and "w0 has 1 requests in flight after 200ms" in p.stderr
+        assert as_json(r, "workers", "w0")["state"] == "draining"
+        hold.release()
+        assert c.read_response("POST").status == 200
+    ok(r, "drain", "w0", "--timeout", "1h")
+    assert ctl(r, "drain", "w0", "--timeout", "soon").returncode == 2
+    assert ctl(r, "drain", "nobody", "--timeout", "1s").returncode == 1
+
+
 def test_remove_with_drain_waits_for_the_stream(router, worker):
     hold = Hold()
     w0, w1 = worker("w0", hold), worker("w1")
