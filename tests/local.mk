@@ -38,6 +38,7 @@ check_PROGRAMS += tests/unit/check_clock
 check_PROGRAMS += tests/unit/check_conf
 check_PROGRAMS += tests/unit/check_conf_flags
 check_PROGRAMS += tests/unit/check_conf_lex
+check_PROGRAMS += tests/unit/check_conf_place
 check_PROGRAMS += tests/unit/check_conf_url
 check_PROGRAMS += tests/unit/check_fail
 check_PROGRAMS += tests/unit/check_ctl_view

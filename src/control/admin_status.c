@@ -124,6 +124,8 @@ void admin_status(void *arg, struct http_call *call)
 	js_set_int(out, "threads", threads_count(c->threads));
 	js_set_int(out, "max_connections", c->process.max_connections);
 	js_set(out, "listen", listen_array(c->listening));
+	if (c->site->conf->router.metrics_listen != NULL)
+		js_set_str(out, "metrics_listen", c->site->conf->router.metrics_listen);
 	js_set_str(out, "log_level",
 		log_level_name((enum log_level)atomic_load(&log_level_now)));
 	js_set(out, "pools", pools_array(c->site));

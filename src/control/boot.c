@@ -16,6 +16,7 @@
 #include "control/inherit.h"
 #include "control/listen.h"
 #include "control/local.h"
+#include "control/preflight.h"
 #include "control/service.h"
 #include "control/threads.h"
 #include "control/upgrade.h"
@@ -34,8 +35,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define DEFAULT_ADMIN_SOCKET "/run/kvsteer/admin.sock"
-#define DEFAULT_METRICS "127.0.0.1:29000"
 #define FDS_OF_PROCESS 64 /* logs, control loop, admin and metrics connections */
 #define FDS_OF_THREAD 8   /* loop, mailbox, listening sockets */
 #define CONNECTIONS_MIN 16
@@ -81,10 +80,17 @@ static void set_boot_secret(struct control *c, const char *hash_secret)
 
 /* ---- control's own listeners ---- */
 
-/* A start by flags alone must not fail for a socket that nobody asked for. */
-static bool is_optional(const struct conf *conf, const char *value, const char *def)
+/* Each on a line of its own; the list is empty then. */
+static void log_errors(struct conf_errors *errors)
 {
-	return conf->by_flags_alone && strcmp(value, def) == 0;
+	size_t i;
+
+	for (i = 0; i < errors->n; i++) {
+		scoped_free char *text = conf_error_text(&errors->items[i]);
+
+		log_error("%s", text);
+	}
+	conf_errors_free(errors);
 }
 
 /*
@@ -113,6 +119,7 @@ static int open_admin_socket(
 	struct control *c, const struct conf *conf, struct inherited *in)
 {
 	const char *path = conf->router.admin_socket;
+	struct conf_errors errors = {0};
 	int err, *fd = &c->admin_fd;
 
 	if (path == NULL || path[0] == '\0' || strcmp(path, "off") == 0)
@@ -126,41 +133,25 @@ static int open_admin_socket(
 		log_notice("admin socket %s", path);
 		return 0;
 	}
-	if (is_optional(conf, path, DEFAULT_ADMIN_SOCKET)) {
+	if (preflight_is_optional(conf, path, DEFAULT_ADMIN_SOCKET)) {
 		log_warn("no admin socket: %s: %s; --admin-socket names another place",
 			path, err == ERR_EXISTS ? "in use" : strerror(errno));
 		return 0;
 	}
-	log_error(
-		"admin socket %s cannot be opened: %s; admin_socket = PATH names another "
-		"place, none does without",
-		path, err == ERR_EXISTS ? "another daemon has it" : strerror(errno));
+	preflight_admin_fault(conf, err == ERR_EXISTS ? 0 : errno, &errors);
+	log_errors(&errors);
 	return err;
-}
-
-/* One address, and no look-up for it. */
-static const char *metrics_host(const char *host)
-{
-	if (host[0] == '\0')
-		return "0.0.0.0";
-	return strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
 }
 
 static int listen_metrics(struct control *c, const char *text, struct inherited *in)
 {
-	scoped_free char *host = NULL;
 	char printed[SOCK_ADDR_TEXT_MAX];
 	union sock_addr a;
 	socklen_t len = sizeof(a);
-	const char *why;
 	uint16_t port;
 
-	if (conf_hostport_parse(span_str(text), &host, &port, &why) != 0)
-		return ERR_PARSE;
-	if (sock_addr_parse(metrics_host(host), port, &a) != 0) {
-		errno = EADDRNOTAVAIL;
+	if (preflight_metrics_address(text, &a, &port) != 0)
 		return ERR_IO;
-	}
 	c->metrics_fd =
 		inherit_claim(in, INHERIT_METRICS, text, &a, &c->is_metrics_stored);
 	if (c->metrics_fd < 0) {
@@ -179,6 +170,7 @@ static int listen_metrics(struct control *c, const char *text, struct inherited 
 static int open_metrics(struct control *c, const struct conf *conf, struct inherited *in)
 {
 	const char *text = conf->router.metrics_listen;
+	struct conf_errors errors = {0};
 	int err;
 
 	if (text == NULL || text[0] == '\0' || strcmp(text, "off") == 0)
@@ -186,12 +178,13 @@ static int open_metrics(struct control *c, const struct conf *conf, struct inher
 	err = listen_metrics(c, text, in);
 	if (err == 0)
 		return 0;
-	if (is_optional(conf, text, DEFAULT_METRICS)) {
+	if (preflight_is_optional(conf, text, DEFAULT_METRICS)) {
 		log_warn("no metrics on %s: %m; --metrics-listen names another address",
 			text);
 		return 0;
 	}
-	log_error("cannot listen on %s for metrics: %m", text);
+	listen_fault(conf, "metrics_listen", text, errno, &errors);
+	log_errors(&errors);
 	return err;
 }
 
@@ -211,15 +204,9 @@ static int open_clients(struct control *c, const struct conf *conf, struct inher
 	struct listen_from from = {.inherited = in};
 	struct conf_errors errors = {0};
 	unsigned n = thread_count(&conf->router);
-	size_t i;
 
-	if (listen_plan(&from, &conf->router.listen, n, &errors, &c->planned) != 0) {
-		for (i = 0; i < errors.n; i++) {
-			scoped_free char *text = conf_error_text(&errors.items[i]);
-
-			log_error("%s", text);
-		}
-		conf_errors_free(&errors);
+	if (listen_plan(&from, conf, n, &errors, &c->planned) != 0) {
+		log_errors(&errors);
 		return ERR_IO;
 	}
 	c->process.responses = response_map_new(RESPONSE_MAP_MAX);

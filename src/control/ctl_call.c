@@ -175,7 +175,8 @@ static void print_item(const struct js *item)
 		fputs(": ", stderr);
 	if (key.n > 0)
 		fprintf(stderr, SPAN_FMT "%s" SPAN_FMT ": ", SPAN_ARG(key),
-			value.n > 0 ? " = " : "", SPAN_ARG(value));
+			js_as_str(js_get(item, "value"), &value) ? " = " : "",
+			SPAN_ARG(value));
 	fprintf(stderr, SPAN_FMT, SPAN_ARG(text_of(item, "message")));
 	if (hint.n > 0)
 		fprintf(stderr, "; " SPAN_FMT, SPAN_ARG(hint));

@@ -18,6 +18,7 @@
 #include "control/listen.h"
 #include "control/local.h"
 #include "control/log_file.h"
+#include "control/preflight.h"
 #include "control/reload.h"
 #include "control/service.h"
 #include "control/successor.h"
@@ -423,7 +424,10 @@ static int start(struct daemon *d, struct conf_errors *errors)
 		successor_free(d->successor);
 		return flags->test ? EXIT_RUNTIME : EXIT_USAGE;
 	}
-	if (flags->test || flags->print) {
+	if (flags->test && preflight(conf, errors) != 0) {
+		print_errors(errors);
+		status = EXIT_RUNTIME;
+	} else if (flags->test || flags->print) {
 		status = show(flags, conf, errors);
 	} else {
 		log_file_start();

@@ -195,6 +195,16 @@ static int open_fds(struct listen_entry *e, unsigned n_threads)
 	return 0;
 }
 
+static bool is_ours(const struct listen_from *from, const union sock_addr *a)
+{
+	int saved = errno;
+	bool is_so = errno == EADDRINUSE && from->is_ours != NULL &&
+		     from->is_ours(from->arg, a);
+
+	errno = saved;
+	return is_so;
+}
+
 static int open_entry(const struct listen_from *from, struct listen_set *set,
 	const char *text, const union sock_addr *a)
 {
@@ -202,8 +212,9 @@ static int open_entry(const struct listen_from *from, struct listen_set *set,
 	struct listen_entry *e;
 	int err = 0, saved;
 
-	if (port_of(a) != 0 && !has_port(from->have, a) && !has_port(&before, a) &&
-		!inherit_has_port(from->inherited, a) && listen_check_free(a) != 0)
+	if ((port_of(a) != 0 || set->n_threads == 0) && !has_port(from->have, a) &&
+		!has_port(&before, a) && !inherit_has_port(from->inherited, a) &&
+		listen_check_free(a) != 0 && !is_ours(from, a))
 		return ERR_IO;
 	e = add_entry(set, text);
 	e->addr = *a;
@@ -225,9 +236,34 @@ static bool is_absent(int error)
 	       error == EPROTONOSUPPORT;
 }
 
-static void add_error(struct conf_errors *errors, const char *text, const char *why)
+static void add_error(const struct conf *conf, const char *key, const char *text,
+	const char *hint, const char *why, struct conf_errors *errors)
 {
-	conf_errors_add(errors, NULL, 0, "listen", text, NULL, "cannot listen: %s", why);
+	unsigned line;
+	const char *file = conf_place(conf, key, text, &line);
+
+	conf_errors_add(errors, file, line, key, text, hint, "cannot listen: %s", why);
+}
+
+static const char *hint_for(int error)
+{
+	switch (error) {
+	case EADDRINUSE:
+		return "choose another port, or stop what listens there "
+		       "(ss -ltnp tells)";
+	case EADDRNOTAVAIL:
+		return "an address of this machine, or :port for all of them";
+	case EACCES:
+		return "a port below 1024 needs the capability CAP_NET_BIND_SERVICE";
+	default:
+		return NULL;
+	}
+}
+
+void listen_fault(const struct conf *conf, const char *key, const char *text, int error,
+	struct conf_errors *errors)
+{
+	add_error(conf, key, text, hint_for(error), strerror(error), errors);
 }
 
 /* All addresses of a name, or of "" (every one); those that this machine lacks are left
@@ -260,7 +296,7 @@ static int open_all(const struct listen_from *from, struct listen_set *set,
 }
 
 static int open_text(const struct listen_from *from, struct listen_set *set,
-	const char *text, struct conf_errors *errors)
+	const struct conf *conf, const char *text, struct conf_errors *errors)
 {
 	struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM};
 	struct addrinfo *list = NULL;
@@ -271,18 +307,19 @@ static int open_text(const struct listen_from *from, struct listen_set *set,
 	int err;
 
 	if (conf_hostport_parse(span_str(text), &host, &port, &why) != 0) {
-		add_error(errors, text, why);
+		add_error(conf, "listen", text, NULL, why, errors);
 		return ERR_IO;
 	}
 	snprintf(service, sizeof(service), "%u", port);
 	err = getaddrinfo(host[0] != '\0' ? host : NULL, service, &hints, &list);
 	if (err != 0) {
-		add_error(errors, text, gai_strerror(err));
+		add_error(conf, "listen", text, "a name that this machine knows",
+			gai_strerror(err), errors);
 		return ERR_IO;
 	}
 	err = open_all(from, set, text, list);
 	if (err != 0)
-		add_error(errors, text, strerror(errno));
+		listen_fault(conf, "listen", text, errno, errors);
 	freeaddrinfo(list);
 	return err;
 }
@@ -327,9 +364,10 @@ static bool is_planned(const struct listen_set *plan, const char *text)
 	return false;
 }
 
-int listen_plan(const struct listen_from *from, const struct conf_list *want,
+int listen_plan(const struct listen_from *from, const struct conf *conf,
 	unsigned n_threads, struct conf_errors *errors, struct listen_set **plan)
 {
+	const struct conf_list *want = &conf->router.listen;
 	struct listen_set *set = xcalloc(1, sizeof(*set));
 	int err = 0;
 	size_t i;
@@ -340,7 +378,7 @@ int listen_plan(const struct listen_from *from, const struct conf_list *want,
 
 		if (is_planned(set, text) || keep_entries(from->have, set, text))
 			continue;
-		if (open_text(from, set, text, errors) != 0)
+		if (open_text(from, set, conf, text, errors) != 0)
 			err = ERR_IO;
 	}
 	if (err != 0) {

@@ -16,19 +16,28 @@ struct inherited;
 struct listen_set;
 struct threads;
 
-/* Where a plan may take sockets from; either may be NULL. */
+/* Where a plan may take sockets from; each may be NULL. */
 struct listen_from {
 	const struct listen_set *have; /* its addresses that stay keep theirs */
 	struct inherited *inherited;
+	/* Whether an address may be in use (errno EADDRINUSE), since it is by this very
+	 * service. */
+	bool (*is_ours)(void *arg, const union sock_addr *a);
+	void *arg;
 };
 
 /*
- * The sockets for `want`. 0 and *plan; or ERR_IO, and what is wrong with which address in
- * *errors (sockets that were claimed for it are closed).
+ * The sockets for what conf's listen says. 0 and *plan; or ERR_IO, and what is wrong with
+ * which address in *errors (sockets that were claimed for it are closed). With n_threads
+ * 0 none is opened, but whether they could be is checked.
  */
-int listen_plan(const struct listen_from *from, const struct conf_list *want,
+int listen_plan(const struct listen_from *from, const struct conf *conf,
 	unsigned n_threads, struct conf_errors *errors,
 	struct listen_set **plan) MUST_CHECK;
+/* Adds the error that conf's key (listen or metrics_listen) cannot have the address text,
+ * for the reason errno gives, at its place. */
+void listen_fault(const struct conf *conf, const char *key, const char *text, int error,
+	struct conf_errors *errors);
 /* Hands the new sockets to the threads, has those closed that went, replaces *have. */
 void listen_commit(
 	struct listen_set **have, struct listen_set *plan, struct threads *threads);

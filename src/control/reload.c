@@ -36,13 +36,22 @@ void reload_report_free(struct reload_report *report)
 
 #define NAMED_MAX 16
 
+struct changes {
+	struct reload_report *report;
+	const struct conf *conf; /* the new one */
+};
+
 static void on_change(void *arg, const char *section, const char *key, const char *was,
 	const char *now, bool needs_restart)
 {
-	struct reload_report *r = arg;
+	struct changes *changes = arg;
+	struct reload_report *r = changes->report;
+	const char *file;
+	unsigned line;
 
 	if (needs_restart) {
-		conf_errors_add(&r->errors, NULL, 0, key, now,
+		file = conf_place(changes->conf, key, NULL, &line);
+		conf_errors_add(&r->errors, file, line, key, now,
 			"set it back, or restart the daemon",
 			"[%s] %s was %s and cannot change while the daemon runs", section,
 			key, was);
@@ -75,8 +84,7 @@ static int apply(struct control *c, struct conf *conf, struct reload_report *rep
 	struct listen_set *plan;
 	int err;
 
-	err = listen_plan(&from, &conf->router.listen, threads_count(c->threads),
-		&report->errors, &plan);
+	err = listen_plan(&from, conf, threads_count(c->threads), &report->errors, &plan);
 	if (err != 0)
 		return ERR_PARSE;
 	if (swap_site(c, conf) != 0) {
@@ -95,6 +103,7 @@ static int apply(struct control *c, struct conf *conf, struct reload_report *rep
 
 static int load_and_apply(struct control *c, struct reload_report *report)
 {
+	struct changes changes = {.report = report};
 	struct conf *conf;
 	int err;
 
@@ -111,8 +120,9 @@ static int load_and_apply(struct control *c, struct reload_report *report)
 	if (conf_load(c->flags.conf_file, &c->flags, &report->errors, &conf) != 0)
 		return ERR_PARSE;
 	err = conf_require_built(conf->workers, conf->n_workers, &report->errors);
+	changes.conf = conf;
 	if (err == 0)
-		conf_diff(c->site->conf, conf, on_change, report);
+		conf_diff(c->site->conf, conf, on_change, &changes);
 	if (err == 0)
 		err = report->errors.n_errors > 0 ? ERR_PARSE : apply(c, conf, report);
 	conf_unref(conf);

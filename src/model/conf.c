@@ -67,15 +67,21 @@ static void apply_router(
 	for (size_t i = 0; i < source->n_sections; i++) {
 		const struct conf_section *s = &source->sections[i];
 
-		for (size_t j = 0; s->kind == SECTION_ROUTER && j < s->n_lines; j++)
-			if (s->lines[j].is_good)
-				apply(s->lines[j].key, &c->router, s->lines[j].value,
-					s->lines[j].is_first);
+		for (size_t j = 0; s->kind == SECTION_ROUTER && j < s->n_lines; j++) {
+			if (!s->lines[j].is_good)
+				continue;
+			apply(s->lines[j].key, &c->router, s->lines[j].value,
+				s->lines[j].is_first);
+			conf_place_add(c, &s->lines[j]);
+		}
 	}
-	for (size_t i = 0; flags != NULL && i < flags->n_settings; i++)
-		if (flags->settings[i].scope == CONF_SCOPE_ROUTER)
-			apply(flags->settings[i].key, &c->router,
-				flags->settings[i].value, flags->settings[i].is_first);
+	for (size_t i = 0; flags != NULL && i < flags->n_settings; i++) {
+		if (flags->settings[i].scope != CONF_SCOPE_ROUTER)
+			continue;
+		apply(flags->settings[i].key, &c->router, flags->settings[i].value,
+			flags->settings[i].is_first);
+		conf_place_forget(c, flags->settings[i].key);
+	}
 	for (size_t i = 0; i < c->router.pass_paths.n; i++)
 		if (strcmp(c->router.pass_paths.items[i], "*") == 0)
 			c->router.pass_all = true;
@@ -448,5 +454,6 @@ void conf_unref(struct conf *c)
 		worker_conf_free(&c->workers[i]);
 	free(c->pools);
 	free(c->workers);
+	conf_place_free(c);
 	free(c);
 }

@@ -180,6 +180,8 @@ struct conf {
 	struct worker_conf *workers; /* in file order, names unique */
 	size_t n_workers;
 	bool by_flags_alone; /* no file was read */
+	struct conf_place *places; /* of what [router] says: conf_place() */
+	size_t n_places;
 };
 
 /* One thing wrong. file NULL: the command line (key is the flag then) or the admin API.
@@ -233,6 +235,12 @@ int conf_load(const char *path, const struct conf_flags *flags,
  */
 int conf_require_built(const struct worker_conf *workers, size_t n,
 	struct conf_errors *errors) MUST_CHECK;
+/*
+ * The file (owned by c) and *line where [router] gives that key; where it is a list, the
+ * line with that item. NULL and 0: in no file. item may be NULL.
+ */
+const char *conf_place(
+	const struct conf *c, const char *key, const char *item, unsigned *line);
 struct conf *conf_ref(struct conf *c);
 void conf_unref(struct conf *c);
 

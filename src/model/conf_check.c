@@ -71,13 +71,34 @@ static void check_effects(const struct conf_source *source,
 			0, errors);
 }
 
-static const struct conf_line *router_line(
-	const struct conf_source *source, const char *key)
+static bool has_word(const char *text, const char *word)
 {
-	for (size_t i = 0; i < source->n_sections; i++)
-		if (source->sections[i].kind == SECTION_ROUTER)
-			return conf_section_find(&source->sections[i], key);
-	return NULL;
+	struct span rest = span_str(text), w;
+
+	while (span_next_word(&rest, &w))
+		if (span_is(w, word))
+			return true;
+	return false;
+}
+
+/* The last line of the key that holds the value; else the first of them. */
+static const struct conf_line *router_line(
+	const struct conf_source *source, const char *key, const char *value)
+{
+	const struct conf_line *found = NULL;
+
+	for (size_t i = 0; i < source->n_sections; i++) {
+		const struct conf_section *s = &source->sections[i];
+
+		if (s->kind != SECTION_ROUTER)
+			continue;
+		found = conf_section_find(s, key);
+		for (size_t j = 0; j < s->n_lines; j++)
+			if (strcmp(s->lines[j].key->name, key) == 0 &&
+				has_word(s->lines[j].value, value))
+				found = &s->lines[j];
+	}
+	return found;
 }
 
 static bool is_flag_given(const struct conf_flags *flags, const struct conf_key *key)
@@ -93,7 +114,7 @@ static void report_router(const struct conf_source *source,
 	const struct conf_flags *flags, const struct conf_key *key, const char *value,
 	const char *hint, const char *message, struct conf_errors *errors)
 {
-	const struct conf_line *line = router_line(source, key->name);
+	const struct conf_line *line = router_line(source, key->name, value);
 	scoped_free char *flag = xasprintf("--%s", key->name);
 
 	if (!is_flag_given(flags, key) && line != NULL) {
@@ -105,6 +126,20 @@ static void report_router(const struct conf_source *source,
 		if (*c == '_')
 			*c = '-';
 	conf_errors_add(errors, NULL, 0, flag, value, hint, "%s", message);
+}
+
+/* Whether two addresses cannot both be listened on: one port, of one host or of all. */
+static bool is_one_socket(const char *a, const char *b)
+{
+	scoped_free char *host_a = NULL, *host_b = NULL;
+	uint16_t port_a, port_b;
+	const char *why;
+
+	if (conf_hostport_parse(span_str(a), &host_a, &port_a, &why) != 0 ||
+		conf_hostport_parse(span_str(b), &host_b, &port_b, &why) != 0)
+		return false;
+	return port_a == port_b && port_a != 0 &&
+	       (host_a[0] == '\0' || host_b[0] == '\0' || strcmp(host_a, host_b) == 0);
 }
 
 static void check_router(const struct conf *c, const struct conf_source *source,
@@ -124,6 +159,11 @@ static void check_router(const struct conf *c, const struct conf_source *source,
 				report_router(source, flags, listen, list->items[j],
 					"leave one of them", "the address is given twice",
 					errors);
+	for (size_t i = 0; c->router.metrics_listen != NULL && i < list->n; i++)
+		if (is_one_socket(list->items[i], c->router.metrics_listen))
+			report_router(source, flags, listen, list->items[i],
+				"give it another port", "metrics_listen has this address",
+				errors);
 	for (size_t i = 0; i < ARRAY_LEN(unbuilt); i++) {
 		const struct conf_key *key =
 			conf_key_find(SECTION_ROUTER, span_str(unbuilt[i].key));
@@ -251,6 +291,36 @@ static void warn_of_pool(const struct conf_source *source, const struct pool_con
 		key, NULL, hint, "pool %s %s", pool->name, message);
 }
 
+/* Whether [pool NAME] stands there, a worker names it, or it is the one that is always
+ * there. */
+static bool is_pool_meant(
+	const struct conf *c, const struct conf_source *source, const char *name)
+{
+	for (size_t i = 0; i < source->n_sections; i++)
+		if (source->sections[i].kind == SECTION_POOL &&
+			strcmp(source->sections[i].name, name) == 0)
+			return true;
+	for (size_t i = 0; i < c->n_workers; i++)
+		if (strcmp(c->workers[i].pool, name) == 0)
+			return true;
+	return strcmp(name, "default") == 0;
+}
+
+/* A mistyped name would quietly make one more pool, with nothing in it. */
+static void check_role_sections(const struct conf *c, const struct conf_source *source,
+	struct conf_errors *errors)
+{
+	for (size_t i = 0; i < source->n_sections; i++) {
+		const struct conf_section *s = &source->sections[i];
+
+		if (s->kind == SECTION_POOL_ROLE && !is_pool_meant(c, source, s->name))
+			conf_errors_add(errors, s->file, s->line, NULL, NULL,
+				"give a section [pool NAME] with that name, too",
+				"[pool %s %s]: no such pool", s->name,
+				role_name(s->role));
+	}
+}
+
 /* Prefill without decode, or the reverse, serves nobody; not an error, since the admin
  * API may add the rest. */
 static void check_roles(const struct conf *c, const struct conf_source *source,
@@ -281,6 +351,7 @@ void conf_check_whole(const struct conf *c, const struct conf_source *source,
 
 	check_router(c, source, flags, errors);
 	check_effects(source, flags, errors);
+	check_role_sections(c, source, errors);
 	for (size_t i = 0; i < c->n_pools; i++) {
 		const struct pool_conf *pool = &c->pools[i];
 

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { FILE_MAX_BYTES = 16 << 20 };
@@ -215,8 +216,32 @@ static const char *keep_file_name(struct conf_source *source, const char *path)
 	return source->files[source->n_files++];
 }
 
-static void read_file(
-	struct conf_source *source, const char *path, struct conf_errors *errors)
+/* Opening one would wait for somebody at the other end, maybe for ever. */
+static bool is_pipe(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode));
+}
+
+static const char *read_hint(int error, bool is_main)
+{
+	switch (error) {
+	case ENOENT:
+		return is_main ? "name another with -c FILE" : "remove the link";
+	case EACCES:
+		return "the daemon's user or group must be able to read it";
+	case EISDIR:
+		return is_main ? "name a file with -c FILE" : "files end in .conf";
+	case ELOOP:
+		return "a file, or a link to one";
+	default:
+		return NULL;
+	}
+}
+
+static void read_file(struct conf_source *source, const char *path, bool is_main,
+	struct conf_errors *errors)
 {
 	struct reader r = {.source = source, .errors = errors, .section = SIZE_MAX};
 	scoped_free char *text = NULL;
@@ -224,6 +249,11 @@ static void read_file(
 	int rc;
 
 	r.file = keep_file_name(source, path);
+	if (is_pipe(path)) {
+		conf_errors_add(errors, path, 0, NULL, NULL,
+			"a file can be read again on reload", "is not a file");
+		return;
+	}
 	rc = file_read(path, FILE_MAX_BYTES, &text, &n);
 	if (rc == 0) {
 		rc = conf_lex(span_make(text, n), take_item, &r);
@@ -235,8 +265,7 @@ static void read_file(
 		conf_errors_add(errors, path, 0, NULL, NULL, "up to 16m",
 			"the file is too large");
 	} else {
-		conf_errors_add(errors, path, 0, NULL, NULL,
-			errno == ENOENT ? "name another with -c FILE" : NULL,
+		conf_errors_add(errors, path, 0, NULL, NULL, read_hint(errno, is_main),
 			"cannot be read: %s", strerror(errno));
 	}
 }
@@ -262,15 +291,17 @@ void conf_source_read(
 	struct dirent **entries = NULL;
 	int n;
 
-	read_file(source, path, errors);
+	read_file(source, path, true, errors);
 	n = scandir(folder, &entries, is_conf_name, by_bytes);
-	if (n < 0 && errno != ENOENT && errno != ENOTDIR)
-		conf_errors_add(errors, folder, 0, NULL, NULL, NULL, "cannot be read: %s",
-			strerror(errno));
+	if (n < 0 && errno != ENOENT)
+		conf_errors_add(errors, folder, 0, NULL, NULL,
+			errno == ENOTDIR ? "make it a folder, or give it another name"
+					 : read_hint(errno, false),
+			"cannot be read: %s", strerror(errno));
 	for (int i = 0; i < n; i++) {
 		scoped_free char *file = xasprintf("%s/%s", folder, entries[i]->d_name);
 
-		read_file(source, file, errors);
+		read_file(source, file, false, errors);
 		free(entries[i]);
 	}
 	free(entries);

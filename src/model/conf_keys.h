@@ -30,7 +30,7 @@
 	  "I/O threads; 0: one for each core") \
 	K(metrics_listen, metrics_listen, ADDRESS, "127.0.0.1:29000", 0, 0, restart, open, \
 	  "where /metrics is served; none: nowhere") \
-	K(admin_socket, admin_socket, PATH, "/run/kvsteer/admin.sock", 0, 0, restart, open, \
+	K(admin_socket, admin_socket, PATH, "/run/kvsteer/admin.sock", 0, 107, restart, open, \
 	  "unix socket of the admin API; none: no admin API") \
 	K(admin_socket_mode, admin_socket_mode, MODE, "0660", 0, 0777, restart, open, \
 	  "permissions of the admin socket, octal") \

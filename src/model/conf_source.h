@@ -44,4 +44,10 @@ void conf_source_free(struct conf_source *source);
 const struct conf_line *conf_section_find(
 	const struct conf_section *section, const char *key);
 
+/* conf_place.c: line is where a value of [router] stands; copied. */
+void conf_place_add(struct conf *c, const struct conf_line *line);
+/* A flag gives the key's value. */
+void conf_place_forget(struct conf *c, const struct conf_key *key);
+void conf_place_free(struct conf *c);
+
 #endif
