@@ -216,7 +216,8 @@ void preflight_admin_fault(const struct conf *conf, int error, struct conf_error
 	else if (lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
 		why = "something that is no socket is in its place";
 	conf_errors_add(errors, file, line, "admin_socket", path,
-		"another path, or none to do without", "cannot be opened: %s", why);
+		"another PATH names another place, none does without",
+		"cannot be opened: %s", why);
 }
 
 /* The folder it is to be in; a start makes one that is missing, but not the one above. */

@@ -229,7 +229,7 @@ CASES = [
     Case("metrics at a taken address", HEAD.replace("metrics_listen = 127.0.0.1:0", "!metrics_listen = 127.0.0.1:{taken}") + W, "metrics_listen", "127.0.0.1:{taken}",
          ("cannot listen: Address already in use",), head="", is_machine=True, reload="cannot change while the daemon runs"),
     Case("no folder for the admin socket", HEAD.replace("admin_socket = {dir}/", "!admin_socket = {dir}/no/such/") + W, "admin_socket", "{dir}/no/such/admin.sock",
-         ("cannot be opened: No such file or directory", "another path"), head="", is_machine=True, reload="cannot change while the daemon runs"),
+         ("cannot be opened: No such file or directory", "names another place"), head="", is_machine=True, reload="cannot change while the daemon runs"),
     Case("a file in place of the admin socket", HEAD.replace("admin.sock", "kvsteer.conf").replace("admin_", "!admin_") + W, "admin_socket", "{dir}/kvsteer.conf",
          ("cannot be opened: something that is no socket is in its place",), head="", is_machine=True, reload="cannot change while the daemon runs"),
 ]
