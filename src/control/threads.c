@@ -18,6 +18,7 @@
 #include "proxy/io_thread.h"
 #include "proxy/listener.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -26,7 +27,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
+
+#define SITE_WAIT_SECS 2
 
 struct socket_entry {
 	LIST_ENTRY(socket_entry) link;
@@ -45,6 +49,7 @@ struct thread {
 	bool has_reported; /* that no connection is left */
 	uint64_t poked;    /* times that it was asked; the control thread's */
 	_Atomic uint64_t answered;
+	_Atomic uint64_t site_number; /* the newest that it works under */
 };
 
 struct threads {
@@ -55,6 +60,8 @@ struct threads {
 	struct site *site;
 	int access_log_fd;
 	sem_t started;
+	uint64_t site_number; /* of the newest site; the control thread's */
+	sem_t site_is_set;    /* by one more thread */
 	/* Draining: written before the threads are told, and then by the control thread
 	 * only. */
 	struct mailbox *home;
@@ -182,15 +189,45 @@ static void on_set_site(struct thread *t, struct letter *letter)
 {
 	io_thread_set_site(t->io, letter->site);
 	site_unref(letter->site);
+	atomic_store(&t->site_number, letter->id);
+	(void)sem_post(&t->all->site_is_set);
+}
+
+static bool have_site(const struct threads *all)
+{
+	unsigned i;
+
+	for (i = 0; i < all->n; i++) {
+		if (atomic_load(&all->items[i].site_number) < all->site_number)
+			return false;
+	}
+	return true;
+}
+
+/* Whoever is told that a reload is done may count on it: a key that is no more opens
+ * nothing. A thread's turn is short; one that hangs is not awaited. */
+static void await_site(struct threads *all)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += SITE_WAIT_SECS;
+	while (!have_site(all)) {
+		if (sem_timedwait(&all->site_is_set, &until) != 0 && errno != EINTR)
+			return;
+	}
 }
 
 void threads_set_site(struct threads *all, struct site *site)
 {
 	unsigned i;
 
+	all->site_number++;
 	for (i = 0; i < all->n; i++)
-		tell(&all->items[i],
-			(struct letter){.run = on_set_site, .site = site_ref(site)});
+		tell(&all->items[i], (struct letter){.run = on_set_site,
+					     .id = all->site_number,
+					     .site = site_ref(site)});
+	await_site(all);
 }
 
 static void on_flush(struct thread *t, struct letter *letter)
@@ -314,6 +351,7 @@ void threads_stop(struct threads *all)
 	for (i = 0; i < all->n; i++)
 		pthread_join(all->items[i].id, NULL);
 	sem_destroy(&all->started);
+	sem_destroy(&all->site_is_set);
 	free(all->items);
 	free(all);
 }
@@ -399,6 +437,7 @@ struct threads *threads_start(
 	all->site = site;
 	all->access_log_fd = access_log_fd;
 	sem_init(&all->started, 0, 0);
+	sem_init(&all->site_is_set, 0, 0);
 	while (all->n < n) {
 		if (!start_thread(all, all->n)) {
 			log_error("thread %u of %u cannot be started: "

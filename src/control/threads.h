@@ -31,7 +31,8 @@ void threads_listen(struct threads *all, unsigned index, uint64_t id, int fd);
 /* Every thread accepts what waits in the queue of its sockets with that id, and closes
  * them, wherever else they are open. */
 void threads_unlisten(struct threads *all, uint64_t id);
-/* Requests that begin from now on begin under site. */
+/* Requests that begin from now on begin under site: it waits, for a moment, until every
+ * thread knows. */
 void threads_set_site(struct threads *all, struct site *site);
 void threads_flush_logs(struct threads *all);
 

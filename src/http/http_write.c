@@ -110,6 +110,11 @@ static void put_joined(struct cursor *c, const char *base, const struct http_hea
 		PUT_LIT(c, "\r\n");
 }
 
+static bool is_cookie(const struct http_request_out *o, const struct http_field *f)
+{
+	return span_case_eq(http_field_name(o->base, f), SPAN_LIT("cookie"));
+}
+
 /* Fields of a request that are never copied; what is written in their place comes
  * afterwards. */
 static bool is_replaced(const struct http_request_out *o, const struct http_field *f)
@@ -130,7 +135,9 @@ static bool is_replaced(const struct http_request_out *o, const struct http_fiel
 		return true;
 	case FIELD_AUTHORIZATION:
 	case FIELD_X_API_KEY:
-		return o->authorization.n > 0;
+		return o->drop_credentials || o->authorization.n > 0;
+	case FIELD_OTHER:
+		return f->is_hop || (o->drop_credentials && is_cookie(o, f));
 	default:
 		return f->is_hop;
 	}

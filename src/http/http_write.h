@@ -24,6 +24,8 @@ struct http_request_out {
 				      when sane) */
 	struct span authorization; /* not empty: replaces the client's Authorization and
 				      X-Api-Key ("Bearer ...") */
+	bool drop_credentials;     /* the client's Authorization, X-Api-Key and Cookie
+				      end here */
 	struct span rank_line; /* not empty: "X-data-parallel-rank: 2\r\n", replaces what
 				  came, in any spelling */
 	struct span extra;     /* whole lines with CRLF, may be empty */

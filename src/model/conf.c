@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "model/conf_check.h"
+#include "model/conf_client_keys.h"
 #include "model/conf_flags.h"
 #include "model/conf_source.h"
 
@@ -404,6 +405,8 @@ int conf_load(const char *path, const struct conf_flags *flags,
 	if (!c->by_flags_alone)
 		conf_source_read(&source, path, errors);
 	apply_router(c, &source, flags);
+	if (c->router.api_keys != NULL)
+		c->client_keys = conf_client_keys_read(c->router.api_keys, errors);
 	add_pools(c, &source, flags);
 	for (size_t i = 0; i < c->n_pools; i++)
 		resolve_pool(&c->pools[i], &source, flags);
@@ -455,5 +458,6 @@ void conf_unref(struct conf *c)
 	free(c->pools);
 	free(c->workers);
 	conf_place_free(c);
+	conf_client_keys_free(c->client_keys);
 	free(c);
 }

@@ -12,6 +12,8 @@
 #include "base/log.h"
 #include "base/span.h"
 
+struct conf_client_keys;
+
 enum role { ROLE_UNIFIED, ROLE_PREFILL, ROLE_DECODE, ROLE_MAX };
 const char *role_name(enum role role); /* "unified", "prefill", "decode" */
 
@@ -179,9 +181,10 @@ struct conf {
 	size_t n_pools;
 	struct worker_conf *workers; /* in file order, names unique */
 	size_t n_workers;
-	bool by_flags_alone; /* no file was read */
+	bool by_flags_alone;       /* no file was read */
 	struct conf_place *places; /* of what [router] says: conf_place() */
 	size_t n_places;
+	struct conf_client_keys *client_keys; /* router.api_keys, read; NULL: not set */
 };
 
 /* One thing wrong. file NULL: the command line (key is the flag then) or the admin API.

@@ -20,7 +20,6 @@ static const struct {
 	{"tls_cert", "TLS is not built in yet"},
 	{"tls_key", "TLS is not built in yet"},
 	{"client_ca", "TLS is not built in yet"},
-	{"api_keys", "client keys are not built in yet"},
 };
 
 /*

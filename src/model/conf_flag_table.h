@@ -148,15 +148,15 @@
 	REFUSED("--enable-igw", NONE, NULL, "several models are several [pool NAME] sections with their models") \
 	REFUSED("--api-key-validation-urls", MANY, "URL...", "keys cannot be asked for elsewhere; without this flag the router is open") \
 	REFUSED("--control-plane-api-keys", MANY, "KEY...", "admin_key opens the admin paths; the admin socket is guarded by its mode") \
-	REFUSED("--tenant-api-keys", MANY, "KEY...", "client keys are not built in yet") \
-	REFUSED("--tenant-rate-limit-enabled", NONE, NULL, "limits of tenants are not built in yet") \
-	REFUSED("--tenant-rate-limit-config", ONE, "FILE", "limits of tenants are not built in yet") \
-	REFUSED("--trust-tenant-header", NONE, NULL, "tenants are not built in yet") \
-	REFUSED("--tenant-header-name", ONE, "NAME", "tenants are not built in yet") \
-	REFUSED("--priority-scheduler-enabled", NONE, NULL, "there is one queue, first come first served") \
-	REFUSED("--priority-scheduler-config", ONE, "FILE", "there is one queue, first come first served") \
-	REFUSED("--priority-scheduler-default-max-class", ONE, "NAME", "there is one queue, first come first served") \
-	REFUSED("--priority-scheduler-tenant-metric-top-n", ONE, "N", "there is one queue, first come first served") \
+	REFUSED("--tenant-api-keys", MANY, "KEY...", "api_keys in the configuration names a file of keys and tenants") \
+	REFUSED("--tenant-rate-limit-enabled", NONE, NULL, "the file that api_keys names gives each tenant its rate") \
+	REFUSED("--tenant-rate-limit-config", ONE, "FILE", "the file that api_keys names gives each tenant its rate") \
+	REFUSED("--trust-tenant-header", NONE, NULL, "a tenant is known by its key (api_keys)") \
+	REFUSED("--tenant-header-name", ONE, "NAME", "a tenant is known by its key (api_keys)") \
+	REFUSED("--priority-scheduler-enabled", NONE, NULL, "there is one queue; priority_headers and the keys of api_keys order it") \
+	REFUSED("--priority-scheduler-config", ONE, "FILE", "there is one queue; priority_headers and the keys of api_keys order it") \
+	REFUSED("--priority-scheduler-default-max-class", ONE, "NAME", "there is one queue; priority_headers and the keys of api_keys order it") \
+	REFUSED("--priority-scheduler-tenant-metric-top-n", ONE, "N", "there is one queue; priority_headers and the keys of api_keys order it") \
 	REFUSED("--jwt-issuer", ONE, "URL", "tokens are not checked here") \
 	REFUSED("--jwt-audience", ONE, "NAME", "tokens are not checked here") \
 	REFUSED("--jwt-jwks-uri", ONE, "URL", "tokens are not checked here") \

@@ -5,6 +5,7 @@
  */
 #include "base/cleanup.h"
 #include "base/mem.h"
+#include "model/conf_client_keys.h"
 #include "model/conf_table.h"
 
 #include <stdio.h>
@@ -264,6 +265,24 @@ static void diff_workers(
 	}
 }
 
+static char *client_keys_text(const struct conf_client_keys *k)
+{
+	return k == NULL ? xstrdup("none")
+			 : xasprintf("%zu keys of %zu tenants", k->n_keys, k->n_tenants);
+}
+
+/* The same file, with something else in it. */
+static void diff_client_keys(
+	const struct differ *d, const struct conf *was, const struct conf *now)
+{
+	scoped_free char *before = client_keys_text(was->client_keys);
+	scoped_free char *after = client_keys_text(now->client_keys);
+
+	if (!conf_client_keys_equal(was->client_keys, now->client_keys))
+		d->fn(d->arg, "router", "api_keys", before,
+			strcmp(before, after) == 0 ? "(changed)" : after, false);
+}
+
 void conf_diff(
 	const struct conf *was, const struct conf *now, conf_change_fn *fn, void *arg)
 {
@@ -271,6 +290,7 @@ void conf_diff(
 
 	diff_keys(&d, "router", CONF_BASE_ROUTER, &was->router, &now->router,
 		(struct heritage){NULL, NULL});
+	diff_client_keys(&d, was, now);
 	diff_pools(&d, was, now);
 	diff_workers(&d, was, now);
 }

@@ -126,7 +126,11 @@ struct site *site_new(struct conf *conf, struct site *old, const struct site_opt
 	s->needs_model = needs_model(conf);
 	s->needs_body_scan = s->wants != 0 || s->needs_model;
 	s->pools = calloc(conf->n_pools + 1, sizeof(struct pool *));
-	err = s->pools == NULL ? ERR_NOMEM : add_pools(s, old, o);
+	err = s->pools == NULL ? ERR_NOMEM
+			       : tenants_new(conf->client_keys,
+					 old != NULL ? old->tenants : NULL, &s->tenants);
+	if (err == 0)
+		err = add_pools(s, old, o);
 	if (err != 0) {
 		site_retire(s, old);
 		site_unref(s);
@@ -151,6 +155,7 @@ void site_unref(struct site *s)
 	for (i = 0; i < s->n_pools; i++)
 		pool_unref(s->pools[i]);
 	free(s->pools);
+	tenants_free(s->tenants);
 	conf_unref(s->conf);
 	free(s);
 }

@@ -9,15 +9,17 @@
 #include "base/base.h"
 #include "model/conf.h"
 #include "model/pool.h"
+#include "model/tenant.h"
 
 struct site {
 	_Atomic unsigned refs;
 	struct conf *conf;   /* a reference */
 	struct pool **pools; /* references, as conf->pools */
 	size_t n_pools;
-	bool needs_body_scan; /* some pool chooses by prompt or model */
-	unsigned wants;       /* enum policy_wants, of all its pools */
-	bool needs_model;     /* a request of no known model has no sure pool or worker */
+	struct tenants *tenants; /* who may ask; NULL: everybody */
+	bool needs_body_scan;    /* some pool chooses by prompt or model */
+	unsigned wants;          /* enum policy_wants, of all its pools */
+	bool needs_model; /* a request of no known model has no sure pool or worker */
 };
 
 struct site_opts {

@@ -17,8 +17,8 @@
 #define BUFFER_BYTES 65536
 #define FLUSH_MS 1000
 #define FIELD_MAX 512 /* of foreign text */
-/* Five such fields, each byte escaped, and what is ours: a line is never cut. */
-#define LINE_MAX_BYTES (5 * 6 * FIELD_MAX + 1024)
+/* Six such fields, each byte escaped, and what is ours: a line is never cut. */
+#define LINE_MAX_BYTES (6 * 6 * FIELD_MAX + 1024)
 
 struct access_log {
 	struct loop *loop;
@@ -193,6 +193,7 @@ static void put_line(struct line *l, const struct access_line *a)
 {
 	put_text(l, "id", a->request_id);
 	put_text(l, "client", a->client);
+	put_text(l, "tenant", span_str(a->tenant));
 	put_text(l, "method", a->method);
 	put_text(l, "path", a->path);
 	put_text(l, "route", span_str(a->route));

@@ -16,6 +16,7 @@ struct loop;
 
 struct access_line {
 	struct span request_id, client, method, path, model;
+	const char *tenant; /* NULL: none */
 	const char *route;
 	const char *worker; /* NULL: none */
 	const char *reason; /* of the decision */

@@ -13,6 +13,7 @@
 #include "io/mailbox.h"
 #include "model/priority.h"
 #include "model/routing_key.h"
+#include "proxy/client_key.h"
 #include "proxy/request_state.h"
 
 #include <stdlib.h>
@@ -129,6 +130,10 @@ static bool end_wait(struct request *r)
 
 static enum priority priority_of(const struct request *r)
 {
+	enum priority p;
+
+	if (client_key_priority(r, &p))
+		return p;
 	return priority_read(&opts(r)->priority_headers, r->c->buf, &r->head);
 }
 

@@ -87,6 +87,11 @@ size_t answer_retry_line(unsigned secs, char *out)
 	return n + put(out + n, SPAN_LIT("\r\n"));
 }
 
+size_t answer_challenge_line(char *out)
+{
+	return put(out, SPAN_LIT("WWW-Authenticate: Bearer\r\n"));
+}
+
 size_t answer_worker_lines(
 	struct span worker, uint32_t matched, uint32_t blocks, char *out)
 {

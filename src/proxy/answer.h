@@ -28,6 +28,8 @@ size_t answer_id_line(struct span id, char *out);
 size_t answer_allow_line(unsigned methods, char *out);
 /* Retry-After in seconds. */
 size_t answer_retry_line(unsigned secs, char *out);
+/* WWW-Authenticate: what a client without a good key should show. */
+size_t answer_challenge_line(char *out);
 /* X-Kvsteer-Worker and X-Kvsteer-Cached (matched/total blocks). worker: at most 64 bytes.
  */
 size_t answer_worker_lines(

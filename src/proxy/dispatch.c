@@ -15,8 +15,8 @@ static struct span authorization(const struct request *r)
 {
 	const char *own = atomic_load_explicit(
 		&r->guard.worker->authorization, memory_order_acquire);
-	bool has_own =
-		field(r, FIELD_AUTHORIZATION).n > 0 || field(r, FIELD_X_API_KEY).n > 0;
+	bool has_own = r->tenant == NULL && (field(r, FIELD_AUTHORIZATION).n > 0 ||
+						    field(r, FIELD_X_API_KEY).n > 0);
 
 	return has_own || own == NULL ? span_make(NULL, 0) : span_str(own);
 }
@@ -42,6 +42,7 @@ bool dispatch(struct request *r, bool fresh_only)
 		.client_ip = span_make(r->c->ip, r->c->ip_len),
 		.request_id = request_id(r),
 		.authorization = authorization(r),
+		.drop_credentials = r->tenant != NULL,
 		.framing = framing_upstream(r),
 		.content_length = r->upload.is_on ? r->body.expected : body.n,
 	};

@@ -3,6 +3,7 @@
  */
 #include "proxy/io_thread.h"
 
+#include "base/digest.h"
 #include "http/http_head.h"
 #include "proxy/access_log.h"
 #include "proxy/request.h"
@@ -38,6 +39,7 @@ static void io_thread_destroy(struct io_thread *t)
 	for (i = 0; i < IO_BODY_SIZES; i++)
 		free_blocks(t->free_bodies[i]);
 	site_unref(t->site);
+	digester_free(t->digester);
 	free(t->scratch);
 	free(t->out);
 	free(t);
@@ -63,7 +65,9 @@ struct io_thread *io_thread_new(unsigned index, struct loop *l, struct process *
 	t->out = malloc(IO_OUT_BYTES);
 	t->idle = upstream_idle_new(t);
 	t->log = access_log_new(l, access_log_fd);
-	if (t->scratch == NULL || t->out == NULL || t->idle == NULL || t->log == NULL) {
+	t->digester = digester_new();
+	if (t->scratch == NULL || t->out == NULL || t->idle == NULL || t->log == NULL ||
+		t->digester == NULL) {
 		io_thread_destroy(t);
 		return NULL;
 	}

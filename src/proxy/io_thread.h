@@ -28,6 +28,7 @@
 #define IO_BODY_KEPT_BYTES (16u << 20)
 
 struct access_log;
+struct digester;
 struct mailbox;
 struct upstream_idle;
 struct conn;
@@ -69,6 +70,7 @@ struct io_thread {
 	struct exchange *free_exchanges;
 	unsigned n_free_exchanges;
 
+	struct digester *digester; /* of clients' keys */
 	struct upstream_idle *idle;
 	struct access_log *log;
 	TAILQ_HEAD(conn_list, conn) conns;

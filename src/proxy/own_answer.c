@@ -90,7 +90,12 @@ void own_answer_failure(struct request *r)
 		own_answer_make_id(r);
 	x = answer_id_line(request_id(r), extra);
 	if (status == 429 || status == 503)
-		x += answer_retry_line(admission_retry_after_secs(r), extra + x);
+		x += answer_retry_line(r->retry_after_secs > 0
+					       ? r->retry_after_secs
+					       : admission_retry_after_secs(r),
+			extra + x);
+	if (status == 401)
+		x += answer_challenge_line(extra + x);
 	if (r->why == FAIL_METHOD_NOT_ALLOWED && r->verdict.allowed != 0)
 		x += answer_allow_line(r->verdict.allowed, extra + x);
 	r->relay.framing = HTTP_BODY_LENGTH;

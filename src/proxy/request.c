@@ -25,6 +25,7 @@
 #include "proxy/body.h"
 #include "proxy/cache_drop.h"
 #include "proxy/client.h"
+#include "proxy/client_key.h"
 #include "proxy/dispatch.h"
 #include "proxy/io_thread.h"
 #include "proxy/own_answer.h"
@@ -122,13 +123,17 @@ static enum fail read_prefix_header(struct request *r)
 static enum fail judge_head(struct request *r)
 {
 	struct span path = http_head_path(r->c->buf, &r->head);
+	enum fail why;
 
 	path_lookup(opts(r), r->head.method, path, &r->verdict);
 	if (r->verdict.action == PATH_REFUSE)
 		return r->verdict.fail;
 	if (wants_websocket(r))
 		return FAIL_NOT_IMPLEMENTED;
-	return read_prefix_header(r);
+	why = client_key_check(r);
+	if (why == FAIL_NONE)
+		why = read_prefix_header(r);
+	return why == FAIL_NONE ? client_key_enter(r) : why;
 }
 
 /* "X-Kvsteer-..." as it is spelled, in any case. */
@@ -351,7 +356,7 @@ static enum step_result route_key(struct request *r)
 			return request_fail(r, FAIL_OVERLOADED);
 	}
 	if (r->is_keyed)
-		pool_seal_key(r->pool, &r->key, span_make(NULL, 0));
+		pool_seal_key(r->pool, &r->key, client_key_salt(r));
 	metric_observe(METRIC_ROUTE_SECONDS, clock_us() - began);
 	return STEP_NEXT;
 }
@@ -768,6 +773,7 @@ static void worker_is_done(struct request *r)
 {
 	atomic_fetch_add_explicit(&r->guard.worker->completions, 1, memory_order_relaxed);
 	drop_guard(r);
+	client_key_leave(r);
 }
 
 static enum step_result relay(struct request *r)
@@ -820,6 +826,7 @@ static enum step_result finish(struct request *r)
 	end_exchange(r);
 	admission_leave(r);
 	drop_guard(r);
+	client_key_leave(r);
 	if (r->why != FAIL_NONE && !r->head_sent && fail_status(r->why) != 0)
 		own_answer_failure(r);
 	if (r->why != FAIL_NONE && (r->was_cut || fail_status(r->why) == 0))

@@ -51,6 +51,10 @@ struct request {
 	struct path_verdict verdict;
 	enum fail refused; /* known from the head; said once the body was skipped */
 	bool has_head, sent_continue;
+	const struct tenant *tenant; /* the site's; NULL: nobody was asked who he is */
+	const struct conf_client_key *client_key; /* of that */
+	bool is_entered;                          /* among the tenant's requests */
+	unsigned retry_after_secs; /* of a limit that was reached; 0: of none */
 	struct body body;
 	struct upload upload;
 	char id[REQUEST_ID_MAX];

@@ -58,7 +58,7 @@ def test_check_and_print(tmp_path):
     assert printed.returncode == 0 and "listen = 127.0.0.1:0" in printed.stdout and "hush-hush" not in printed.stdout
 
 
-@pytest.mark.parametrize("line", ["api_keys = /etc/keys", "tls_cert = /c\ntls_key = /k", "client_ca = /ca"])
+@pytest.mark.parametrize("line", ["tls_cert = /c\ntls_key = /k", "client_ca = /ca"])
 def test_keys_without_effect_are_refused(tmp_path, line):
     conf = tmp_path / "k.conf"
     conf.write_text(f"[router]\nlisten = 127.0.0.1:0\n{line}\n[worker w]\nurl = http://127.0.0.1:1\n")

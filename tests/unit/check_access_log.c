@@ -70,6 +70,7 @@ static struct access_line plain_line(void)
 	return (struct access_line){
 		.request_id = SPAN_LIT("r1"),
 		.client = SPAN_LIT("127.0.0.1"),
+		.tenant = "acme",
 		.method = SPAN_LIT("POST"),
 		.path = SPAN_LIT("/v1/chat/completions"),
 		.model = SPAN_LIT("m"),
@@ -113,7 +114,8 @@ START_TEST(text_line)
 	ck_assert_uint_eq(written(), 0);
 	access_log_flush(log_);
 	ck_assert_str_eq(after_stamp(read_back(), "time="),
-		" id=r1 client=127.0.0.1 method=POST path=/v1/chat/completions"
+		" id=r1 client=127.0.0.1 tenant=acme method=POST"
+		" path=/v1/chat/completions"
 		" route=chat model=m worker=gpu1 policy=prefix_hit matched=3 blocks=40"
 		" status=200 end=ok in=1234 out=18446744073709551615 retries=1"
 		" queue_ms=0.001 ttft_ms=20.304 total_ms=1500.000\n");
@@ -127,7 +129,8 @@ START_TEST(json_line)
 	access_log_line(log_, LOG_FORMAT_JSON, &a);
 	access_log_flush(log_);
 	ck_assert_str_eq(after_stamp(read_back(), "{\"time\":\""),
-		"\",\"id\":\"r1\",\"client\":\"127.0.0.1\",\"method\":\"POST\","
+		"\",\"id\":\"r1\",\"client\":\"127.0.0.1\",\"tenant\":\"acme\","
+		"\"method\":\"POST\","
 		"\"path\":\"/v1/chat/completions\",\"route\":\"chat\",\"model\":\"m\","
 		"\"worker\":\"gpu1\",\"policy\":\"prefix_hit\",\"matched\":3,"
 		"\"blocks\":40,\"status\":200,\"end\":\"ok\",\"in\":1234,"
@@ -143,7 +146,8 @@ START_TEST(what_is_absent_is_a_dash)
 	access_log_line(log_, LOG_FORMAT_TEXT, &a);
 	access_log_flush(log_);
 	ck_assert_str_eq(after_stamp(read_back(), "time="),
-		" id=- client=- method=- path=- route=none model=- worker=- policy=-"
+		" id=- client=- tenant=- method=- path=- route=none model=- worker=- "
+		"policy=-"
 		" matched=0 blocks=0 status=0 end=client_gone in=0 out=0 retries=0"
 		" queue_ms=0.000 ttft_ms=0.000 total_ms=0.000\n");
 }

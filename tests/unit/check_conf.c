@@ -288,8 +288,6 @@ static const struct {
 		"leave it out", 0},
 	{"[router]\nclient_ca = /c\n" W, 2, "client_ca", "TLS is not built in yet",
 		"leave it out", 0},
-	{"[router]\napi_keys = /k\n" W, 2, "api_keys", "not built in yet", "leave it out",
-		0},
 	/* bytes */
 	{"[router]\n" W "x\xff = 1\n", 4, NULL, "UTF-8", "UTF-8", 0},
 	{"[router]\nadmin_key = a\x01\x62\n" W, 2, NULL, "control character", "", 0},
