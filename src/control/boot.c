@@ -122,7 +122,7 @@ static int open_admin_socket(
 	struct conf_errors errors = {0};
 	int err, *fd = &c->admin_fd;
 
-	if (path == NULL || path[0] == '\0' || strcmp(path, "off") == 0)
+	if (path == NULL)
 		return 0;
 	*fd = inherit_claim_unix(in, INHERIT_ADMIN, path);
 	c->has_admin_from_predecessor = *fd >= 0;
@@ -173,7 +173,7 @@ static int open_metrics(struct control *c, const struct conf *conf, struct inher
 	struct conf_errors errors = {0};
 	int err;
 
-	if (text == NULL || text[0] == '\0' || strcmp(text, "off") == 0)
+	if (text == NULL)
 		return 0;
 	err = listen_metrics(c, text, in);
 	if (err == 0)

@@ -35,13 +35,6 @@ void stream_init(
 		.hangup = {.fd = -1, .fn = on_hangup, .arg = s}};
 }
 
-void stream_rebind(struct stream *s, const struct stream_ops *ops, void *arg)
-{
-	assert(s->magic == STREAM_MAGIC);
-	s->ops = ops;
-	s->arg = arg;
-}
-
 /* Both events in one block, assigned but not armed. */
 static int make_events(struct stream *s, int fd)
 {

@@ -65,8 +65,6 @@ int stream_open(struct stream *s, int fd) MUST_CHECK;
 /* Starts connecting; on_connected comes later, never from inside this call. Errors at
  * once: ERR_*, and the stream stays closed. */
 int stream_connect(struct stream *s, const union sock_addr *a) MUST_CHECK;
-/* Re-binds an open stream to another owner (the idle pool). */
-void stream_rebind(struct stream *s, const struct stream_ops *ops, void *arg);
 
 /* > 0 bytes; ERR_CLOSED at EOF (on_readable does not come again); ERR_AGAIN nothing
  * there; ERR_IO (reset). n > 0. */

@@ -195,7 +195,8 @@ struct explain {
 	uint32_t blocks;
 	const char *policy;
 };
-/* The same code as pool_pick, without guard, insertion or sequence numbers. ERR_NOMEM. */
+/* The same code as pool_pick, without guard, insertion or sequence numbers. ERR_PARSE: the
+ * pin names no worker; ERR_NOMEM. */
 int pool_explain(
 	struct pool *p, const struct pool_ask *ask, struct explain *out) MUST_CHECK;
 

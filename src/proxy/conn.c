@@ -79,7 +79,7 @@ static void conn_close(struct conn *c, bool with_reset)
 	TAILQ_REMOVE(&t->conns, c, link);
 	t->n_conns--;
 	metric_add(METRIC_CONN_CLIENT, -1);
-	atomic_fetch_sub_explicit(&t->process->connections, 1, memory_order_relaxed);
+	conn_leave_place(t);
 	loop_reap(t->loop, &c->reap, conn_destroy);
 	if (t->is_draining && t->n_conns == 0 && t->on_last_conn != NULL)
 		t->on_last_conn(t->on_last_conn_arg);
@@ -401,12 +401,18 @@ static void on_stall(void *arg)
 
 /* ---- begin, drain ---- */
 
+void conn_leave_place(struct io_thread *t)
+{
+	atomic_fetch_sub_explicit(&t->process->connections, 1, memory_order_relaxed);
+}
+
 void conn_open(struct io_thread *t, int fd, const union sock_addr *peer)
 {
 	struct conn *c = calloc(1, sizeof(*c));
 
 	if (c == NULL) {
 		close(fd);
+		conn_leave_place(t);
 		return;
 	}
 	c->magic = CONN_MAGIC;
@@ -419,6 +425,7 @@ void conn_open(struct io_thread *t, int fd, const union sock_addr *peer)
 		sock_addr_text(peer, false, c->client.ip, sizeof(c->client.ip));
 	stream_init(&c->client.stream, t->loop, &stream_ops, c);
 	if (stream_open(&c->client.stream, fd) != 0) {
+		conn_leave_place(t);
 		free(c);
 		return;
 	}
@@ -428,7 +435,6 @@ void conn_open(struct io_thread *t, int fd, const union sock_addr *peer)
 	t->n_conns++;
 	metric_inc(METRIC_CONN_CLIENT);
 	metric_inc(METRIC_CONN_ACCEPTED);
-	atomic_fetch_add_explicit(&t->process->connections, 1, memory_order_relaxed);
 	/* Until its first byte a connection has as long as a head may take. */
 	if (opts(c)->head_timeout_ms > 0)
 		wheel_set(t->wheel, &c->timer, clock_now_ms() + opts(c)->head_timeout_ms);

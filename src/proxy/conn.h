@@ -10,8 +10,11 @@
 
 struct io_thread;
 
-/* Takes the accepted descriptor (closes it when memory is short). */
+/* Takes the accepted descriptor (closes it when memory is short), and the place that the
+ * caller has taken for it in process->connections. */
 void conn_open(struct io_thread *t, int fd, const union sock_addr *peer);
+/* Gives such a place back. */
+void conn_leave_place(struct io_thread *t);
 /* Connections close after what they are doing, idle ones now, or with keeps_idle after
  * one more request or when their time is up; t->on_last_conn is called when none is left.
  * May be called again. */

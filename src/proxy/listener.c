@@ -53,10 +53,18 @@ static void on_timer(void *arg)
 	loop_watch_enable(l->watch, true);
 }
 
-static bool is_full(const struct io_thread *t)
+/* Before it is accepted, so that threads that accept at once stay below the limit, too.
+ */
+static bool take_place(struct process *p)
 {
-	return atomic_load_explicit(&t->process->connections, memory_order_relaxed) >=
-	       t->process->max_connections;
+	unsigned n = atomic_load_explicit(&p->connections, memory_order_relaxed);
+
+	while (n < p->max_connections) {
+		if (atomic_compare_exchange_weak_explicit(&p->connections, &n, n + 1,
+			    memory_order_relaxed, memory_order_relaxed))
+			return true;
+	}
+	return false;
 }
 
 /* Accepts up to n; true when the queue is empty. */
@@ -66,13 +74,15 @@ static bool accept_some(struct listener *l, int n)
 		union sock_addr peer;
 		int fd = -1, err;
 
-		if (is_full(l->t)) {
+		if (!take_place(l->t->process)) {
 			pause_accepting(l, "max_connections is reached");
 			return true;
 		}
 		err = sock_accept(l->fd, &fd, &peer);
 		if (err == 0)
 			conn_open(l->t, fd, &peer);
+		else
+			conn_leave_place(l->t);
 		if (err == ERR_LIMIT)
 			pause_accepting(l, "no more descriptors or memory");
 		if (err == ERR_AGAIN || err == ERR_LIMIT)

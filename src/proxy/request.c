@@ -310,14 +310,19 @@ static enum step_result answer_here(struct request *r)
 	return STEP_NEXT;
 }
 
-static int build_key(struct request *r, const struct route_key_opts *o)
+/* The body's fields, and its prompt's hashes as the pool wants them; without a pool the
+ * fields alone. */
+static int build_key(struct request *r, const struct pool *pool)
 {
+	struct route_key_opts o = {.skip_prompt = true};
 	struct span b = body_bytes(&r->body, r->c);
 
+	if (pool != NULL)
+		pool_key_opts(pool, ROLE_UNIFIED, &o);
 	r->is_keyed = true;
 	/* Hashes that the client sent stand; the body then only says the model and the
 	 * salts. */
-	return route_key_build(r->json, b.p, b.n, o, &r->key);
+	return route_key_build(r->json, b.p, b.n, &o, &r->key);
 }
 
 /* Where the body is not read, the head may say what it says of the prompt's name space.
@@ -333,7 +338,7 @@ static int take_said(struct request *r)
 
 static enum step_result route_key(struct request *r)
 {
-	struct route_key_opts o = {0};
+	bool is_one_pool = r->site->n_pools == 1;
 	uint64_t began;
 
 	if (r->verdict.action != PATH_FORWARD)
@@ -341,20 +346,15 @@ static enum step_result route_key(struct request *r)
 	began = clock_us();
 	if (take_said(r) != 0)
 		return request_fail(r, FAIL_OVERLOADED);
-	/* The first pool's block size serves to read the model; a pool with another size
-	 * hashes again below. */
-	pool_key_opts(r->site->pools[0], ROLE_UNIFIED, &o);
-	if (r->is_scanning && build_key(r, &o) != 0)
+	/* Of several pools the model names one, and that one says how it hashes. */
+	if (r->is_scanning && build_key(r, is_one_pool ? r->site->pools[0] : NULL) != 0)
 		return request_fail(r, FAIL_OVERLOADED);
 	r->pool = site_pool_for(r->site, r->key.model);
 	stored_look_up(r);
 	if (r->pool == NULL)
 		return request_fail(r, FAIL_MODEL_NOT_FOUND);
-	if (r->pool != r->site->pools[0] && r->is_scanning) {
-		pool_key_opts(r->pool, ROLE_UNIFIED, &o);
-		if (build_key(r, &o) != 0)
-			return request_fail(r, FAIL_OVERLOADED);
-	}
+	if (r->is_scanning && !is_one_pool && build_key(r, r->pool) != 0)
+		return request_fail(r, FAIL_OVERLOADED);
 	if (r->is_keyed)
 		pool_seal_key(r->pool, &r->key, client_key_salt(r));
 	metric_observe(METRIC_ROUTE_SECONDS, clock_us() - began);

@@ -59,6 +59,29 @@ def router(tmp_path, worker):
         raise errors[0]
 
 
+@pytest.fixture(scope="module")
+def shared_pair(request, tmp_path_factory):
+    """A router and its one worker for a whole module, whose PAIR says what is not as usual: keys of the router, env, handler."""
+    how = request.module.PAIR
+    w = harness.Worker("w0")
+    r = harness.Router(tmp_path_factory.mktemp("pair"), conf=harness.worker_conf([w], harness.LASTING),
+                       router_keys="threads = 2\n" + how.get("keys", ""), env=how.get("env"))
+    r.wait_workers("w0")
+    yield r, w
+    r.stop()
+    w.stop()
+
+
+@pytest.fixture
+def pair(shared_pair, request):
+    """The module's router and worker, at rest, with nothing recorded yet."""
+    r, w = shared_pair
+    r.wait_idle()
+    w.handler = request.module.PAIR.get("handler", harness.answer_ok)
+    w.clear()
+    return r, w
+
+
 @pytest.fixture(scope="session")
 def shared():
     """The folder of shared cases; tests that need it skip without it."""

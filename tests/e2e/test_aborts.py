@@ -15,12 +15,10 @@ import threading
 import pytest
 
 import harness
-from harness import Closed, Hold, make_request, wait_until
+from harness import Closed, Hold, LEAN, make_request, wait_until
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 STREAM = dict(CHAT, stream=True)
-# Freed memory goes back soon, so that what is measured is what is held.
-LEAN = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=1:thread_local_quarantine_size_kb=64"}
 
 
 # ---- the storm ----

@@ -13,38 +13,17 @@ import threading
 import pytest
 
 import harness
-from harness import Closed, make_request, wait_until
+from harness import Closed, LASTING, make_request, wait_until
 
 CHAT = "/v1/chat/completions"
 Q0 = b'{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true}'
-LASTING = "health_failures = 1000\n"  # what a test does to a worker shall not take it out
+PAIR = {"keys": "pass_paths = *\nmax_body_size = 64m\n"}  # of conftest.py
 
 
 def digest(x):
     """A worker that tells what it got; extra members, as engines add them."""
     told = {"sha256": hashlib.sha256(x.request.body).hexdigest(), "bytes": len(x.request.body), "start": x.request.start, "x_new_field": {"a": [1]}}
     x.answer(200, json.dumps(told))
-
-
-@pytest.fixture(scope="module")
-def shared_pair(tmp_path_factory):
-    w = harness.Worker("w0")
-    r = harness.Router(tmp_path_factory.mktemp("http"), conf=harness.worker_conf([w], LASTING),
-                       router_keys="threads = 2\npass_paths = *\nmax_body_size = 64m\n")
-    r.wait_workers("w0")
-    yield r, w
-    r.stop()
-    w.stop()
-
-
-@pytest.fixture
-def pair(shared_pair):
-    """A router that passes every path, and its one worker with nothing recorded yet."""
-    r, w = shared_pair
-    r.wait_idle()
-    w.handler = harness.answer_ok
-    w.clear()
-    return r, w
 
 
 def names(m):

@@ -11,15 +11,17 @@ import threading
 import pytest
 
 import harness
-from harness import Closed, Hold, make_request, wait_until
+from harness import Closed, Hold, LASTING, make_request, wait_until
 
 CHAT = "/v1/chat/completions"
 Q0 = b'{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true}'
-LASTING = "health_failures = 1000\n"  # what a test does to a worker shall not take it out
 
 
 def digest(x):
     x.answer(200, json.dumps({"sha256": hashlib.sha256(x.request.body).hexdigest(), "bytes": len(x.request.body)}))
+
+
+PAIR = {"keys": "max_body_size = 40m\n", "handler": digest}  # of conftest.py
 
 
 def error_of(m, status, code):
@@ -30,25 +32,6 @@ def error_of(m, status, code):
     assert set(error) == {"message", "type", "param", "code"} and error["code"] == code and error["message"] and error["param"] is None, error
     assert m.get("x-request-id")
     return error
-
-
-@pytest.fixture(scope="module")
-def shared_pair(tmp_path_factory):
-    w = harness.Worker("w0", digest)
-    r = harness.Router(tmp_path_factory.mktemp("limits"), conf=harness.worker_conf([w], LASTING), router_keys="threads = 2\nmax_body_size = 40m\n")
-    r.wait_workers("w0")
-    yield r, w
-    r.stop()
-    w.stop()
-
-
-@pytest.fixture
-def pair(shared_pair):
-    r, w = shared_pair
-    r.wait_idle()
-    w.handler = digest
-    w.clear()
-    return r, w
 
 
 # ---- B09: sizes of bodies ----

@@ -2,7 +2,6 @@
 breaks never looks whole.
 """
 import hashlib
-import os
 import queue
 import random
 import socket
@@ -12,32 +11,11 @@ import threading
 import pytest
 
 import harness
-from harness import Closed, make_request, wait_until
+from harness import Closed, LASTING, LEAN, make_request, wait_until
 
 CHAT = "/v1/chat/completions"
 Q0 = b'{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true}'
-LASTING = "health_failures = 1000\n"  # what a test does to a worker shall not take it out
-# Freed memory goes back soon, so that what is measured is what is held.
-LEAN = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=1:thread_local_quarantine_size_kb=64"}
-
-
-@pytest.fixture(scope="module")
-def shared_pair(tmp_path_factory):
-    w = harness.Worker("w0")
-    r = harness.Router(tmp_path_factory.mktemp("stream"), conf=harness.worker_conf([w], LASTING), router_keys="threads = 2\n", env=LEAN)
-    r.wait_workers("w0")
-    yield r, w
-    r.stop()
-    w.stop()
-
-
-@pytest.fixture
-def pair(shared_pair):
-    r, w = shared_pair
-    r.wait_idle()
-    w.handler = harness.answer_ok
-    w.clear()
-    return r, w
+PAIR = {"env": LEAN}  # of conftest.py
 
 
 class Steps:

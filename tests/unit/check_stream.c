@@ -822,30 +822,6 @@ START_TEST(closing_inside_a_callback_ends_the_others)
 }
 END_TEST
 
-static unsigned rebound_calls;
-
-static void on_rebound(void *arg)
-{
-	ck_assert_ptr_eq(arg, &rebound_calls);
-	rebound_calls++;
-}
-
-START_TEST(another_owner)
-{
-	static const struct stream_ops other = {NULL, on_rebound, NULL, on_rebound};
-	struct end e;
-
-	rebound_calls = 0;
-	open_tcp(&e);
-	stream_rebind(&e.stream, &other, &rebound_calls);
-	ck_assert_int_eq(shutdown(e.peer, SHUT_WR), 0);
-	TURN_UNTIL(loop, rebound_calls > 0);
-	ck_assert_uint_eq(e.readable, 0);
-	ck_assert_int_eq(stream_read(&e.stream, e.first, 1), ERR_CLOSED);
-	end_close(&e);
-}
-END_TEST
-
 START_TEST(abort_resets)
 {
 	struct end e;
@@ -896,7 +872,6 @@ static void add_reading(Suite *s)
 	tcase_add_test(t, a_flood_of_pauses_loses_nothing);
 	tcase_add_test(t, half_closed_by_the_peer);
 	tcase_add_test(t, a_reset_is_read_as_an_error);
-	tcase_add_test(t, another_owner);
 	tcase_add_test(t, opened_again_it_is_as_new);
 	suite_add_tcase(s, t);
 }
