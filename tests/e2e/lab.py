@@ -18,8 +18,10 @@ from harness import Closed, make_request, wait_until
 
 # What a client may see of a fault, when all others are well: "broken", a stream that had begun ends early and says so. Never anything else.
 BREAKS = {"cut_after", "restart"}
-# Those that end requests before their first byte: with two such workers at once a request may meet one after the other.
-REFUSES = {"answer", "restart", "hang_connect"}
+# Those by which a connection dies without a byte: such a request goes to exactly one other worker, which may have such a fault, too.
+DIES = {"reset", "restart", "cut_after"}
+# Those by which a request for one certain worker is refused.
+REFUSES = {"answer", "reset", "restart", "hang_connect"}
 
 WELL = {"wedge": False, "slow": 1, "cut_after": None, "answer": None, "hang_connect": False, "health": "ok", "health_delay_ms": 0}
 
@@ -151,14 +153,14 @@ class Lab:
     def fault(self, name, **changes):
         """Sets faults of a worker; they are noted before they can be seen."""
         begins = [k for k, v in changes.items() if k in WELL and v is not WELL[k]]
-        self.intervals[name] += [[kind, time.monotonic(), None] for kind in begins]
+        self.intervals[name] += [["reset" if changes[k] == "reset" else k, time.monotonic(), None] for k in begins]
         self.by_name[name].fault(**changes)
         for kind in changes.keys() & WELL.keys() - set(begins):
             self.over(name, kind)
 
     def over(self, name, kind=None):
         for i in self.intervals[name]:
-            if i[2] is None and kind in (None, i[0]):
+            if i[2] is None and kind in (None, i[0], {"reset": "answer"}.get(i[0])):
                 i[2] = time.monotonic()
 
     def clear(self, name):
@@ -260,11 +262,11 @@ class Lab:
             return o.worker in self.guilty(o, {"answer"}) and o.code == "fault"
         if o.how == "refused" and o.pinned:
             return o.pinned in self.guilty(o, REFUSES)
-        return o.how == "refused" and len(self.guilty(o, REFUSES | BREAKS)) >= 2
+        return o.how == "refused" and len(self.guilty(o, DIES)) >= 2
 
     def flagged(self):
         """Workers that were put out of play, by the log; a suspect is not."""
-        return set(re.findall(r"worker (\w+) \w+ -> (?:stalled|degraded|unhealthy)", self.log()))
+        return set(re.findall(r"worker (\w+)(?: \w+ -> (?:stalled|degraded|unhealthy)|: breaker open)", self.log()))
 
     def access_lines(self):
         """The access line of each of our requests, by id."""
