@@ -156,6 +156,7 @@ libkvsteer_a_SOURCES += src/control/admin.c src/control/admin.h
 libkvsteer_a_SOURCES += src/control/admin_explain.c
 libkvsteer_a_SOURCES += src/control/admin_gate.c src/control/admin_gate.h
 libkvsteer_a_SOURCES += src/control/admin_sessions.c
+libkvsteer_a_SOURCES += src/control/admin_tenants.c
 libkvsteer_a_SOURCES += src/control/admin_metrics.c
 libkvsteer_a_SOURCES += src/control/admin_pools.c
 libkvsteer_a_SOURCES += src/control/admin_reply.c src/control/admin_reply.h

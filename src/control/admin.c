@@ -23,6 +23,7 @@ static const struct http_route api_routes[] = {
 	{"GET", V1 "workers/*", admin_show_worker},
 	{"DELETE", V1 "workers/*", admin_delete_worker},
 	{"POST", V1 "workers/*", admin_post_worker},
+	{"GET", V1 "tenants", admin_list_tenants},
 	{"POST", V1 "explain", admin_explain},
 	{"POST", V1 "finish_session", admin_finish_session},
 	{"POST", V1 "reload", admin_reload},

@@ -41,6 +41,10 @@ void admin_removals_stop(struct admin *a);
 /* admin_sessions.c */
 admin_call_fn admin_finish_session;
 
+/* admin_tenants.c */
+admin_call_fn admin_list_tenants;
+struct js *admin_tenants_summary(const struct site *site);
+
 /* admin_explain.c */
 admin_call_fn admin_explain;
 

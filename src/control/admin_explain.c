@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #define PATH_MAX_BYTES 1024
+#define TENANT_NAME_BYTES 256
 
 struct question {
 	struct http_call *call;
@@ -27,6 +28,7 @@ struct question {
 	struct pool *pool;
 	enum role role;
 	struct span pinned;
+	const struct tenant *tenant; /* NULL: not said; its prompts are nobody's */
 };
 
 static bool read_target(struct question *q)
@@ -46,6 +48,20 @@ static bool read_target(struct question *q)
 		q->verdict.action == PATH_REFUSE ? fail_text(q->verdict.fail)
 						 : "it is answered by the router");
 	return false;
+}
+
+/* False: the call is answered. Nobody who asks here has a key to show. */
+static bool read_tenant(struct question *q)
+{
+	char name[TENANT_NAME_BYTES];
+
+	if (!http_call_query_value(q->call, "tenant", name, sizeof(name)))
+		return true;
+	if (q->site->tenants != NULL)
+		q->tenant = tenants_named(q->site->tenants, span_str(name));
+	if (q->tenant == NULL)
+		admin_fail(q->call, ADMIN_NO_TENANT, "there is no tenant %s", name);
+	return q->tenant != NULL;
 }
 
 static int build_key(struct question *q, struct route_scan *scan, const struct pool *pool)
@@ -129,7 +145,8 @@ static bool read_key(struct question *q)
 		admin_fail(q->call, ADMIN_NO_POOL, "no pool serves the model");
 		return false;
 	}
-	pool_seal_key(q->pool, &q->key, span_make(NULL, 0));
+	pool_seal_key(q->pool, &q->key,
+		q->tenant != NULL ? span_str(q->tenant->salt) : span_make(NULL, 0));
 	return true;
 }
 
@@ -218,6 +235,7 @@ static struct js *answer(const struct question *q, const struct explain *e)
 
 	js_set_str(out, "path", q->path);
 	js_set_str(out, "route", path_route_name(q->verdict.route));
+	js_set_str(out, "tenant", q->tenant != NULL ? q->tenant->conf->name : NULL);
 	js_set_str(out, "pool", pool_name(q->pool));
 	js_set_str(out, "role", role_name(q->role));
 	js_set_str(out, "policy", e->policy);
@@ -265,7 +283,7 @@ void admin_explain(void *arg, struct http_call *call)
 
 	route_key_init(&q.key);
 	q.pinned = http_call_field(call, "X-Kvsteer-Worker");
-	if (read_target(&q) && read_key(&q)) {
+	if (read_target(&q) && read_tenant(&q) && read_key(&q)) {
 		find_routing(&q);
 		explain(&q);
 	}

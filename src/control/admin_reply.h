@@ -17,6 +17,7 @@ struct http_call;
 	X(INVALID, 400, "invalid")               \
 	X(NO_WORKER, 404, "worker_not_found")    \
 	X(NO_POOL, 404, "pool_not_found")        \
+	X(NO_TENANT, 404, "tenant_not_found")    \
 	X(EXISTS, 409, "exists")                 \
 	X(BUSY, 409, "busy")                     \
 	X(REFUSED, 422, "reload_failed")         \

@@ -131,6 +131,7 @@ void admin_status(void *arg, struct http_call *call)
 	js_set(out, "pools", pools_array(c->site));
 	js_set(out, "workers", admin_workers_array(c->site));
 	js_set(out, "hit_share", admin_hit_share(c->site));
+	js_set(out, "api_keys", admin_tenants_summary(c->site));
 	js_set(out, "queue", queue_object());
 	js_set(out, "guards", guards_object());
 	js_set(out, "counters", counters_object(c));

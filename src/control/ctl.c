@@ -94,6 +94,11 @@ static enum ctl_exit run_workers(const struct ctl *ctl)
 	return get(ctl, path, ctl_print_worker);
 }
 
+static enum ctl_exit run_tenants(const struct ctl *ctl)
+{
+	return get(ctl, "tenants", ctl_print_tenants);
+}
+
 /* add NAME URL [KEY=VALUE ...] */
 static enum ctl_exit run_add(const struct ctl *ctl)
 {
@@ -267,7 +272,9 @@ static enum ctl_exit run_explain(const struct ctl *ctl)
 	const char *file = explain_file(ctl);
 	scoped_free char *target =
 		ctl_encode(ctl->path != NULL ? ctl->path : DEFAULT_PATH);
-	scoped_free char *path = xasprintf("explain?path=%s", target);
+	scoped_free char *tenant = ctl->tenant != NULL ? ctl_encode(ctl->tenant) : NULL;
+	scoped_free char *path = xasprintf("explain?path=%s%s%s", target,
+		tenant != NULL ? "&tenant=" : "", tenant != NULL ? tenant : "");
 	scoped_free char *body = NULL, *prefix = NULL, *pinned = NULL;
 	const char *headers[ARRAY_LEN(ctl->headers) + 4] = {
 		"Content-Type: application/json"};
@@ -426,6 +433,7 @@ static const struct command commands[] = {
 	{"status", 0, 0, run_status, "", "the daemon, its pools and workers"},
 	{"top", 0, 0, ctl_top, "[-b] [-n N] [--sort KEY]", "status, again and again"},
 	{"workers", 0, 1, run_workers, "[NAME]", "all workers, or one in full"},
+	{"tenants", 0, 0, run_tenants, "", "who may ask (api_keys), and has asked"},
 	{"add", 2, 62, run_add, "NAME URL [KEY=VALUE ...]",
 		"a worker, until the next start"},
 	{"remove", 1, 1, run_remove, "NAME [--drain TIME]",
@@ -477,6 +485,7 @@ static void print_usage(FILE *to)
 		"more\n"
 		"  --prefix VALUE        explain: with this X-Kvsteer-Prefix\n"
 		"  --worker NAME         explain: with this X-Kvsteer-Worker\n"
+		"  --tenant NAME         explain: with a key of this tenant\n"
 		"  -h, --help; -V, --version\n");
 }
 
@@ -519,6 +528,8 @@ static const char **value_option(struct ctl *ctl, const char *word)
 		return &ctl->headers[ctl->n_headers++];
 	if (strcmp(word, "--prefix") == 0)
 		return &ctl->prefix;
+	if (strcmp(word, "--tenant") == 0)
+		return &ctl->tenant;
 	return strcmp(word, "--worker") == 0 ? &ctl->pinned : NULL;
 }
 

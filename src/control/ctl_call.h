@@ -25,6 +25,7 @@ struct ctl {
 	const char *path;        /* explain: --path */
 	const char *prefix;      /* explain: --prefix; NULL: not given */
 	const char *pinned;      /* explain: --worker; NULL: not given */
+	const char *tenant;      /* explain: --tenant; NULL: not given */
 	const char *file;        /* explain: --file; NULL: not given */
 	const char *headers[16]; /* explain: --header, in order */
 	unsigned n_headers;

@@ -249,6 +249,26 @@ void ctl_print_workers(const struct js *document)
 	print_worker_table(js_get(document, "workers"));
 }
 
+void ctl_print_tenants(const struct js *document)
+{
+	static const struct column columns[] = {
+		{"NAME", "name", value_text},
+		{"KEYS", "keys", value_text},
+		{"INFLIGHT", "in_flight", value_text},
+		{"MAX", "max_requests", value_text},
+		{"RATE", "rate", value_text},
+		{"REQUESTS", "requests", value_text},
+		{"OVER-MAX", "refused_max_requests", value_text},
+		{"OVER-RATE", "refused_rate", value_text},
+		{"GROUP", "cache_group", value_text},
+	};
+
+	if (js_is_null(js_get(document, "api_keys")))
+		printf("no key is asked for (api_keys is not set)\n");
+	else
+		print_columns(js_get(document, "tenants"), columns, ARRAY_LEN(columns));
+}
+
 void ctl_print_outcome(const struct js *document)
 {
 	char *name = value_text(document, "name"), *state = value_text(document, "state");

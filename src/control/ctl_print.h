@@ -10,6 +10,7 @@ struct js;
 
 void ctl_print_status(const struct js *document);
 void ctl_print_workers(const struct js *document);
+void ctl_print_tenants(const struct js *document);
 /* A worker after drain, undrain or remove, in one line. */
 void ctl_print_outcome(const struct js *document);
 void ctl_print_worker(const struct js *document);

@@ -329,7 +329,7 @@ def test_the_log_names_tenants_and_nothing_tells_a_key(router, worker, tmp_path,
     r.wait_log(r"tenant=acme .* end=rate_limited" if form == "text" else r'"tenant":"acme".*"end":"rate_limited"')
     r.wait_log(r"tenant=- .* end=unauthorized" if form == "text" else r'"tenant":"".*"end":"unauthorized"')
     told = [r.log(), json.dumps(r.metrics())]
-    for path in ("status", "config", "workers"):
+    for path in ("status", "config", "workers", "tenants"):
         told.append(json.dumps(r.admin("GET", path)))
     for t in told:
         assert canary not in t and sha(canary) not in t and sha(canary)[:16] not in t
@@ -350,3 +350,58 @@ def test_a_hundred_thousand_keys(router, worker, tmp_path):
     assert r.reload()[0]
     assert r.chat(PROMPT, headers=bearer("key-0")).status == 401
     assert r.chat(PROMPT, headers=bearer("key-1")).status == 200
+
+
+def ctl(r, *words):
+    done = subprocess.run([program("kvsteerctl"), "-s", r.admin_path, *words], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_tenants_are_listed_with_their_limits_and_counts(router, worker, tmp_path):
+    hold = Hold()
+    w = worker("w0", hold)
+    keys = Keys(tmp_path, "k0 acme max_requests=1", "k1 acme", "k2 zoe rate=1/m cache_group=g")
+    r = router([w], keys=keys.line)
+    with r.connect() as c:
+        c.send(make_request(body={"model": "m", "messages": PROMPT}, headers=bearer("k0")))
+        w.wait_requests(1)
+        assert r.chat(PROMPT, headers=bearer("k1")).status == 429
+        status, answer = r.admin("GET", "tenants")
+        assert status == 200 and answer["api_keys"] == {"tenants": 2, "keys": 3} == r.admin("GET", "status")[1]["api_keys"]
+        acme, zoe = answer["tenants"]
+        assert acme == {"name": "acme", "keys": 2, "cache_group": None, "max_requests": 1, "rate": None, "in_flight": 1, "requests": 1,
+                        "refused_max_requests": 1, "refused_rate": 0}
+        assert zoe["name"] == "zoe" and zoe["rate"] == "1/m" and zoe["cache_group"] == "g" and zoe["requests"] == 0
+        hold.release()
+        assert c.read_response().status == 200
+    for status in (200, 429, 429):
+        assert r.chat(PROMPT, headers=bearer("k2")).status == status
+    acme, zoe = r.admin("GET", "tenants")[1]["tenants"]
+    assert (acme["in_flight"], zoe["in_flight"], zoe["requests"], zoe["refused_rate"]) == (0, 0, 1, 2)
+    code, out = ctl(r, "tenants")
+    assert code == 0
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[1][:3] == ["acme", "2", "0"] and lines[2][0] == "zoe" and "1/m" in lines[2]
+    r.router_keys = ""
+    assert r.reload(f"[worker w0]\nurl = {w.url}\n")[0]
+    assert r.admin("GET", "tenants")[1] == {"api_keys": None, "tenants": []}
+    assert "not set" in ctl(r, "tenants")[1]
+
+
+def test_explain_asks_for_a_tenant(router, worker, tmp_path):
+    r = router([worker("w0")], keys=Keys(tmp_path, "k0 acme", "k1 zoe").line)
+    assert r.chat(PROMPT, headers=bearer("k0")).status == 200
+    body = {"model": "m", "messages": PROMPT}
+
+    def depth(tenant):
+        answer = r.explain(body, path="/v1/chat/completions" + (f"&tenant={tenant}" if tenant else ""))
+        assert answer["tenant"] == (tenant or None)
+        return answer["candidates"][0]["depth"]
+    assert depth("acme") > 20
+    assert depth("zoe") == 0 and depth("") == 0
+    status, answer = r.admin("POST", "explain?tenant=nobody", body)
+    assert status == 404 and answer["error"]["code"] == "tenant_not_found"
+    path = tmp_path / "body.json"
+    path.write_text(json.dumps(body))
+    code, out = ctl(r, "--json", "explain", "--tenant", "acme", str(path))
+    assert code == 0 and json.loads(out)["tenant"] == "acme"
