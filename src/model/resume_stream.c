@@ -270,7 +270,8 @@ static int read_delta(struct resume_stream *s, struct event *e, struct json_valu
 	if (has_more(e, delta))
 		lose(s);
 	is_second = s->is_continued && s->has_role && v[0].kind != JSON_IS_NONE;
-	s->has_role |= v[0].kind == JSON_IS_STRING;
+	/* Where it speaks without one, none may follow. */
+	s->has_role |= v[0].kind == JSON_IS_STRING || !is_nothing(e, v[1]);
 	err = take_text(s, e, v[1]);
 	if (err != 0 || !is_second)
 		return err;

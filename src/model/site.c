@@ -59,6 +59,31 @@ static bool needs_model(const struct conf *c)
 	return false;
 }
 
+/* Some stream may have to be asked for anew, from the body that the client sent. */
+static bool resumes_streams(const struct conf *c)
+{
+	size_t i;
+	enum role r;
+
+	for (i = 0; i < c->n_pools; i++) {
+		for (r = 0; r < ROLE_MAX; r++) {
+			if (c->pools[i].roles[r].worker.resume_streams)
+				return true;
+		}
+	}
+	for (i = 0; i < c->n_workers; i++) {
+		if (c->workers[i].opts.resume_streams)
+			return true;
+	}
+	return false;
+}
+
+static bool may_resume(const struct site *s, const struct site_head *h)
+{
+	return s->resumes_streams && !h->is_pinned &&
+	       (h->endpoint == ENDPOINT_CHAT || h->endpoint == ENDPOINT_COMPLETIONS);
+}
+
 bool site_reads_body(const struct site *s, const struct site_head *h)
 {
 	size_t i;
@@ -66,6 +91,8 @@ bool site_reads_body(const struct site *s, const struct site_head *h)
 	/* The response that is continued lives on one worker: more than any policy has to
 	 * say. */
 	if (h->endpoint == ENDPOINT_RESPONSES && !h->is_pinned)
+		return true;
+	if (may_resume(s, h))
 		return true;
 	if (h->endpoint == ENDPOINT_OTHER || !s->needs_body_scan)
 		return false;
@@ -124,6 +151,7 @@ struct site *site_new(struct conf *conf, struct site *old, const struct site_opt
 	s->conf = conf_ref(conf);
 	s->wants = all_wants(conf);
 	s->needs_model = needs_model(conf);
+	s->resumes_streams = resumes_streams(conf);
 	s->needs_body_scan = s->wants != 0 || s->needs_model;
 	s->pools = calloc(conf->n_pools + 1, sizeof(struct pool *));
 	err = s->pools == NULL ? ERR_NOMEM

@@ -19,6 +19,7 @@ struct site {
 	struct tenants *tenants; /* who may ask; NULL: everybody */
 	bool needs_body_scan;    /* some pool chooses by prompt or model */
 	unsigned wants;          /* enum policy_wants, of all its pools */
+	bool resumes_streams;    /* of some worker */
 	bool needs_model; /* a request of no known model has no sure pool or worker */
 };
 

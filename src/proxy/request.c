@@ -499,9 +499,9 @@ static enum step_result exchange_failed(struct request *r)
 	}
 	count_worker_failure(r, why);
 	log_at(LOG_LEVEL_DEBUG, r, "no answer: %s", fail_code(why));
-	r->last_failure = why;
 	if (resume_is_on(r))
 		return go_on_elsewhere(r, why);
+	r->last_failure = why;
 	if (why == FAIL_WORKER_RESET && exchange_was_silent(r->ex) && !r->died_fresh)
 		r->died_fresh = may_repeat = true;
 	if (may_repeat && goes_elsewhere(r, r->guard.worker->host_id, 0, why)) {
@@ -732,7 +732,8 @@ static enum step_result relay_kept(struct request *r)
 	return r->why == FAIL_NONE ? end_here(r, body) : STEP_NEXT;
 }
 
-/* A stream's worker broke, or the one that was to go on with it. */
+/* A stream's worker broke, or the one that was to go on with it; the client is told of
+ * the former. */
 static enum step_result go_on_elsewhere(struct request *r, enum fail why)
 {
 	struct routing routing;
@@ -751,7 +752,7 @@ static enum step_result go_on_elsewhere(struct request *r, enum fail why)
 		attempt_back_off(r);
 		return request_retry(r);
 	default:
-		return cut_stream(r, why);
+		return cut_stream(r, r->last_failure);
 	}
 }
 

@@ -74,18 +74,40 @@ static uint64_t tokens_left(const struct resume *m)
 	return resume_body_left(&m->plan, m->stream.tokens);
 }
 
-/* The request that goes on after the text so far. */
-static int make_body(struct request *r)
+static void drop_body(struct request *r)
 {
 	struct resume *m = r->resume;
 
+	if (m->body == NULL)
+		return;
+	atomic_fetch_sub_explicit(
+		&r->t->process->body_memory, m->body_len, memory_order_relaxed);
+	metric_add(METRIC_BODY_MEMORY, -(int64_t)m->body_len);
 	free(m->body);
 	m->body = NULL;
+}
+
+/* The request that goes on after the text so far. Its memory counts as the client's body
+ * does. */
+static int make_body(struct request *r)
+{
+	struct resume *m = r->resume;
+	uint64_t held;
+
+	drop_body(r);
 	if (m->stream.text.n == 0)
 		return 0;
-	return resume_body_make(&m->plan, body_bytes(&r->body, r->c),
-		span_make(m->stream.text.p, m->stream.text.n), m->stream.tokens, &m->body,
-		&m->body_len);
+	if (resume_body_make(&m->plan, body_bytes(&r->body, r->c),
+		    span_make(m->stream.text.p, m->stream.text.n), m->stream.tokens,
+		    &m->body, &m->body_len) != 0)
+		return ERR_NOMEM;
+	held = atomic_fetch_add_explicit(
+		&r->t->process->body_memory, m->body_len, memory_order_relaxed);
+	metric_add(METRIC_BODY_MEMORY, (int64_t)m->body_len);
+	if (held + m->body_len <= opts(r)->body_memory)
+		return 0;
+	drop_body(r);
+	return ERR_LIMIT;
 }
 
 static enum resume_way fails(enum metric_id reason)
@@ -160,7 +182,7 @@ void resume_free(struct request *r)
 	if (r->resume == NULL)
 		return;
 	resume_stream_free(&r->resume->stream);
-	free(r->resume->body);
+	drop_body(r);
 	free(r->resume);
 	r->resume = NULL;
 }
