@@ -489,7 +489,7 @@ static enum step_result go_on_elsewhere(struct request *r, enum fail why);
 static enum step_result exchange_failed(struct request *r)
 {
 	enum fail why = exchange_failure(r->ex);
-	bool may_repeat = exchange_never_connected(r->ex);
+	bool may_repeat = exchange_never_connected(r->ex), is_death;
 
 	if (why == FAIL_WORKER_RESET && exchange_was_reused(r->ex) && !r->died_reused &&
 		upload_is_repeatable(&r->upload, &r->body)) {
@@ -499,11 +499,14 @@ static enum step_result exchange_failed(struct request *r)
 	}
 	count_worker_failure(r, why);
 	log_at(LOG_LEVEL_DEBUG, r, "no answer: %s", fail_code(why));
+	is_death = why == FAIL_WORKER_RESET && exchange_was_silent(r->ex);
+	may_repeat |= is_death && !r->died_fresh;
+	if (resume_is_on(r) && is_death && r->died_fresh)
+		return give_up(r, r->last_failure);
+	r->died_fresh |= is_death;
 	if (resume_is_on(r))
 		return go_on_elsewhere(r, why);
 	r->last_failure = why;
-	if (why == FAIL_WORKER_RESET && exchange_was_silent(r->ex) && !r->died_fresh)
-		r->died_fresh = may_repeat = true;
 	if (may_repeat && goes_elsewhere(r, r->guard.worker->host_id, 0, why)) {
 		attempt_back_off(r);
 		return request_retry(r);
@@ -740,15 +743,17 @@ static enum step_result go_on_elsewhere(struct request *r, enum fail why)
 	struct pool_ask ask;
 	struct span rest;
 
-	if (r->is_confirmed) /* it has streamed: those before it may be well again */
+	if (r->is_confirmed) { /* it has streamed: those before it may be well again */
 		r->n_tried = 0;
+		r->died_fresh = false;
+	}
 	note_tried(r, r->guard.worker->host_id);
 	ask = what_to_ask(r, &routing);
 	switch (resume_after(r, &ask, why, &rest)) {
 	case RESUME_ENDS:
 		return end_here(r, rest);
 	case RESUME_ELSEWHERE:
-		r->died_reused = r->died_fresh = false;
+		r->died_reused = false;
 		attempt_back_off(r);
 		return request_retry(r);
 	default:

@@ -89,8 +89,9 @@ def test_the_text_is_that_of_an_unbroken_stream(router, engines, is_chat, limit,
             assert got[2] == usage or cut >= n - 3, "usage is missing only where the router made the end"
         assert sum(e.engine.faults()["count"]["cut"] for e in es) == before + 1, "it was cut"
         resumed, ended = (resumes(r).get(k, 0) for k in ("resumed", "ended"))
-        assert resumed + ended == cut + 1, resumes(r)
-    assert set(resumes(r)) <= {"resumed", "ended"} and ended >= 2
+        # A reset may take the head along: then it is a retry, or the repeat of a request on a connection that was given up.
+        assert resumed + ended == cut + 1 if how == "fin" else resumed + ended <= cut + 1, resumes(r)
+    assert set(resumes(r)) <= {"resumed", "ended"} and resumed > n // 2 and (ended >= 2 or how == "rst")
     assert "unexpected" not in r.log()
 
 
@@ -395,6 +396,14 @@ def test_it_passes_over_those_who_do_not(router, worker):
     m = all_of(r, CHAT)
     assert m.ended and m.body.decode() == "".join(f"data: {e}\n\n" for e in [chunk("A", {"content": "x"}), chunk("A", {"content": "y"}, "stop"), "[DONE]"])
     assert [len(w.requests) for w in ws] == [1, 1, 1, 1] and resumes(r) == {"resumed": 1}
+
+
+def test_b52_a_stream_that_kills_goes_to_one_other_worker(router, worker):
+    """As a request: of those that were to go on, two may die without a byte, no more."""
+    ws = [worker("w0", story(chunk("A", {"content": "x"}), end="fin"))] + [worker(f"w{i}", breaks) for i in range(1, 5)]
+    r = router(ws, pool=ON)
+    assert is_cut(all_of(r, CHAT))
+    assert [len(w.requests) for w in ws] == [1, 1, 1, 0, 0] and resumes(r) == {"failed": 1}
 
 
 def test_no_budget_no_second_worker(router, worker):
