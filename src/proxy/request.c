@@ -829,8 +829,9 @@ static enum step_result finish(struct request *r)
 {
 	uint64_t now_us;
 
-	end_exchange(r);
+	/* First: while it waits, guard and pick are the pool's. */
 	admission_leave(r);
+	end_exchange(r);
 	drop_guard(r);
 	client_key_leave(r);
 	if (r->why != FAIL_NONE && !r->head_sent && fail_status(r->why) != 0)
