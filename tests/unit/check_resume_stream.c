@@ -4,6 +4,8 @@
  * noticed.
  */
 #include "model/resume_stream.h"
+
+#include "base/rng.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>
@@ -321,6 +323,57 @@ START_TEST(a_name_too_long_is_lost)
 }
 END_TEST
 
+/* ---- whatever comes ---- */
+
+/* A byte changed, doubled or gone here and there. */
+static size_t garble(struct rng *rng, const char *p, size_t n, char *out)
+{
+	static const char odd[] = "{}[]\":,\\\n\r 0d\xff";
+	size_t len = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		switch (rng_below(rng, 60)) {
+		case 0:
+			out[len++] = odd[rng_below(rng, sizeof(odd) - 1)];
+			break;
+		case 1:
+			break;
+		case 2:
+			out[len++] = p[i];
+			out[len++] = p[i];
+			break;
+		default:
+			out[len++] = p[i];
+		}
+	}
+	return len;
+}
+
+START_TEST(bytes_of_a_first_stream_are_never_changed)
+{
+	struct rng rng;
+	static char broken[8192], rest[8192], more[8192];
+
+	rng_seed(&rng, 11);
+	for (unsigned round = 0; round < 3000; round++) {
+		size_t n = garble(&rng, whole, sizeof(whole) - 1, broken);
+		size_t step = 1 + rng_below(&rng, 200), m;
+		struct resume_stream s;
+		struct seen seen = {.n = 0};
+
+		resume_stream_init(&s, rng_below(&rng, 2) == 0);
+		feed(&s, broken, n, rng_below(&rng, 2) == 0, step, &seen);
+		ck_assert_uint_le(seen.n, n);
+		ck_assert_int_eq(memcmp(seen.p, broken, seen.n), 0);
+		resume_stream_continue(&s);
+		m = garble(&rng, rest, second(rng_below(&rng, 5), rest), more);
+		seen.n = 0;
+		feed(&s, more, m, true, step, &seen);
+		resume_stream_free(&s);
+	}
+}
+END_TEST
+
 /* ---- the end alone ---- */
 
 START_TEST(the_end_is_made)
@@ -364,6 +417,7 @@ static Suite *resume_stream_suite(void)
 	tcase_add_loop_test(tc, what_is_not_text_is_lost, 0, ARRAY_LEN(lost));
 	tcase_add_test(tc, what_is_too_long_is_lost);
 	tcase_add_test(tc, a_name_too_long_is_lost);
+	tcase_add_test(tc, bytes_of_a_first_stream_are_never_changed);
 	tcase_add_test(tc, the_end_is_made);
 	suite_add_tcase(s, tc);
 	return s;
