@@ -27,9 +27,10 @@
 #include "proxy/client.h"
 #include "proxy/client_key.h"
 #include "proxy/dispatch.h"
+#include "proxy/intake.h"
 #include "proxy/io_thread.h"
 #include "proxy/own_answer.h"
-#include "proxy/pin.h"
+#include "proxy/pick.h"
 #include "proxy/relay.h"
 #include "proxy/request_log.h"
 #include "proxy/request_state.h"
@@ -99,85 +100,6 @@ static enum step_result request_retry(struct request *r)
 
 /* ---- READ_HEAD ---- */
 
-/* Websockets end here, at once: without its Upgrade such a request would only confuse a
- * worker. */
-static bool wants_websocket(const struct request *r)
-{
-	return r->head.has_upgrade &&
-	       span_case_eq(field(r, FIELD_UPGRADE), SPAN_LIT("websocket"));
-}
-
-static enum fail read_prefix_header(struct request *r)
-{
-	const struct http_field *f = http_head_find(&r->head, FIELD_X_KVSTEER_PREFIX);
-
-	if (f == NULL)
-		return FAIL_NONE;
-	if (route_key_from_header(http_field_value(r->c->buf, f), 0, &r->key) != 0)
-		return FAIL_BAD_PREFIX;
-	r->is_keyed = true;
-	return FAIL_NONE;
-}
-
-/* What the head alone says against the request; the body is then skipped, not read. */
-static enum fail judge_head(struct request *r)
-{
-	struct span path = http_head_path(r->c->buf, &r->head);
-	enum fail why;
-
-	path_lookup(opts(r), r->head.method, path, &r->verdict);
-	if (r->verdict.action == PATH_REFUSE)
-		return r->verdict.fail;
-	if (wants_websocket(r))
-		return FAIL_NOT_IMPLEMENTED;
-	why = client_key_check(r);
-	if (why == FAIL_NONE)
-		why = read_prefix_header(r);
-	return why == FAIL_NONE ? client_key_enter(r) : why;
-}
-
-/* "X-Kvsteer-..." as it is spelled, in any case. */
-static struct span own_field(const struct request *r, struct span name)
-{
-	const struct http_field *f = http_head_find(&r->head, FIELD_X_KVSTEER);
-
-	if (f != NULL)
-		f = http_head_named(r->c->buf, &r->head, name);
-	return f != NULL ? http_field_value(r->c->buf, f) : span_make(NULL, 0);
-}
-
-static bool is_pinned(const struct request *r)
-{
-	return opts(r)->allow_pin && field(r, FIELD_X_KVSTEER_WORKER).n > 0;
-}
-
-/* Whether the body must be awaited to route the request, and what of it is scanned. */
-static void start_scan(struct request *r)
-{
-	struct site_head h = {
-		.endpoint = r->verdict.endpoint,
-		.is_pinned = is_pinned(r),
-		.model = own_field(r, SPAN_LIT("x-kvsteer-model")),
-	};
-
-	if (r->verdict.action != PATH_FORWARD)
-		return;
-	h.said.hashes_sent = r->key.hashes_sent;
-	routing_look(r->site->wants, &opts(r)->routing_key_headers, r->c->buf, &r->head,
-		&h.said);
-	r->reads_body = site_reads_body(r->site, &h);
-	if (h.endpoint == ENDPOINT_OTHER || (!r->reads_body && !r->site->needs_body_scan))
-		return;
-	/* A pinned request's prompt is remembered if it is here with its head. */
-	if (!r->reads_body && (h.said.hashes_sent || !h.is_pinned))
-		return;
-	if (r->json == NULL)
-		r->json = route_scan_new();
-	r->is_scanning = r->json != NULL; /* without memory: routed by load */
-	if (r->is_scanning)
-		route_scan_begin(r->json, r->verdict.endpoint);
-}
-
 static enum step_result head_is_complete(struct request *r)
 {
 	enum fail why;
@@ -186,11 +108,11 @@ static enum step_result head_is_complete(struct request *r)
 	r->progress_ms = clock_now_ms();
 	own_answer_make_id(r);
 	why = body_start(&r->body, &r->head, opts(r)->max_body_size);
-	r->refused = judge_head(r);
+	r->refused = intake_judge(r);
 	if (why == FAIL_NONE || r->refused != FAIL_NONE)
 		why = r->refused;
 	if (why == FAIL_NONE) {
-		start_scan(r);
+		intake_start_scan(r);
 		return STEP_NEXT;
 	}
 	/* The client has not sent the body yet, or too much of it: say so now. */
@@ -238,17 +160,6 @@ static enum step_result read_head(struct request *r)
 
 /* ---- READ_BODY ---- */
 
-static void scan_body(struct request *r)
-{
-	struct span b = body_bytes(&r->body, r->c);
-
-	if (!r->is_scanning || b.n == r->scanned)
-		return;
-	if (route_scan_feed(r->json, b.p, r->scanned, b.n) != 0)
-		r->is_scanning = false;
-	r->scanned = b.n;
-}
-
 /* Only after limits and route are right, and only if the client is still holding its body
  * back. */
 static int send_continue(struct request *r)
@@ -295,7 +206,7 @@ static enum step_result read_body(struct request *r)
 					       : FAIL_CLIENT_GONE);
 	if (err == ERR_AGAIN && !r->reads_body)
 		return hand_on_later(r);
-	scan_body(r);
+	intake_scan_body(r);
 	if (err == ERR_AGAIN)
 		return STEP_WAIT;
 	return r->refused != FAIL_NONE ? request_fail(r, r->refused) : STEP_NEXT;
@@ -310,53 +221,17 @@ static enum step_result answer_here(struct request *r)
 	return STEP_NEXT;
 }
 
-/* The body's fields, and its prompt's hashes as the pool wants them; without a pool the
- * fields alone. */
-static int build_key(struct request *r, const struct pool *pool)
-{
-	struct route_key_opts o = {.skip_prompt = true};
-	struct span b = body_bytes(&r->body, r->c);
-
-	if (pool != NULL)
-		pool_key_opts(pool, ROLE_UNIFIED, &o);
-	r->is_keyed = true;
-	/* Hashes that the client sent stand; the body then only says the model and the
-	 * salts. */
-	return route_key_build(r->json, b.p, b.n, &o, &r->key);
-}
-
-/* Where the body is not read, the head may say what it says of the prompt's name space.
- */
-static int take_said(struct request *r)
-{
-	if (r->reads_body)
-		return 0;
-	return route_key_say(&r->key, own_field(r, SPAN_LIT("x-kvsteer-model")),
-		own_field(r, SPAN_LIT("x-kvsteer-lora-path")),
-		own_field(r, SPAN_LIT("x-kvsteer-cache-salt")));
-}
-
 static enum step_result route_key(struct request *r)
 {
-	bool is_one_pool = r->site->n_pools == 1;
 	uint64_t began;
+	enum fail why;
 
 	if (r->verdict.action != PATH_FORWARD)
 		return answer_here(r);
 	began = clock_us();
-	if (take_said(r) != 0)
-		return request_fail(r, FAIL_OVERLOADED);
-	/* Of several pools the model names one, and that one says how it hashes. */
-	if (r->is_scanning && build_key(r, is_one_pool ? r->site->pools[0] : NULL) != 0)
-		return request_fail(r, FAIL_OVERLOADED);
-	r->pool = site_pool_for(r->site, r->key.model);
-	stored_look_up(r);
-	if (r->pool == NULL)
-		return request_fail(r, FAIL_MODEL_NOT_FOUND);
-	if (r->is_scanning && !is_one_pool && build_key(r, r->pool) != 0)
-		return request_fail(r, FAIL_OVERLOADED);
-	if (r->is_keyed)
-		pool_seal_key(r->pool, &r->key, client_key_salt(r));
+	why = intake_route_key(r);
+	if (why != FAIL_NONE)
+		return request_fail(r, why);
 	metric_observe(METRIC_ROUTE_SECONDS, clock_us() - began);
 	return STEP_NEXT;
 }
@@ -386,65 +261,16 @@ static enum step_result no_worker(struct request *r, int err)
 	}
 }
 
-static void keep_worker_name(struct request *r)
-{
-	size_t n = strnlen(r->guard.worker->name, sizeof(r->worker_name) - 1);
-
-	memcpy(r->worker_name, r->guard.worker->name, n);
-	r->worker_name[n] = '\0';
-}
-
-/* routing lives as long as what is returned. */
-static struct pool_ask what_to_ask(struct request *r, struct routing *routing)
-{
-	struct pool_ask ask = {
-		.role = ROLE_UNIFIED,
-		.key = r->is_keyed ? &r->key : NULL,
-		.model = r->key.model,
-		.home = r->stored.home,
-		.tried = r->tried,
-		.n_tried = r->n_tried,
-		.body_bytes = MAX(r->body.expected, r->body.total), /* or promised */
-		.now_ms = clock_now_ms(),
-	};
-
-	ask.routing = routing_find(pool_wants(r->pool, ask.role),
-		&opts(r)->routing_key_headers, r->c->buf, &r->head, &r->key, routing);
-	if (opts(r)->allow_pin)
-		pin_read_head(r->c->buf, &r->head, &ask);
-	return ask;
-}
-
-static int ask_for_worker(struct request *r)
-{
-	struct routing routing;
-	struct pool_ask ask;
-	int err;
-
-	do {
-		ask = what_to_ask(r, &routing);
-		err = admission_ask(r, &ask, &routing);
-	} while ((err == ERR_NOENT || err == ERR_STATE) && stored_look_elsewhere(r));
-	return err;
-}
-
 static enum step_result pick(struct request *r)
 {
 	int err;
 
 	if (attempt_is_waiting(r))
 		return STEP_WAIT;
-	err = admission_is_waiting(r) ? admission_resume(r) : ask_for_worker(r);
+	err = pick_worker(r);
 	if (err != 0)
 		return no_worker(r, err);
-	r->is_confirmed = false;
-	keep_worker_name(r);
-	if (r->n_tried == 0) {
-		r->picked_us = clock_us();
-		if (r->pick.blocks > 0)
-			metric_observe(METRIC_PREFIX_MATCH_RATIO,
-				(uint64_t)r->pick.matched * 1000 / r->pick.blocks);
-	}
+	pick_note(r);
 	return STEP_NEXT;
 }
 
@@ -474,7 +300,7 @@ static bool goes_elsewhere(struct request *r, uint64_t id, int status, enum fail
 		r->attempts.n >= r->pick.max_retries || r->n_tried == TRIED_MAX)
 		return false;
 	note_tried(r, id);
-	ask = what_to_ask(r, &routing);
+	ask = pick_ask(r, &routing);
 	if (attempt_take_leave(r, &ask, status, why))
 		return true;
 	r->n_tried--;
@@ -589,7 +415,7 @@ static bool asks_on(struct request *r, int status)
 
 	if (!r->stored.is_asked_for)
 		return false;
-	ask = what_to_ask(r, &routing);
+	ask = pick_ask(r, &routing);
 	return stored_asks_on(r, status, &ask);
 }
 
@@ -748,7 +574,7 @@ static enum step_result go_on_elsewhere(struct request *r, enum fail why)
 		r->died_fresh = false;
 	}
 	note_tried(r, r->guard.worker->host_id);
-	ask = what_to_ask(r, &routing);
+	ask = pick_ask(r, &routing);
 	switch (resume_after(r, &ask, why, &rest)) {
 	case RESUME_ENDS:
 		return end_here(r, rest);

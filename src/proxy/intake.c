@@ -1,0 +1,154 @@
+/*
+ * What the client's head and body say of its request. See intake.h.
+ */
+#include "proxy/intake.h"
+
+#include "base/err.h"
+#include "model/path_table.h"
+#include "model/pool.h"
+#include "model/routing_key.h"
+#include "proxy/body.h"
+#include "proxy/client.h"
+#include "proxy/client_key.h"
+#include "proxy/request_state.h"
+#include "proxy/stored.h"
+
+/* ---- the head ---- */
+
+/* Websockets end here, at once: without its Upgrade such a request would only confuse a
+ * worker. */
+static bool wants_websocket(const struct request *r)
+{
+	return r->head.has_upgrade &&
+	       span_case_eq(field(r, FIELD_UPGRADE), SPAN_LIT("websocket"));
+}
+
+static enum fail read_prefix_header(struct request *r)
+{
+	const struct http_field *f = http_head_find(&r->head, FIELD_X_KVSTEER_PREFIX);
+
+	if (f == NULL)
+		return FAIL_NONE;
+	if (route_key_from_header(http_field_value(r->c->buf, f), 0, &r->key) != 0)
+		return FAIL_BAD_PREFIX;
+	r->is_keyed = true;
+	return FAIL_NONE;
+}
+
+enum fail intake_judge(struct request *r)
+{
+	struct span path = http_head_path(r->c->buf, &r->head);
+	enum fail why;
+
+	path_lookup(opts(r), r->head.method, path, &r->verdict);
+	if (r->verdict.action == PATH_REFUSE)
+		return r->verdict.fail;
+	if (wants_websocket(r))
+		return FAIL_NOT_IMPLEMENTED;
+	why = client_key_check(r);
+	if (why == FAIL_NONE)
+		why = read_prefix_header(r);
+	return why == FAIL_NONE ? client_key_enter(r) : why;
+}
+
+/* "X-Kvsteer-..." as it is spelled, in any case. */
+static struct span own_field(const struct request *r, struct span name)
+{
+	const struct http_field *f = http_head_find(&r->head, FIELD_X_KVSTEER);
+
+	if (f != NULL)
+		f = http_head_named(r->c->buf, &r->head, name);
+	return f != NULL ? http_field_value(r->c->buf, f) : span_make(NULL, 0);
+}
+
+static bool is_pinned(const struct request *r)
+{
+	return opts(r)->allow_pin && field(r, FIELD_X_KVSTEER_WORKER).n > 0;
+}
+
+void intake_start_scan(struct request *r)
+{
+	struct site_head h = {
+		.endpoint = r->verdict.endpoint,
+		.is_pinned = is_pinned(r),
+		.model = own_field(r, SPAN_LIT("x-kvsteer-model")),
+	};
+
+	if (r->verdict.action != PATH_FORWARD)
+		return;
+	h.said.hashes_sent = r->key.hashes_sent;
+	routing_look(r->site->wants, &opts(r)->routing_key_headers, r->c->buf, &r->head,
+		&h.said);
+	r->reads_body = site_reads_body(r->site, &h);
+	if (h.endpoint == ENDPOINT_OTHER || (!r->reads_body && !r->site->needs_body_scan))
+		return;
+	/* A pinned request's prompt is remembered if it is here with its head. */
+	if (!r->reads_body && (h.said.hashes_sent || !h.is_pinned))
+		return;
+	if (r->json == NULL)
+		r->json = route_scan_new();
+	r->is_scanning = r->json != NULL; /* without memory: routed by load */
+	if (r->is_scanning)
+		route_scan_begin(r->json, r->verdict.endpoint);
+}
+
+/* ---- the body ---- */
+
+void intake_scan_body(struct request *r)
+{
+	struct span b = body_bytes(&r->body, r->c);
+
+	if (!r->is_scanning || b.n == r->scanned)
+		return;
+	if (route_scan_feed(r->json, b.p, r->scanned, b.n) != 0)
+		r->is_scanning = false;
+	r->scanned = b.n;
+}
+
+/* ---- the route key ---- */
+
+/* The body's fields, and its prompt's hashes as the pool wants them; without a pool the
+ * fields alone. */
+static int build_key(struct request *r, const struct pool *pool)
+{
+	struct route_key_opts o = {.skip_prompt = true};
+	struct span b = body_bytes(&r->body, r->c);
+
+	if (pool != NULL)
+		pool_key_opts(pool, ROLE_UNIFIED, &o);
+	r->is_keyed = true;
+	/* Hashes that the client sent stand; the body then only says the model and the
+	 * salts. */
+	return route_key_build(r->json, b.p, b.n, &o, &r->key);
+}
+
+/* Where the body is not read, the head may say what it says of the prompt's name space.
+ */
+static int take_said(struct request *r)
+{
+	if (r->reads_body)
+		return 0;
+	return route_key_say(&r->key, own_field(r, SPAN_LIT("x-kvsteer-model")),
+		own_field(r, SPAN_LIT("x-kvsteer-lora-path")),
+		own_field(r, SPAN_LIT("x-kvsteer-cache-salt")));
+}
+
+enum fail intake_route_key(struct request *r)
+{
+	bool is_one_pool = r->site->n_pools == 1;
+
+	if (take_said(r) != 0)
+		return FAIL_OVERLOADED;
+	/* Of several pools the model names one, and that one says how it hashes. */
+	if (r->is_scanning && build_key(r, is_one_pool ? r->site->pools[0] : NULL) != 0)
+		return FAIL_OVERLOADED;
+	r->pool = site_pool_for(r->site, r->key.model);
+	stored_look_up(r);
+	if (r->pool == NULL)
+		return FAIL_MODEL_NOT_FOUND;
+	if (r->is_scanning && !is_one_pool && build_key(r, r->pool) != 0)
+		return FAIL_OVERLOADED;
+	if (r->is_keyed)
+		pool_seal_key(r->pool, &r->key, client_key_salt(r));
+	return FAIL_NONE;
+}
