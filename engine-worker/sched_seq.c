@@ -136,7 +136,7 @@ void seq_name_blocks(struct sched_seq *seq)
 			seq->sched->cache, seq->blocks[seq->n_named], &chain, seq->n_named);
 }
 
-void seq_drop_blocks(struct sched_seq *seq)
+static void drop_blocks(struct sched_seq *seq)
 {
 	kv_cache_drop(seq->sched->cache, seq->blocks, seq->n_blocks);
 	seq->n_blocks = 0;
@@ -237,7 +237,7 @@ void seq_detach(struct sched_seq *seq, enum sched_end end)
 {
 	seq->sched->counts.ended[end]++;
 	seq_leave(seq);
-	seq_drop_blocks(seq);
+	drop_blocks(seq);
 	pass_lead(seq);
 	seq->sched->is_blocked = false;
 }
@@ -249,7 +249,7 @@ void seq_preempt(struct sched_seq *seq)
 	assert(seq_is_running(seq));
 	s->counts.preemptions++;
 	seq_leave(seq);
-	seq_drop_blocks(seq);
+	drop_blocks(seq);
 	seq_enter(seq, SEQ_WAITING);
 	s->is_blocked = false;
 }

@@ -81,7 +81,6 @@ void seq_tell_begin(const struct sched_seq *seq);
 /* Extends the chain of names over the full blocks of the first n tokens. */
 void seq_name_chain(struct sched_seq *seq, size_t n);
 void seq_name_blocks(struct sched_seq *seq); /* offers those that are full and computed to the cache */
-void seq_drop_blocks(struct sched_seq *seq);
 /* Whether the next token has a block of the sequence's own to go to; ERR_LIMIT: none is free. */
 int seq_take_block(struct sched_seq *seq) MUST_CHECK;
 /* Blocks for all tokens there are, as many as may be from the cache. ERR_LIMIT: too few are free; nothing is changed. */

@@ -73,10 +73,9 @@ void log_set_prefix(log_prefix_fn *fn)
 }
 
 /*
- * Copies what fits whole, escaping bytes outside 0x20-0x7e and those of `also`; no NUL.
+ * Copies what fits whole, escaping bytes outside 0x20-0x7e; no NUL.
  */
-static size_t escape_into(
-	struct span in, const char *also, char *out, size_t n, bool *is_cut)
+static size_t escape_into(struct span in, char *out, size_t n, bool *is_cut)
 {
 	static const char hex[] = "0123456789abcdef";
 	size_t used = 0;
@@ -84,7 +83,7 @@ static size_t escape_into(
 	*is_cut = false;
 	for (size_t i = 0; i < in.n; i++) {
 		unsigned char c = (unsigned char)in.p[i];
-		bool is_raw = c >= 0x20 && c <= 0x7e && strchr(also, c) == NULL;
+		bool is_raw = c >= 0x20 && c <= 0x7e;
 
 		if (used + (is_raw ? 1 : 4) > n) {
 			*is_cut = true;
@@ -99,18 +98,6 @@ static size_t escape_into(
 		out[used++] = hex[c >> 4];
 		out[used++] = hex[c & 15];
 	}
-	return used;
-}
-
-size_t log_escape(struct span in, char *out, size_t n)
-{
-	bool is_cut;
-	size_t used;
-
-	if (n == 0)
-		return 0;
-	used = escape_into(in, "\"\\", out, n - 1, &is_cut);
-	out[used] = '\0';
 	return used;
 }
 
@@ -145,7 +132,7 @@ static size_t print_subject(const void *subject, char *out, size_t n)
 	used = MIN(fn(subject, text, sizeof(text)), sizeof(text));
 	if (used == 0)
 		return 0;
-	used = escape_into(span_make(text, used), "", out, n - 2, &is_cut);
+	used = escape_into(span_make(text, used), out, n - 2, &is_cut);
 	memcpy(out + used, ": ", 2);
 	return used + 2;
 }
@@ -193,7 +180,7 @@ void log_write(enum log_level level, const void *subject, const char *fmt, ...)
 	va_end(args);
 	if (n < 0)
 		n = 0;
-	used += escape_into(span_make(message, MIN((size_t)n, sizeof(message) - 1)), "",
+	used += escape_into(span_make(message, MIN((size_t)n, sizeof(message) - 1)),
 		line + used, room - used, &is_cut);
 	if (is_cut || (size_t)n >= sizeof(message)) {
 		memcpy(line + used, cut_mark, sizeof(cut_mark) - 1);

@@ -50,8 +50,7 @@ void log_set_prefix(log_prefix_fn *fn);
 /*
  * One line, at most 2 KiB (longer ones end in "..."), whatever the level now is: log_at()
  * asks first. Keeps errno; %m works.
- * Bytes outside 0x20-0x7e of the message are escaped; what clients sent goes through
- * log_escape() first, for the quotes.
+ * Bytes outside 0x20-0x7e of the message are escaped as \xNN.
  */
 void log_write(enum log_level level, const void *subject, const char *fmt, ...)
 	PRINTF_LIKE(3, 4);
@@ -82,11 +81,5 @@ struct log_limit {
 };
 bool log_limit_ok(
 	struct log_limit *state, uint64_t now_ms, unsigned period_ms, unsigned *missed);
-
-/*
- * Escapes what a log line may not hold raw (outside 0x20-0x7e, '"' and '\\') as \xNN into
- * out; always NUL-terminates, never cuts an escape in two; returns the length.
- */
-size_t log_escape(struct span in, char *out, size_t n);
 
 #endif

@@ -32,7 +32,6 @@ typedef void admin_call_fn(void *admin, struct http_call *call);
 /* admin_workers.c */
 admin_call_fn admin_list_workers, admin_show_worker, admin_add_worker,
 	admin_delete_worker, admin_post_worker;
-struct js *admin_worker_document(struct pool *p, struct worker *w);
 struct js *admin_workers_array(const struct site *site);
 struct js *admin_hit_share(const struct site *site); /* of all workers' recent prompts */
 void admin_removals_start(struct admin *a);
@@ -64,7 +63,6 @@ admin_call_fn admin_upgrade;
 
 /* admin_metrics.c */
 admin_call_fn admin_metrics;
-void admin_metrics_print(const struct control *c, struct metric_text *out);
 
 /* The path behind prefix, up to the next '/', and what follows that. */
 struct span admin_path_word(

@@ -362,7 +362,7 @@ static void print_daemon(struct metric_text *out, const struct control *c)
 		(unsigned long long)c->reloads[RELOAD_FAILED]);
 }
 
-void admin_metrics_print(const struct control *c, struct metric_text *out)
+static void print_metrics(const struct control *c, struct metric_text *out)
 {
 	metric_print(out);
 	print_workers(out, c->site);
@@ -378,7 +378,7 @@ void admin_metrics(void *arg, struct http_call *call)
 	struct admin *a = arg;
 	struct metric_text text = {0};
 
-	admin_metrics_print(a->control, &text);
+	print_metrics(a->control, &text);
 	if (text.failed)
 		http_call_fail(call, FAIL_INTERNAL);
 	else

@@ -191,7 +191,7 @@ static void set_capacity(struct js *out, const struct worker *w)
 			      : NULL);
 }
 
-struct js *admin_worker_document(struct pool *p, struct worker *w)
+static struct js *worker_document(struct pool *p, struct worker *w)
 {
 	uint64_t last_ms = atomic_load(&w->last_byte_ms), now_ms = clock_now_ms();
 	struct js *out = js_object();
@@ -238,7 +238,7 @@ struct js *admin_workers_array(const struct site *site)
 		struct worker **workers = pool_list(site->pools[i], &n);
 
 		for (j = 0; j < n; j++) {
-			js_push(list, admin_worker_document(site->pools[i], workers[j]));
+			js_push(list, worker_document(site->pools[i], workers[j]));
 			worker_unref(workers[j]);
 		}
 		free(workers);
@@ -256,12 +256,12 @@ static struct js *named_document(const struct named *named)
 	size_t i;
 
 	if (!named->is_group)
-		return admin_worker_document(named->pool, named->list[0]);
+		return worker_document(named->pool, named->list[0]);
 	ranks = js_array();
 	for (i = 0; i < named->n; i++) {
 		is_one_state &= worker_state(named->list[i]) == worker_state(first);
 		load += worker_load(named->list[i]);
-		js_push(ranks, admin_worker_document(named->pool, named->list[i]));
+		js_push(ranks, worker_document(named->pool, named->list[i]));
 	}
 	out = js_object();
 	js_set_str(out, "name", first->group);

@@ -92,6 +92,5 @@ bool conn_closes(const struct http_conn *c);
 void conn_call_over(struct http_conn *c, bool close);
 /* Cuts the connection with RST. */
 void conn_cut(struct http_conn *c);
-void call_free(struct http_call *call);
 
 #endif

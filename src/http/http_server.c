@@ -52,7 +52,7 @@ static void conn_no_deadline(struct http_conn *c)
 
 /* The end of a connection */
 
-void call_free(struct http_call *call)
+static void call_free(struct http_call *call)
 {
 	if (call == NULL)
 		return;

@@ -137,7 +137,4 @@ const struct pool_conf *conf_pool_find(const struct conf *c, const char *name);
 /* A name of a worker or pool: letters, digits and . _ - : @, up to 128. */
 int conf_name_check(struct span text, struct conf_fault *fault) MUST_CHECK;
 
-void conf_list_add(struct conf_list *list, struct span item);
-void conf_list_clear(struct conf_list *list);
-
 #endif

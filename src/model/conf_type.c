@@ -538,13 +538,27 @@ static int read_string(const struct conf_key *key, struct span text, void *field
 	return 0;
 }
 
+static void add_to_list(struct conf_list *list, struct span item)
+{
+	list->items = xrealloc(list->items, (list->n + 1) * sizeof(*list->items));
+	list->items[list->n++] = xstrndup(item.p, item.n);
+}
+
+static void clear_list(struct conf_list *list)
+{
+	for (size_t i = 0; i < list->n; i++)
+		free(list->items[i]);
+	free(list->items);
+	*list = (struct conf_list){NULL, 0};
+}
+
 static int read_list(const struct conf_key *key, struct span text, void *field,
 	struct conf_fault *fault)
 {
 	struct span rest = text, word;
 
 	if (is_none(key, span_trim(text))) {
-		conf_list_clear(field);
+		clear_list(field);
 		return 0;
 	}
 	while (span_next_word(&rest, &word))
@@ -552,7 +566,7 @@ static int read_list(const struct conf_key *key, struct span text, void *field,
 			return ERR_PARSE;
 	rest = text;
 	while (span_next_word(&rest, &word))
-		conf_list_add(field, word);
+		add_to_list(field, word);
 	return 0;
 }
 
@@ -567,20 +581,6 @@ static int read_url(const struct conf_key *key UNUSED, struct span text, void *f
 	conf_url_free(out);
 	*out = url;
 	return 0;
-}
-
-void conf_list_add(struct conf_list *list, struct span item)
-{
-	list->items = xrealloc(list->items, (list->n + 1) * sizeof(*list->items));
-	list->items[list->n++] = xstrndup(item.p, item.n);
-}
-
-void conf_list_clear(struct conf_list *list)
-{
-	for (size_t i = 0; i < list->n; i++)
-		free(list->items[i]);
-	free(list->items);
-	*list = (struct conf_list){NULL, 0};
 }
 
 static char *print_list(const struct conf_list *list)
@@ -713,7 +713,7 @@ void conf_value_clear(const struct conf_key *key, void *base)
 		*string = NULL;
 		break;
 	case STORE_LIST:
-		conf_list_clear(field);
+		clear_list(field);
 		break;
 	case STORE_URL:
 		conf_url_free(field);
@@ -738,7 +738,7 @@ void conf_value_copy(const struct conf_key *key, const void *from, void *to)
 	case STORE_LIST:
 		*(struct conf_list *)target = (struct conf_list){NULL, 0};
 		for (size_t i = 0; i < list->n; i++)
-			conf_list_add(target, span_str(list->items[i]));
+			add_to_list(target, span_str(list->items[i]));
 		break;
 	case STORE_URL:
 		conf_url_copy(source, target);

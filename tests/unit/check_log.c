@@ -219,24 +219,6 @@ START_TEST(names_levels)
 }
 END_TEST
 
-START_TEST(escapes_fields)
-{
-	char out[16];
-
-	ck_assert_uint_eq(log_escape(SPAN_LIT("a\"\\b\0c"), out, sizeof(out)), 15);
-	ck_assert_str_eq(out, "a\\x22\\x5cb\\x00c");
-	/* no escape is cut in two */
-	ck_assert_uint_eq(log_escape(SPAN_LIT("abc\n"), out, 7), 3);
-	ck_assert_str_eq(out, "abc");
-	ck_assert_uint_eq(log_escape(SPAN_LIT("abc\n"), out, 8), 7);
-	ck_assert_str_eq(out, "abc\\x0a");
-	ck_assert_uint_eq(log_escape(SPAN_LIT("a"), out, 1), 0);
-	ck_assert_str_eq(out, "");
-	ck_assert_uint_eq(log_escape(SPAN_LIT("a"), out, 0), 0);
-	ck_assert_uint_eq(log_escape(span_make(NULL, 0), out, sizeof(out)), 0);
-}
-END_TEST
-
 START_TEST(limits)
 {
 	struct log_limit state = {0};
@@ -327,7 +309,6 @@ static Suite *log_suite(void)
 	tcase_add_test(tc, says_what_it_is_about);
 	tcase_add_test(tc, keeps_errno);
 	tcase_add_test(tc, names_levels);
-	tcase_add_test(tc, escapes_fields);
 	tcase_add_test(tc, limits);
 	tcase_add_test(tc, threads_share_it);
 	suite_add_tcase(suite, tc);
