@@ -216,7 +216,7 @@ void preflight_admin_fault(const struct conf *conf, int error, struct conf_error
 	else if (lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
 		why = "something that is no socket is in its place";
 	conf_errors_add(errors, file, line, "admin_socket", path,
-		"another PATH names another place, none does without",
+		"admin_socket = PATH names another place, none does without",
 		"cannot be opened: %s", why);
 }
 
