@@ -195,7 +195,7 @@ CASES = [
     worker("worker_key", "(set)", "printed configuration", "the secret", shown=False),
     # what there is not yet
     key("tls_cert", "/etc/cert.pem", "TLS is not built in yet", "leave it out"),
-    key("api_keys", "/etc/keys", "not built in yet", "leave it out"),
+    key("client_ca", "/etc/ca.pem", "TLS is not built in yet", "leave it out"),
     # files
     Case("two files of conf.d that disagree", more={"conf.d/10-a.conf": "[pool default]\npolicy = random\n", "conf.d/20-b.conf": "[pool default]\n!policy = round_robin\n"},
          key="policy", value="round_robin", says=("duplicate key in one section, the first is in {dir}/conf.d/10-a.conf:2", "leave one")),
