@@ -542,7 +542,8 @@ static enum step_result cut_stream(struct request *r, enum fail why)
 static enum step_result end_here(struct request *r, struct span rest)
 {
 	exchange_cancel(&r->ex);
-	drop_guard(r);
+	drop_guard(r); /* before the last byte: see worker_is_done() */
+	client_key_leave(r);
 	if (send_part(r, rest, true) != 0)
 		return request_fail(r, FAIL_CLIENT_GONE);
 	r->at = STEP_FINISH;
