@@ -202,11 +202,6 @@ static in_port_t *port_in(union sock_addr *a)
 	return a->sa.sa_family == AF_INET ? &a->in.sin_port : &a->in6.sin6_port;
 }
 
-static in_port_t port_of(const union sock_addr *a)
-{
-	return a->sa.sa_family == AF_INET ? a->in.sin_port : a->in6.sin6_port;
-}
-
 static bool is_inet(const union sock_addr *a)
 {
 	return a->sa.sa_family == AF_INET || a->sa.sa_family == AF_INET6;
@@ -244,9 +239,11 @@ int inherit_claim(struct inherited *in, const char *what, const char *text,
 		bool has_name = strcmp(f->name, name) == 0;
 
 		if (f->fd < 0 || !is_for(f, what) || !same_host(&f->addr, a) ||
-			(port_of(a) == 0 ? !has_name : port_of(&f->addr) != port_of(a)))
+			(sock_addr_port(a) == 0
+					? !has_name
+					: sock_addr_port(&f->addr) != sock_addr_port(a)))
 			continue;
-		*port_in(a) = port_of(&f->addr);
+		*port_in(a) = sock_addr_port(&f->addr);
 		f->is_renamed = !has_name;
 		*is_stored = f->is_stored && has_name;
 		return take_fd(f);
@@ -279,7 +276,7 @@ bool inherit_has_port(const struct inherited *in, const union sock_addr *a)
 
 	for (i = 0; in != NULL && i < in->n; i++) {
 		if (is_inet(&in->items[i].addr) &&
-			port_of(&in->items[i].addr) == port_of(a))
+			sock_addr_port(&in->items[i].addr) == sock_addr_port(a))
 			return true;
 	}
 	return false;

@@ -122,11 +122,6 @@ static void drop_last(struct listen_set *set)
 
 /* ---- opening ---- */
 
-static in_port_t port_of(const union sock_addr *a)
-{
-	return a->sa.sa_family == AF_INET ? a->in.sin_port : a->in6.sin6_port;
-}
-
 int listen_check_free(const union sock_addr *a)
 {
 	scoped_fd int fd = socket(a->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -150,7 +145,7 @@ static bool has_port(const struct listen_set *have, const union sock_addr *a)
 	unsigned i;
 
 	for (i = 0; have != NULL && i < have->n; i++) {
-		if (port_of(&have->items[i].addr) == port_of(a))
+		if (sock_addr_port(&have->items[i].addr) == sock_addr_port(a))
 			return true;
 	}
 	return false;
@@ -212,7 +207,7 @@ static int open_entry(const struct listen_from *from, struct listen_set *set,
 	struct listen_entry *e;
 	int err = 0, saved;
 
-	if ((port_of(a) != 0 || set->n_threads == 0) && !has_port(from->have, a) &&
+	if ((sock_addr_port(a) != 0 || set->n_threads == 0) && !has_port(from->have, a) &&
 		!has_port(&before, a) && !inherit_has_port(from->inherited, a) &&
 		listen_check_free(a) != 0 && !is_ours(from, a))
 		return ERR_IO;

@@ -27,6 +27,11 @@ static const struct sockaddr_un *unix_part(const union sock_addr *a)
 	return (const struct sockaddr_un *)(const void *)&a->storage;
 }
 
+in_port_t sock_addr_port(const union sock_addr *a)
+{
+	return a->sa.sa_family == AF_INET ? a->in.sin_port : a->in6.sin6_port;
+}
+
 socklen_t sock_addr_len(const union sock_addr *a)
 {
 	switch (a->sa.sa_family) {

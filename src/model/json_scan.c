@@ -42,11 +42,6 @@ enum state {
 	ST_NUMBER_END
 };
 
-static bool is_blank(char c)
-{
-	return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
 static bool is_digit(char c)
 {
 	return c >= '0' && c <= '9';
@@ -243,7 +238,7 @@ static void skip_integers(struct json_scan *s, const char *base, size_t to)
 		if (n == 0 || n == 8 || p[n] != ',' || (n > 1 && *p == '0'))
 			break;
 		p += n + 1;
-		while (p < end && is_blank(*p))
+		while (p < end && json_is_blank(*p))
 			p++;
 		s->at = (size_t)(p - base);
 		s->state = ST_VALUE;
@@ -514,7 +509,7 @@ static enum json_event step(
 {
 	char c = base[s->at];
 
-	if (skips_blanks(s->state) && is_blank(c)) {
+	if (skips_blanks(s->state) && json_is_blank(c)) {
 		s->at++;
 		return SCAN_MORE;
 	}

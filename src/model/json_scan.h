@@ -85,6 +85,12 @@ enum json_event json_scan_next(
  * depth 0 counts as finished. */
 bool json_scan_is_done(const struct json_scan *s);
 
+/* What may stand between tokens. */
+static inline bool json_is_blank(char c)
+{
+	return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
 /* The first quote, backslash or control byte (below 0x20) in [p, end), or end. */
 const char *json_find_special(const char *p, const char *end);
 

@@ -6,16 +6,11 @@
 
 #include "model/json_scan.h"
 
-static bool is_blank(char c)
-{
-	return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
 /* To the next byte that means something, past blanks and the one separator. */
 static void skip_to(const struct json_text *t, struct json_cursor *c, char separator)
 {
 	while (c->at < c->end &&
-		(is_blank(t->base[c->at]) || t->base[c->at] == separator))
+		(json_is_blank(t->base[c->at]) || t->base[c->at] == separator))
 		c->at++;
 }
 
@@ -87,7 +82,7 @@ static size_t scalar_end(const struct json_text *t, const struct json_cursor *c)
 	size_t at = c->at;
 
 	while (at < c->end && t->base[at] != ',' && t->base[at] != ']' &&
-		t->base[at] != '}' && !is_blank(t->base[at]))
+		t->base[at] != '}' && !json_is_blank(t->base[at]))
 		at++;
 	return at > c->at ? at : at + 1;
 }

@@ -85,11 +85,6 @@ static const struct known {
 };
 /* clang-format on */
 
-static bool is_blank(char c)
-{
-	return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
 static struct span spelled(struct span body, struct resume_place p)
 {
 	return span_make(body.p + p.start, p.end - p.start);
@@ -103,7 +98,7 @@ static bool is_empty(struct span value)
 	if (value.n < 2 || (value.p[0] != '"' && value.p[0] != '[' && value.p[0] != '{'))
 		return false;
 	for (i = 1; i + 1 < value.n; i++) {
-		if (value.p[0] == '"' || !is_blank(value.p[i]))
+		if (value.p[0] == '"' || !json_is_blank(value.p[i]))
 			return false;
 	}
 	return true;
