@@ -3,7 +3,6 @@
  */
 #include "bench/text.h"
 
-#include "base/err.h"
 #include "base/mem.h"
 
 #include <stdarg.h>

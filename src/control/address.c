@@ -3,7 +3,6 @@
  */
 #include "control/address.h"
 
-#include "base/err.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -3,7 +3,6 @@
  */
 #include "control/admin.h"
 
-#include "base/err.h"
 #include "base/mem.h"
 #include "control/admin_calls.h"
 #include "control/admin_reply.h"

@@ -4,7 +4,6 @@
  */
 #include "control/admin_calls.h"
 
-#include "base/err.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"

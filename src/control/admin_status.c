@@ -6,9 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/err.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "base/metric.h"
 #include "control/admin_reply.h"
 #include "control/listen.h"

@@ -6,7 +6,6 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/conf_lex.h"
-#include "base/err.h"
 #include "base/mem.h"
 #include "control/ctl_call.h"
 #include "control/ctl_metrics.h"

@@ -4,7 +4,6 @@
 #include "control/ctl_call.h"
 
 #include "base/cleanup.h"
-#include "base/err.h"
 #include "base/mem.h"
 #include "io/fetch.h"
 #include "io/js.h"

@@ -9,8 +9,6 @@
 #include "base/clock.h"
 #include "base/conf_lex.h"
 #include "base/err.h"
-#include "base/mem.h"
-#include "control/ctl_print.h"
 #include "control/ctl_screen.h"
 #include "control/ctl_view.h"
 #include "io/js.h"

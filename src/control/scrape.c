@@ -4,7 +4,6 @@
  */
 #include "control/scrape.h"
 
-#include "base/err.h"
 
 #include <math.h>
 #include <stdlib.h>

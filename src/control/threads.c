@@ -6,7 +6,6 @@
  */
 #include "control/threads.h"
 
-#include "base/err.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"

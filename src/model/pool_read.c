@@ -3,7 +3,6 @@
  */
 #include "model/pool_state.h"
 
-#include "base/err.h"
 #include "model/worker.h"
 
 #include <stdlib.h>

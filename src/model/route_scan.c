@@ -4,7 +4,6 @@
  */
 #include "model/route_scan.h"
 
-#include "base/err.h"
 #include "base/mem.h"
 
 #include <stdlib.h>

@@ -13,7 +13,6 @@
 #define PROXY_ADMISSION_H
 
 #include "base/base.h"
-#include "base/fail.h"
 
 struct request;
 struct pool_ask;

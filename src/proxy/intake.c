@@ -3,7 +3,6 @@
  */
 #include "proxy/intake.h"
 
-#include "base/err.h"
 #include "model/path_table.h"
 #include "model/pool.h"
 #include "model/routing_key.h"

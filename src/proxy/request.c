@@ -22,6 +22,7 @@
 #include "model/worker.h"
 #include "proxy/admission.h"
 #include "proxy/answer.h"
+#include "proxy/attempt.h"
 #include "proxy/body.h"
 #include "proxy/cache_drop.h"
 #include "proxy/client.h"

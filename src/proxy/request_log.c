@@ -4,7 +4,6 @@
 #include "proxy/request_log.h"
 
 #include "base/metric.h"
-#include "http/http_parse.h"
 #include "proxy/access_log.h"
 #include "proxy/request_state.h"
 

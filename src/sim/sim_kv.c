@@ -7,7 +7,6 @@
  */
 #include "sim/sim_kv.h"
 
-#include "base/err.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
