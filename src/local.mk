@@ -132,6 +132,7 @@ libkvsteer_a_SOURCES += src/proxy/resume.c src/proxy/resume.h
 libkvsteer_a_SOURCES += src/proxy/attempt.c src/proxy/attempt.h
 libkvsteer_a_SOURCES += src/proxy/intake.c src/proxy/intake.h
 libkvsteer_a_SOURCES += src/proxy/pick.c src/proxy/pick.h
+libkvsteer_a_SOURCES += src/proxy/outcome.c src/proxy/outcome.h
 libkvsteer_a_SOURCES += src/proxy/pin.c src/proxy/pin.h
 libkvsteer_a_SOURCES += src/proxy/relay.c src/proxy/relay.h
 libkvsteer_a_SOURCES += src/proxy/request.c src/proxy/request.h src/proxy/request_state.h

@@ -113,6 +113,20 @@ static double value_progress_age(const struct item *it)
 	return last_ms == 0 || last_ms > now_ms ? 0 : (double)(now_ms - last_ms) / 1000;
 }
 
+static double value_breaker(const struct item *it)
+{
+	return breaker_state(&it->w->breaker, clock_now_ms());
+}
+
+/* An open breaker's time, or the rest that the worker asked for. */
+static double value_breaker_wait(const struct item *it)
+{
+	uint64_t now_ms = clock_now_ms(),
+		 next_ms = breaker_next_ms(&it->w->breaker, now_ms);
+
+	return next_ms > now_ms ? (double)(next_ms - now_ms) / 1000 : 0;
+}
+
 static double value_silent(const struct item *it)
 {
 	return (double)progress_age_ms(&it->w->progress, clock_now_ms()) / 1000;
@@ -242,6 +256,11 @@ static void print_workers(struct metric_text *out, const struct site *site)
 	worker_gauge(out, &items, "kvsteer_worker_capacity_tokens", "gauge",
 		"KV cache of the worker, configured or learned", value_capacity);
 	print_failures(out, &items);
+	worker_gauge(out, &items, "kvsteer_breaker_state", "gauge",
+		"Circuit breaker: 0 closed, 1 half-open, 2 open", value_breaker);
+	worker_gauge(out, &items, "kvsteer_breaker_wait_seconds", "gauge",
+		"Until the breaker, or the worker's Retry-After, admits a request",
+		value_breaker_wait);
 	items_free(&items);
 }
 

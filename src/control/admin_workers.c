@@ -191,6 +191,20 @@ static void set_capacity(struct js *out, const struct worker *w)
 			      : NULL);
 }
 
+static struct js *breaker_object(struct worker *w)
+{
+	uint64_t now_ms = clock_now_ms(), next_ms = breaker_next_ms(&w->breaker, now_ms);
+	uint64_t paused_ms = atomic_load(&w->breaker.paused_until_ms);
+	struct js *out = js_object();
+
+	js_set_str(out, "state", breaker_state_name(breaker_state(&w->breaker, now_ms)));
+	js_set_int(out, "failures", breaker_failures(&w->breaker, now_ms));
+	js_set_int(
+		out, "paused_ms", paused_ms > now_ms ? (int64_t)(paused_ms - now_ms) : 0);
+	js_set_int(out, "wait_ms", next_ms > now_ms ? (int64_t)(next_ms - now_ms) : 0);
+	return out;
+}
+
 static struct js *worker_document(struct pool *p, struct worker *w)
 {
 	uint64_t last_ms = atomic_load(&w->last_byte_ms), now_ms = clock_now_ms();
@@ -220,7 +234,7 @@ static struct js *worker_document(struct pool *p, struct worker *w)
 	js_set_int(out, "silent_ms", (int64_t)progress_age_ms(&w->progress, now_ms));
 	js_set_int(out, "blocks", (int64_t)pool_worker_blocks(p, w));
 	set_prompts(out, w);
-	js_set(out, "breaker", js_null()); /* there is none yet */
+	js_set(out, "breaker", breaker_object(w));
 	js_set_int(out, "requests", (int64_t)atomic_load(&w->requests));
 	js_set_int(out, "completions", (int64_t)atomic_load(&w->completions));
 	js_set_int(out, "failures", (int64_t)failures_total(w));

@@ -173,6 +173,28 @@ static char *reported_text(const struct js *worker, const char *key)
 		value_int(r, "running"), value_int(r, "waiting"));
 }
 
+char *ctl_breaker_text(const struct js *worker, const char *key)
+{
+	const struct js *b = js_get(worker, key);
+	int64_t wait_ms;
+	char *state, *wait, *text;
+	bool is_paused;
+
+	if (b == NULL || !js_is_object(b))
+		return xstrdup("-");
+	state = value_text(b, "state");
+	wait_ms = value_int(b, "wait_ms");
+	if (wait_ms == 0)
+		return state;
+	/* What is closed and waits was asked to. */
+	is_paused = strcmp(state, "closed") == 0;
+	wait = ctl_age_text(wait_ms);
+	text = xasprintf("%s %s", is_paused ? "paused" : state, wait);
+	free(wait);
+	free(state);
+	return text;
+}
+
 /* "71%"; "-" where there was nothing to share. */
 static char *share_of(const struct js *object, const char *key)
 {
@@ -216,6 +238,7 @@ static void print_worker_health(const struct js *workers)
 		{"REQUESTS", "requests", value_text},
 		{"HIT", "hit_share", share_of},
 		{"ERRORS", "failures", value_text},
+		{"BREAKER", "breaker", ctl_breaker_text},
 		{"PROGRESS", "progress_age_ms", age_of},
 		{"REASON", "reason", value_text},
 	};
@@ -233,6 +256,7 @@ static void print_worker_table(const struct js *workers)
 		{"SAID", "reported", reported_text},
 		{"REQUESTS", "requests", value_text},
 		{"FAILURES", "failures", value_text},
+		{"BREAKER", "breaker", ctl_breaker_text},
 		{"BLOCKS", "blocks", value_text},
 		{"PROGRESS", "progress_age_ms", age_of},
 		{"POOL", "pool", value_text},
@@ -286,7 +310,7 @@ void ctl_print_worker(const struct js *document)
 		"capacity_tokens", "blocks", "requests", "completions", "failures",
 		"origin"};
 	const struct js *ranks = js_get(document, "ranks");
-	char *age, *progress, *said;
+	char *age, *progress, *said, *breaker;
 	size_t i;
 
 	if (ranks != NULL) {
@@ -299,7 +323,9 @@ void ctl_print_worker(const struct js *document)
 	progress = age_of(document, "progress_age_ms");
 	said = reported_text(document, "reported");
 	printf("%-16s %s\n%-16s %s\n", "state since", age, "last progress", progress);
-	printf("%-16s %s\n", "says it has", said);
+	breaker = ctl_breaker_text(document, "breaker");
+	printf("%-16s %s\n%-16s %s\n", "says it has", said, "breaker", breaker);
+	free(breaker);
 	free(age);
 	free(progress);
 	free(said);

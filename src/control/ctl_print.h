@@ -19,5 +19,8 @@ void ctl_print_reload(const struct js *document);
 
 /* "2d 3h", "5m 12s", "340ms"; a new string. */
 char *ctl_age_text(int64_t ms);
+/* "closed", "half-open", "open 12s", "paused 3s"; "-": nothing is said of it. A new
+ * string. */
+char *ctl_breaker_text(const struct js *worker, const char *key);
 
 #endif

@@ -62,6 +62,21 @@ static const struct view_row *find_row(const struct view *v, const char *name)
 	return NULL;
 }
 
+/* Why it is in that state, and before that whether its breaker lets requests through. */
+static char *reason_of(const struct js *worker)
+{
+	char *reason = get_text(worker, "reason"), *text;
+	char *breaker = ctl_breaker_text(worker, "breaker");
+
+	if (strcmp(breaker, "closed") != 0 && strcmp(breaker, "-") != 0) {
+		text = xasprintf("breaker %s; %s", breaker, reason);
+		free(reason);
+		reason = text;
+	}
+	free(breaker);
+	return reason;
+}
+
 static void read_row(const struct js *worker, const struct view *before, uint64_t ms,
 	struct view_row *row)
 {
@@ -69,7 +84,7 @@ static void read_row(const struct js *worker, const struct view *before, uint64_
 
 	row->name = get_text(worker, "name");
 	row->state = get_text(worker, "state");
-	row->reason = get_text(worker, "reason");
+	row->reason = reason_of(worker);
 	row->load = get_int(worker, "load", 0);
 	row->requests = get_int(worker, "requests", 0);
 	row->errors = get_int(worker, "failures", 0);

@@ -620,6 +620,20 @@ static void on_worker_remove(void *arg, struct pool *p, struct worker *w)
 	h->on_change(h->arg);
 }
 
+/* A verdict is one failure for the breaker. */
+static void count_as_failure(struct worker *w)
+{
+	enum breaker_change change =
+		breaker_report(&w->breaker, OUTCOME_FAILURE, false, clock_now_ms());
+	char text[160];
+
+	if (change == BREAKER_SAME)
+		return;
+	breaker_change_text(&w->breaker, change, false, worker_state_name(shown(w)), text,
+		sizeof(text));
+	log_warn("worker %s: %s", w->name, text);
+}
+
 static void on_verdict(void *arg, struct pool *p, struct worker *w)
 {
 	struct entry *e = find_entry(arg, p, w);
@@ -628,6 +642,8 @@ static void on_verdict(void *arg, struct pool *p, struct worker *w)
 	if (!is_down(e))
 		memcpy(w->reason, w->verdict_reason, sizeof(w->reason));
 	show_states(e);
+	if (w->progress.verdict != PROGRESS_FINE)
+		count_as_failure(w);
 }
 
 const struct pool_ops health_pool_ops = {on_worker_add, on_worker_remove};

@@ -61,6 +61,7 @@ void host_restarted(struct host *h)
 
 		pool_clear_worker(h->pool, w);
 		progress_reset(&w->progress);
+		breaker_reset(&w->breaker);
 		strcpy(w->verdict_reason, "it was restarted");
 	}
 }

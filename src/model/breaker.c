@@ -3,6 +3,7 @@
  */
 #include "model/breaker.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char *const state_names[] = {
@@ -192,16 +193,40 @@ enum breaker_change breaker_report(
 	return change;
 }
 
-void breaker_pause(struct breaker *b, uint64_t until_ms)
+bool breaker_pause(struct breaker *b, uint64_t until_ms)
 {
 	uint64_t was = atomic_load(&b->paused_until_ms);
 
-	while (was < until_ms &&
-		!atomic_compare_exchange_weak(&b->paused_until_ms, &was, until_ms))
-		continue;
+	while (was < until_ms) {
+		if (atomic_compare_exchange_weak(&b->paused_until_ms, &was, until_ms))
+			return true;
+	}
+	return false;
 }
 
 /* ---- what is shown ---- */
+
+void breaker_change_text(struct breaker *b, enum breaker_change c, bool was_trial,
+	const char *why, char *out, size_t n)
+{
+	struct breaker_opts o;
+
+	lock(b);
+	o = b->opts;
+	unlock(b);
+	if (c == BREAKER_HAS_CLOSED)
+		snprintf(out, n, "breaker closed (%u trials in a row succeeded)",
+			o.success_threshold);
+	else if (was_trial)
+		snprintf(out, n, "breaker open again for %.1f s (its trial failed: %s)",
+			(double)o.timeout_ms / 1000, why);
+	else
+		snprintf(out, n,
+			"breaker open for %.1f s (%u failures within %.1f s, the last: "
+			"%s)",
+			(double)o.timeout_ms / 1000, o.failure_threshold,
+			(double)o.window_ms / 1000, why);
+}
 
 enum breaker_state breaker_state(struct breaker *b, uint64_t now_ms)
 {

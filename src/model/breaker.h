@@ -68,9 +68,13 @@ enum breaker_change { BREAKER_SAME, BREAKER_OPENED, BREAKER_HAS_CLOSED };
 enum breaker_change breaker_report(
 	struct breaker *b, enum outcome o, bool is_trial, uint64_t now_ms);
 
+/* What changed, with its figures, for the log. why: of the last failure. */
+void breaker_change_text(struct breaker *b, enum breaker_change c, bool was_trial,
+	const char *why, char *out, size_t n);
+
 /* The worker asked for rest (Retry-After): nothing is admitted until then. An earlier end
- * than the one that stands changes nothing. */
-void breaker_pause(struct breaker *b, uint64_t until_ms);
+ * than the one that stands changes nothing: false. */
+bool breaker_pause(struct breaker *b, uint64_t until_ms);
 
 /* The state as metrics show it; open with its time-out over reads as half-open. */
 enum breaker_state breaker_state(struct breaker *b, uint64_t now_ms);

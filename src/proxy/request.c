@@ -30,6 +30,7 @@
 #include "proxy/dispatch.h"
 #include "proxy/intake.h"
 #include "proxy/io_thread.h"
+#include "proxy/outcome.h"
 #include "proxy/own_answer.h"
 #include "proxy/pick.h"
 #include "proxy/relay.h"
@@ -277,12 +278,6 @@ static enum step_result pick(struct request *r)
 
 /* ---- FORWARD ---- */
 
-static void count_worker_failure(struct request *r, enum fail why)
-{
-	atomic_fetch_add_explicit(
-		&r->guard.worker->failures[why], 1, memory_order_relaxed);
-}
-
 static void note_tried(struct request *r, uint64_t id)
 {
 	if (r->n_tried < TRIED_MAX)
@@ -324,7 +319,7 @@ static enum step_result exchange_failed(struct request *r)
 		exchange_cancel(&r->ex);
 		return dispatch(r, true) ? forward(r) : request_fail(r, FAIL_INTERNAL);
 	}
-	count_worker_failure(r, why);
+	outcome_failed(r, why);
 	log_at(LOG_LEVEL_DEBUG, r, "no answer: %s", fail_code(why));
 	is_death = why == FAIL_WORKER_RESET && exchange_was_silent(r->ex);
 	may_repeat |= is_death && !r->died_fresh;
@@ -372,7 +367,7 @@ static enum step_result answer_has_head(
 	out.keep_alive_10 = r->keep && r->head.minor == 0;
 	n = http_write_response(&out, r->t->out, IO_OUT_BYTES);
 	if (n == 0) {
-		count_worker_failure(r, FAIL_WORKER_PROTOCOL);
+		outcome_failed(r, FAIL_WORKER_PROTOCOL);
 		return request_fail(r, FAIL_WORKER_PROTOCOL);
 	}
 	r->out_head = span_make(r->t->out, n);
@@ -488,6 +483,7 @@ static enum step_result forward(struct request *r)
 		return STEP_NEXT;
 	switch (exchange_head(r->ex, &a, &base)) {
 	case EXCHANGE_OK:
+		outcome_head(r, a, base);
 		return answered(r, a, base);
 	case EXCHANGE_AGAIN:
 		return STEP_WAIT;
@@ -594,7 +590,7 @@ static enum step_result answer_broke(struct request *r)
 {
 	enum fail why = exchange_failure(r->ex);
 
-	count_worker_failure(r, why);
+	outcome_failed(r, why);
 	r->last_failure = why;
 	if (!r->head_sent)
 		return request_fail(r, why);
@@ -606,6 +602,7 @@ static enum step_result answer_broke(struct request *r)
 static void worker_is_done(struct request *r)
 {
 	atomic_fetch_add_explicit(&r->guard.worker->completions, 1, memory_order_relaxed);
+	outcome_done(r);
 	drop_guard(r);
 	client_key_leave(r);
 }

@@ -231,6 +231,8 @@ static void on_timer(void *arg)
 			clock_now_ms() + ex->o.stream_idle_timeout_ms);
 		return;
 	}
+	ex->is_overlong = ex->o.total_timeout_ms > 0 && ex->phase == PHASE_BODY &&
+			  clock_now_ms() >= ex->started_ms + ex->o.total_timeout_ms;
 	exchange_fail(ex, FAIL_WORKER_TIMEOUT);
 	ex->wake(ex->arg);
 }
@@ -552,6 +554,11 @@ void exchange_resume(struct exchange *ex)
 enum fail exchange_failure(const struct exchange *ex)
 {
 	return ex->failure;
+}
+
+bool exchange_was_overlong(const struct exchange *ex)
+{
+	return ex->is_overlong;
 }
 
 bool exchange_was_reused(const struct exchange *ex)

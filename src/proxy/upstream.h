@@ -77,6 +77,8 @@ void exchange_pause(struct exchange *ex);
 void exchange_resume(struct exchange *ex);
 
 enum fail exchange_failure(const struct exchange *ex);
+/* It was cut by total_timeout: it failed as WORKER_TIMEOUT, but not by its worker. */
+bool exchange_was_overlong(const struct exchange *ex);
 bool exchange_was_reused(const struct exchange *ex);
 /* Not a byte of an answer came. */
 bool exchange_was_silent(const struct exchange *ex);

@@ -47,6 +47,7 @@ struct exchange {
 	enum fail failure;
 	bool is_reused, got_byte, was_connected, is_paused;
 	bool is_held; /* counted in worker->held */
+	bool is_overlong; /* total_timeout cut it */
 
 	/* connecting */
 	struct addr_list *addrs;

@@ -1,0 +1,117 @@
+/*
+ * Tells breakers how exchanges end. See outcome.h.
+ */
+#include "proxy/outcome.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "model/guard.h"
+#include "model/worker.h"
+#include "proxy/request_state.h"
+#include "proxy/upstream.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- Retry-After ---- */
+
+/* RFC 9110, 5.6.7: the form that is sent, and the two that once were. */
+static const char *const date_forms[] = {
+	"%a, %d %b %Y %H:%M:%S GMT",
+	"%A, %d-%b-%y %H:%M:%S GMT",
+	"%a %b %e %H:%M:%S %Y",
+};
+
+static bool read_date(const char *text, uint64_t *ms)
+{
+	size_t i;
+
+	for (i = 0; i < ARRAY_LEN(date_forms); i++) {
+		struct tm tm = {0};
+		const char *end = strptime(text, date_forms[i], &tm);
+		time_t at = end != NULL && *end == '\0' ? timegm(&tm) : -1;
+
+		if (at < 0)
+			continue;
+		*ms = (uint64_t)at * 1000;
+		return true;
+	}
+	return false;
+}
+
+uint64_t outcome_retry_after_ms(struct span value, uint64_t wall_ms)
+{
+	char text[40];
+	uint64_t secs, at_ms;
+
+	if (span_to_u64(value, &secs) == 0)
+		return MIN(secs, UINT64_C(1) + OUTCOME_PAUSE_MAX_MS) * 1000;
+	if (value.n >= sizeof(text))
+		return 0;
+	memcpy(text, value.p, value.n);
+	text[value.n] = '\0';
+	return read_date(text, &at_ms) && at_ms > wall_ms ? at_ms - wall_ms : 0;
+}
+
+static void pause_worker(
+	struct request *r, const struct http_head *a, struct span retry_after)
+{
+	struct worker *w = r->guard.worker;
+	uint64_t ms = MIN(outcome_retry_after_ms(retry_after, clock_wall_ms()),
+		(uint64_t)OUTCOME_PAUSE_MAX_MS);
+
+	if (ms > 0 && breaker_pause(&w->breaker, clock_now_ms() + ms))
+		log_at(LOG_LEVEL_INFO, r,
+			"worker %s asks for rest: %d, Retry-After %.1f s", w->name,
+			a->status, (double)ms / 1000);
+}
+
+/* ---- outcomes ---- */
+
+static void report(struct request *r, enum outcome o, const char *why)
+{
+	struct worker *w = r->guard.worker;
+	bool was_trial = r->guard.is_trial;
+	enum breaker_change change = guard_report(&r->guard, o, clock_now_ms());
+	char text[160];
+
+	if (change == BREAKER_SAME)
+		return;
+	breaker_change_text(&w->breaker, change, was_trial, why, text, sizeof(text));
+	log_at(change == BREAKER_OPENED ? LOG_LEVEL_WARN : LOG_LEVEL_NOTICE, NULL,
+		"worker %s: %s", w->name, text);
+}
+
+void outcome_head(struct request *r, const struct http_head *a, const char *base)
+{
+	const struct http_field *f;
+	char why[32];
+
+	if (a->status < 400)
+		return;
+	f = http_head_find(a, FIELD_RETRY_AFTER);
+	if (f != NULL && (a->status == 429 || a->status == 503))
+		pause_worker(r, a, http_field_value(base, f));
+	snprintf(why, sizeof(why), "status %d", a->status);
+	report(r, a->status >= 500 ? OUTCOME_FAILURE : OUTCOME_NEUTRAL, why);
+}
+
+/* The worker's own, and not what the operator wanted cut. */
+static bool is_failure(const struct request *r, enum fail why)
+{
+	return strcmp(fail_type(why), "upstream_error") == 0 &&
+	       (r->ex == NULL || !exchange_was_overlong(r->ex));
+}
+
+void outcome_failed(struct request *r, enum fail why)
+{
+	atomic_fetch_add_explicit(
+		&r->guard.worker->failures[why], 1, memory_order_relaxed);
+	report(r, is_failure(r, why) ? OUTCOME_FAILURE : OUTCOME_NEUTRAL, fail_code(why));
+}
+
+void outcome_done(struct request *r)
+{
+	report(r, OUTCOME_SUCCESS, "");
+}

@@ -1,0 +1,296 @@
+"""Circuit breakers: what counts and what never does (B13), trials and their place, first-byte time-outs (B12), rest by Retry-After, all of them open."""
+import email.utils
+import re
+import time
+
+import pytest
+
+from harness import Closed, Hold, answer_ok, make_request, wait_until, worker_conf
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+STREAM = dict(CHAT, stream=True)
+# No retries: what is sent to a worker is what comes back from it.
+POOL = "policy = round_robin\nretry_max_retries = 0\ncb_timeout = 60s\n"
+
+
+def failing(status):
+    return lambda x: x.answer(status, '{"error":{}}')
+
+
+def pinned(r, name, body=CHAT):
+    return r.request(body=body, headers={"X-Kvsteer-Worker": name})
+
+
+def breaker(r, name):
+    return r.admin("GET", "workers/" + name)[1]["breaker"]
+
+
+def state(r, name):
+    return {0: "closed", 1: "half-open", 2: "open"}[r.metric("kvsteer_breaker_state", worker=name)]
+
+
+def out_of_play(r):
+    return {c["worker"]: c["out_of_play"] for c in r.explain(CHAT)["candidates"]}
+
+
+# ---- B13 ----
+
+def test_b13_fifty_client_mistakes_put_nobody_out(router, worker):
+    """(a): 400s come back unchanged, and then ten good requests are served by both."""
+    def judge(x):
+        if b"TOO_LONG" in x.request.body:
+            return x.answer(400, '{"error":{"message":"too long"}}')
+        return answer_ok(x)
+    ws = [worker("w0", judge), worker("w1", judge)]
+    r = router(ws, pool=POOL + "cb_failure_threshold = 3\n")
+    bad = dict(CHAT, messages=[{"role": "user", "content": "TOO_LONG"}])
+    for _ in range(50):
+        m = r.request(body=bad)
+        assert m.status == 400 and m.json() == {"error": {"message": "too long"}}
+    assert [r.request(body=CHAT).status for _ in range(10)] == [200] * 10
+    assert all(len(w.requests) == 30 for w in ws)
+    assert state(r, "w0") == state(r, "w1") == "closed" and "breaker" not in r.log()
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 422, 429])
+def test_b13_a_4xx_between_failures_resets_nothing(router, worker, status):
+    """(b): 500, 4xx, 500, 4xx: out after the usual number of 500s; said once, with figures."""
+    n = [0]
+
+    def alternate(x):
+        n[0] += 1
+        x.answer(500 if n[0] % 2 else status)
+    ws = [worker("w0", alternate), worker("w1")]
+    r = router(ws, pool=POOL + "cb_failure_threshold = 4\n", keys="allow_pin = on\n")
+    assert [pinned(r, "w0").status for _ in range(7)] == [500, status, 500, status, 500, status, 500]
+    r.wait_log(r"worker w0: breaker open for 60.0 s \(4 failures within 120.0 s, the last: status 500\)")
+    assert state(r, "w0") == "open" and breaker(r, "w0")["wait_ms"] > 50000
+    assert out_of_play(r) == {"w0": "breaker", "w1": None}
+    assert [r.request(body=CHAT).status for _ in range(10)] == [200] * 10 and len(ws[0].requests) == 7
+    assert r.log().count("breaker open") == 1 and r.worker_state("w0") == "healthy"
+
+
+def open_breaker(r, w, n=2):
+    w.handler = failing(500)
+    for _ in range(n):
+        assert pinned(r, w.name).status == 500
+    r.wait_log(rf"worker {w.name}: breaker open for")
+
+
+def test_b13_half_open_and_a_4xx(router, worker):
+    """(c): a 400 neither closes nor opens it, and gives the place back: the next trials go, and close it."""
+    ws = [worker("w0"), worker("w1")]
+    r = router(ws, pool=POOL.replace("60s", "300ms") + "cb_failure_threshold = 2\ncb_success_threshold = 2\n", keys="allow_pin = on\n")
+    open_breaker(r, ws[0])
+    wait_until(lambda: state(r, "w0") == "half-open", "half-open")
+    ws[0].handler = failing(400)
+    assert [pinned(r, "w0").status for _ in range(5)] == [400] * 5
+    assert state(r, "w0") == "half-open"
+    ws[0].handler = answer_ok
+    assert pinned(r, "w0").status == 200 and state(r, "w0") == "half-open"
+    assert pinned(r, "w0").status == 200 and state(r, "w0") == "closed"
+    r.wait_log(r"worker w0: breaker closed \(2 trials in a row succeeded\)")
+
+
+# ---- trials ----
+
+def test_one_trial_at_a_time_and_a_failed_one_opens_it_anew(router, worker):
+    ws = [worker("w0"), worker("w1")]
+    r = router(ws, pool=POOL.replace("60s", "300ms") + "cb_failure_threshold = 2\n", keys="allow_pin = on\n")
+    open_breaker(r, ws[0])
+    wait_until(lambda: state(r, "w0") == "half-open", "half-open")
+    ws[0].handler = Hold(failing(503))
+    with r.connect() as c:
+        c.send(make_request(body=CHAT, headers={"X-Kvsteer-Worker": "w0"}))
+        ws[0].wait_requests(3)
+        assert out_of_play(r)["w0"] == "breaker"
+        for _ in range(10):
+            assert r.request(body=CHAT).status == 200
+        assert len(ws[0].requests) == 3
+        ws[0].handler.release()
+        assert c.read_response("POST").status == 503
+    r.wait_log(r"worker w0: breaker open again for 0.3 s \(its trial failed: status 503\)")
+
+
+def test_a_trial_whose_client_leaves_gives_its_place_back(router, worker):
+    ws = [worker("w0"), worker("w1")]
+    r = router(ws, pool=POOL.replace("60s", "300ms") + "cb_failure_threshold = 2\ncb_success_threshold = 1\n", keys="allow_pin = on\n")
+    open_breaker(r, ws[0])
+    wait_until(lambda: state(r, "w0") == "half-open", "half-open")
+    ws[0].handler = Hold()
+    c = r.connect()
+    c.send(make_request(body=CHAT, headers={"X-Kvsteer-Worker": "w0"}))
+    ws[0].wait_requests(3)
+    c.close()
+    wait_until(lambda: out_of_play(r)["w0"] is None, "the place is free")
+    assert state(r, "w0") == "half-open"
+    ws[0].handler.release()
+    ws[0].handler = answer_ok
+    assert pinned(r, "w0").status == 200 and state(r, "w0") == "closed"
+
+
+# ---- what counts ----
+
+def cut_stream(x):
+    x.begin()
+    x.event("one")
+    x.wire.reset()
+    raise Closed()
+
+
+def no_answer(x):
+    x.wire.reset()
+    raise Closed()
+
+
+def garbage(x):
+    x.send(b"HTTP/1.1 two hundred\r\n\r\n")
+    raise Closed()
+
+
+def half_a_stream(x):
+    x.begin()
+    x.event("one")
+    return "close"
+
+
+@pytest.mark.parametrize("fault", [cut_stream, no_answer, garbage, half_a_stream])
+def test_broken_answers_count(router, worker, fault):
+    ws = [worker("w0", fault), worker("w1")]
+    r = router(ws, pool=POOL + "cb_failure_threshold = 3\n", keys="allow_pin = on\n")
+    for _ in range(3):
+        with r.connect() as c:
+            c.send(make_request(body=STREAM, headers={"X-Kvsteer-Worker": "w0"}, close=True))
+            try:
+                c.read_response("POST")
+            except Closed:
+                pass
+    r.wait_log(r"worker w0: breaker open for 60.0 s \(3 failures within 120.0 s, the last: worker_(reset|broke|protocol)\)")
+
+
+def test_refused_connections_count(router, worker):
+    ws = [worker("w0"), worker("w1")]
+    r = router(conf=worker_conf(ws, POOL + "cb_failure_threshold = 3\n").replace("health_interval = 1s", "health_interval = 1h"), keys="allow_pin = on\n",
+               wait=False).wait_workers("w0", "w1")
+    ws[0].stop()
+    for _ in range(3):
+        assert pinned(r, "w0").status == 502
+    r.wait_log(r"worker w0: breaker open for 60.0 s \(3 failures within 120.0 s, the last: worker_unreachable\)")
+
+
+def test_clients_that_leave_and_long_answers_that_are_cut_never_count(router, worker):
+    hold = Hold(lambda x: None)
+
+    def endless(x):
+        x.begin()
+        while not x.wait_gone(0.02):
+            x.event("more")
+        return "close"
+    ws = [worker("w0", hold), worker("w1", endless)]
+    r = router(ws, pool=POOL + "cb_failure_threshold = 2\ntotal_timeout = 300ms\n", keys="allow_pin = on\n")
+    for i in range(6):
+        c = r.connect()
+        c.send(make_request(body=CHAT, headers={"X-Kvsteer-Worker": "w0"}))
+        ws[0].wait_requests(i + 1)
+        c.close()
+    wait_until(lambda: r.metric("kvsteer_worker_load", worker="w0") == 0, "all have left")
+    hold.release()
+    for _ in range(4):
+        with r.connect() as c:
+            c.send(make_request(body=STREAM, headers={"X-Kvsteer-Worker": "w1"}))
+            m = c.read_head()
+            c.read_body(m)
+            assert m.status == 200 and not m.ended
+    assert state(r, "w0") == state(r, "w1") == "closed" and "breaker" not in r.log()
+    assert breaker(r, "w0")["failures"] == breaker(r, "w1")["failures"] == 0
+
+
+def test_b12_first_byte_time_outs_open_it(router, worker):
+    """After five in a row with no success it gets no more than a trial each cb_timeout, and is back within one when it is well."""
+    hold = Hold()
+    ws = [worker("w0"), worker("w1", hold), worker("w2")]
+    pool = ("policy = least_requests\nfirst_byte_timeout = 200ms\nstall_timeout = 0\ncb_failure_threshold = 5\ncb_timeout = 500ms\ncb_success_threshold = 1\n"
+            "retry_max_retries = 0\n")
+    r = router(ws, pool=pool)
+    statuses = []
+
+    def is_open():
+        statuses.append(r.request(body=CHAT).status)
+        return state(r, "w1") == "open"
+    wait_until(is_open, "five time-outs")
+    assert statuses.count(504) == 5 and len(ws[1].requests) == 5
+    r.wait_log(r"worker w1: breaker open for 0.5 s \(5 failures within 120.0 s, the last: worker_timeout\)")
+    hold.release()
+    ws[1].handler = answer_ok
+
+    def is_back():
+        assert r.request(body=CHAT).status == 200
+        return state(r, "w1") == "closed"
+    wait_until(is_back, "closed by a trial")
+
+
+def test_disabled_it_never_opens(router, worker):
+    w = worker("w0", failing(500))
+    r = router(args=["--worker-urls", w.url, "--disable-circuit-breaker", "--disable-retries", "--port", "0", "--metrics-listen", "127.0.0.1:0", "--admin-socket",
+                     "none", "--cb-failure-threshold", "1"], wait=False)
+    wait_until(lambda: r.request("GET", "/readiness").status == 200, "ready")
+    assert [r.request(body=CHAT).status for _ in range(30)] == [500] * 30
+    assert r.metric("kvsteer_breaker_state") == 0 and "has no effect" not in r.log()
+
+
+# ---- Retry-After ----
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("form", ["seconds", "date"])
+def test_retry_after_gives_a_worker_rest(router, worker, status, form):
+    value = "30" if form == "seconds" else email.utils.formatdate(time.time() + 30, usegmt=True)
+    ws = [worker("w0", lambda x: x.answer(status, fields=[("Retry-After", value)])), worker("w1")]
+    r = router(ws, pool=POOL, keys="allow_pin = on\n")
+    m = pinned(r, "w0")
+    assert m.status == status and m.get("retry-after") == value
+    assert out_of_play(r) == {"w0": "paused", "w1": None}
+    told = breaker(r, "w0")
+    assert told["state"] == "closed" and 20000 < told["paused_ms"] <= 30000
+    assert told["failures"] == (1 if status == 503 else 0), "a 429 is no failure"
+    assert 20 < r.metric("kvsteer_breaker_wait_seconds", worker="w0") <= 30
+    for _ in range(10):
+        assert r.request(body=CHAT).status == 200
+    assert len(ws[0].requests) == 1
+    assert re.search(r"worker w0 asks for rest: \d+, Retry-After (29|30)\.\d s", r.log())
+
+
+@pytest.mark.parametrize("value, least, most", [("1000000", 299000, 300000), ("0", 0, 0), ("-5", 0, 0), ("soon", 0, 0), ("Thu, 01 Jan 1970 00:00:01 GMT", 0, 0),
+                                                ("99999999999999999999999999", 0, 0), ("", 0, 0), ("x" * 300, 0, 0)])
+def test_retry_after_is_bounded_and_read_strictly(router, worker, value, least, most):
+    ws = [worker("w0", lambda x: x.answer(429, fields=[("Retry-After", value)])), worker("w1")]
+    r = router(ws, pool=POOL, keys="allow_pin = on\n")
+    assert pinned(r, "w0").status == 429
+    assert least <= breaker(r, "w0")["paused_ms"] <= most
+
+
+# ---- all open ----
+
+def test_all_open_wait_then_the_least_bad(router, worker):
+    """While every breaker is open requests wait, and are then tried all the same: never a 503 of ours while a worker is there."""
+    ws = [worker("w0", failing(500)), worker("w1", failing(500))]
+    r = router(ws, pool=POOL + "cb_failure_threshold = 2\nno_worker_wait = 200ms\n")
+    for _ in range(4):
+        assert r.request(body=CHAT).status == 500
+    assert state(r, "w0") == state(r, "w1") == "open"
+    for w in ws:
+        w.handler = answer_ok
+    assert r.request(body=CHAT).status == 200
+    assert r.metric("kvsteer_route_decisions_total", reason="least_bad") >= 1
+
+
+def test_a_restarted_worker_begins_with_a_closed_breaker(router, worker):
+    ws = [worker("w0"), worker("w1")]
+    for w in ws:
+        w.metrics_text = "process_start_time_seconds 1000.5\n"
+    r = router(ws, pool=POOL + "cb_failure_threshold = 2\n", keys="allow_pin = on\n")
+    wait_until(lambda: any(p.target == "/metrics" for p in ws[0].probes), "its start is known")
+    open_breaker(r, ws[0])
+    ws[0].handler = answer_ok
+    ws[0].metrics_text = "process_start_time_seconds 2000.5\n"
+    r.wait_log(r"worker w0 has been restarted")
+    assert state(r, "w0") == "closed" and pinned(r, "w0").status == 200
