@@ -214,8 +214,12 @@ static void run_turn(struct loop *l, bool may_wait)
 	/* Deadlines count up to the poll, not up to now: what became ready during a long
 	 * turn is seen before the deadline that it meets. */
 	polled_ms = MAX(polled_ms, l->woken_ms);
-	if (wheel_wake_ms(l->wheel) <= polled_ms)
+	if (wheel_wake_ms(l->wheel) <= polled_ms) {
+		/* Timers look at the clock, too: who woke for them alone has read none.
+		 */
+		(void)clock_update();
 		(void)wheel_advance(l->wheel, polled_ms);
+	}
 	(void)clock_update();
 	run_hooks(l);
 	reap_all(l);

@@ -191,6 +191,36 @@ static void count_turn(void *arg)
 	turns++;
 }
 
+struct clocked {
+	struct wheel_timer timer;
+	struct loop *loop;
+	uint64_t due_ms;
+};
+
+static void on_clocked(void *arg)
+{
+	struct clocked *c = arg;
+
+	ck_assert_uint_ge(clock_now_ms(), c->due_ms);
+	loop_stop(c->loop);
+}
+
+/* A loop that wakes for a timer alone shows it the time, not that of before the wait. */
+START_TEST(a_timer_sees_that_its_time_has_come)
+{
+	struct clocked c;
+	unsigned i;
+
+	c.loop = loop;
+	wheel_timer_init(&c.timer, on_clocked, &c);
+	for (i = 0; i < 5; i++) {
+		c.due_ms = clock_update() + 30 + 7 * i;
+		wheel_set(loop_wheel(c.loop), &c.timer, c.due_ms);
+		loop_run(c.loop);
+	}
+}
+END_TEST
+
 /* What sleeps takes few turns, whatever the time they take: a spinning loop takes
  * thousands. */
 START_TEST(an_idle_loop_with_a_timer_sleeps)
@@ -418,6 +448,7 @@ static Suite *loop_suite(void)
 	tcase_add_test(t, hooks_removed_inside_a_hook);
 	tcase_add_test(t, run_ends_by_stop);
 	tcase_add_test(t, a_frozen_clock_drives_the_timers);
+	tcase_add_test(t, a_timer_sees_that_its_time_has_come);
 	tcase_add_test(t, an_idle_loop_with_a_timer_sleeps);
 	tcase_add_test(t, a_watch_is_switched_off_and_on);
 	tcase_add_test(t, a_watch_for_writing);
