@@ -93,6 +93,83 @@ def test_slow_by_a_factor(lab):
     only_whole(b)
 
 
+@pytest.mark.parametrize("how", ["rst", "fin"])
+def test_streams_that_break(lab, how):
+    """Only streams on the faulty worker break, and say so; the breaker opens; a trial closes it when the fault is over."""
+    with lab(4) as b, b.crowd() as crowd:
+        crowd.serve(20)
+        streams = held_streams(b)
+        b.fault("w0", cut_after=2, cut_how=how)
+        b.wait_out("w0", "breaker")
+        given, since = b.given("w0"), time.monotonic()
+        crowd.serve(40)
+        trials = 1 + (time.monotonic() - since) / 2
+        assert b.given("w0") - given <= trials, "one at a time, and not before cb_timeout"
+        assert all(h.end().how == "broken" for h in streams["w0"])
+        b.clear("w0")
+        b.wait_back()
+        whole(streams, "w0")
+    broken = [o for o in b.outcomes if o.how != "whole"]
+    assert broken and all(o.how == "broken" and o.worker == "w0" and o.code in ("worker_reset", "worker_broke") for o in broken), broken
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504, "reset"])
+def test_answers_of_failure(lab, status):
+    """No client sees them, another worker answers; but for a 500, which is the request's own as far as anybody knows. The breaker opens and closes."""
+    with lab(4) as b, b.crowd() as crowd:
+        crowd.serve(20)
+        streams = held_streams(b)
+        b.fault("w0", answer=status)
+        b.wait_out("w0", "breaker")
+        given, since = b.given("w0"), time.monotonic()
+        crowd.serve(40)
+        trials = 1 + (time.monotonic() - since) / 2
+        assert b.given("w0") - given <= trials
+        b.clear("w0")
+        b.wait_back()
+        whole(streams)
+    if status != 500:
+        only_whole(b)
+    refused = [o for o in b.outcomes if o.how != "whole"]
+    assert all(o.how == "refused" and o.status == 500 and o.worker == "w0" for o in refused), refused
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_answers_that_ask_for_rest(lab, status):
+    """Retry-After pauses the worker for so long, and opens no breaker when it is a 429."""
+    with lab(4, pool="cb_failure_threshold = 1000\n") as b, b.crowd() as crowd:
+        crowd.serve(20)
+        b.fault("w0", answer=status, retry_after=3)
+        b.wait_out("w0", "paused")
+        wait_until(lambda: b.r.metric("kvsteer_worker_load", worker="w0") == 0, "what it had has ended")
+
+        def rests():
+            if b.out_of_play("w0") != "paused":
+                return False
+            given = b.given("w0")
+            crowd.serve(10)
+            return b.out_of_play("w0") == "paused" and b.given("w0") == given
+        wait_until(rests, "it is given nothing while it rests")
+        b.clear("w0")
+        b.wait_back()
+    only_whole(b)
+    assert b.flagged() == set()
+
+
+def test_connects_that_hang(lab):
+    """They cost connect_timeout at most, then the requests are elsewhere; nobody notices."""
+    with lab(4, pool="upstream_idle = 1ms\n") as b, b.crowd() as crowd:
+        crowd.serve(20)
+        streams = held_streams(b)
+        b.fault("w0", hang_connect=True)
+        b.wait_out("w0", "breaker")
+        crowd.serve(30)
+        b.clear("w0")
+        b.wait_back()
+        whole(streams)
+    only_whole(b)
+
+
 @pytest.mark.parametrize("health", ["fail", "silent"])
 def test_health_alone(lab, health):
     """While it answers requests it is used; without any it is put out, and comes back with its health."""
