@@ -115,6 +115,13 @@ static void begin_wait(struct request *r)
 		k->is_for_a_state ? no_worker_wait_ms(r) : opts(r)->queue_timeout_ms;
 
 	k->due_ms = wait_ms == 0 ? 0 : clock_now_ms() + wait_ms;
+	/* What it sends meanwhile of a body that goes on as it comes is read after the
+	 * wait, and so is a FIN in its middle; that it has broken off is noticed at once.
+	 */
+	if (r->upload.is_on) {
+		r->upload.awaits_client = false;
+		stream_pause(&r->c->stream);
+	}
 	metric_add(METRIC_QUEUE_DEPTH, 1);
 }
 

@@ -42,7 +42,8 @@ class Storm:
         assert len(self.ports) == workers
 
     def conf(self, pool=""):
-        return f"[pool default]\n{pool}\n" + "".join(f"[worker s{i}]\nurl = http://127.0.0.1:{p}\n" for i, p in enumerate(self.ports))
+        """Its workers answer 500 and break off at random: breakers open and close all the time, and nobody waits long for them."""
+        return f"[pool default]\ncb_timeout = 20ms\nno_worker_wait = 20ms\n{pool}\n" + "".join(f"[worker s{i}]\nurl = http://127.0.0.1:{p}\n" for i, p in enumerate(self.ports))
 
     def go(self, port, cycles, abreast=48, streams=False):
         """streams: some bodies go on while they come, so an early answer counts, and not every request can be repeated."""

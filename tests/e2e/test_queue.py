@@ -2,6 +2,7 @@
 out. Nothing here sleeps: a worker holds what it has until the test releases it, and who waits is read from kvsteer_queue_depth.
 """
 import json
+import socket
 import threading
 
 import pytest
@@ -371,3 +372,73 @@ def test_a_reload_that_drops_the_pool_lets_who_waits_end(router, worker):
     finish([first])
     for c in waiting:
         c.close()
+
+
+@pytest.mark.parametrize("with_head", [0, 3000])
+@pytest.mark.parametrize("blocks", [1000, 20000])
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+def test_a_body_that_goes_on_as_it_comes_waits_too(router, worker, framing, blocks, with_head):
+    """What its client sends while it waits is the body's, in its place: the worker gets all of it, in order."""
+    hold = Hold()
+    r, (w,) = capped(router, worker, hold)
+    first = r.connect()
+    first.send(make_request(body=chat(1)))
+    w.wait_requests(1)
+    data = b"".join(b"%07d," % i for i in range(blocks))
+    parts = [data[:with_head], data[with_head:5000], data[5000:60000], data[60000:]]
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: r.test\r\nX-Kvsteer-Prefix: 128b;\r\n"
+    if framing == "length":
+        head += b"Content-Length: %d\r\n\r\n" % len(data)
+    else:
+        head += b"Transfer-Encoding: chunked\r\n\r\n"
+        parts = [b"%x\r\n%s\r\n" % (len(p), p) if p else b"" for p in parts] + [b"0\r\n\r\n"]
+    with r.connect() as c:
+        c.send(head + parts[0])
+        wait_depth(r, 1)
+        c.send(parts[1])
+        r.metrics()  # it may have been read by now, or not: either is right
+        sender = threading.Thread(target=lambda: [c.send(p) for p in parts[2:]], daemon=True)
+        sender.start()
+        if blocks == 1000:
+            sender.join()  # all of it is there before anything is let go
+        r.metrics()
+        hold.release()
+        assert c.read_response("POST").status == 200
+        sender.join(DEADLINE)
+    assert w.requests[1].body == data
+    finish([first])
+
+
+def test_a_client_that_leaves_while_its_body_waits_is_noticed(router, worker):
+    hold = Hold()
+    r, (w,) = capped(router, worker, hold)
+    first = r.connect()
+    first.send(make_request(body=chat(1)))
+    w.wait_requests(1)
+    with r.connect() as c:
+        c.send(b"POST /v1/chat/completions HTTP/1.1\r\nHost: r.test\r\nX-Kvsteer-Prefix: 128b;\r\nContent-Length: 100000\r\n\r\n" + b"x" * 3000)
+        wait_depth(r, 1)
+        c.send(b"y" * 3000)
+        c.close()
+    wait_depth(r, 0)
+    hold.release()
+    finish([first])
+    assert len(w.requests) == 1
+
+
+def test_a_half_closed_client_whose_body_stays_away_is_noticed_after_the_wait(router, worker):
+    """It sent its FIN while it waited, in the middle of its body: no answer is awaited for ever."""
+    hold = Hold()
+    r, (w,) = capped(router, worker, hold)
+    first = r.connect()
+    first.send(make_request(body=chat(1)))
+    w.wait_requests(1)
+    with r.connect() as c:
+        c.send(b"POST /v1/chat/completions HTTP/1.1\r\nHost: r.test\r\nX-Kvsteer-Prefix: 128b;\r\nConnection: close\r\nContent-Length: 100000\r\n\r\n")
+        wait_depth(r, 1)
+        c.send(b"y" * 3000)
+        c.sock.shutdown(socket.SHUT_WR)
+        r.metrics()
+        hold.release()
+        assert c.at_eof()
+    finish([first])
