@@ -18,7 +18,7 @@ import time
 DEADLINE = float(os.environ.get("KVSTEER_TEST_DEADLINE", "20"))
 threading.stack_size(256 * 1024)
 
-LASTING = "health_failures = 1000\n"  # of a pool: what a test does to a worker shall not take it out
+LASTING = "health_failures = 1000\ncb_failure_threshold = 1000000000\n"  # of a pool: what a test does to a worker shall not take it out
 # Freed memory goes back soon, so that what is measured is what is held.
 LEAN = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=1:thread_local_quarantine_size_kb=64"}
 

@@ -42,8 +42,8 @@ class Storm:
         assert len(self.ports) == workers
 
     def conf(self, pool=""):
-        """Its workers answer 500 and break off at random: breakers open and close all the time, and nobody waits long for them."""
-        return f"[pool default]\ncb_timeout = 20ms\nno_worker_wait = 20ms\n{pool}\n" + "".join(f"[worker s{i}]\nurl = http://127.0.0.1:{p}\n" for i, p in enumerate(self.ports))
+        """Its workers answer 500 and break off at random all the time: with breakers everybody would wait for one that may be tried."""
+        return f"[pool default]\ncb_failure_threshold = 1000000000\n{pool}\n" + "".join(f"[worker s{i}]\nurl = http://127.0.0.1:{p}\n" for i, p in enumerate(self.ports))
 
     def go(self, port, cycles, abreast=48, streams=False):
         """streams: some bodies go on while they come, so an early answer counts, and not every request can be repeated."""
@@ -382,7 +382,7 @@ def b06_cycle(r, what, rng):
 @pytest.mark.tsan
 def test_b06_1000_cycles_then_20_held_split_evenly(router, worker):
     ws = [worker("w0", b06_worker), worker("w1", b06_worker)]
-    r = router(ws, pool="policy = cache_aware\nhealth_failures = 1000\n", keys="threads = 2\n")
+    r = router(ws, pool="policy = cache_aware\nhealth_failures = 1000\ncb_failure_threshold = 1000000000\n", keys="threads = 2\n")
     watch = Watch(r)
     states = ["half", "wait", "stream", "die-mid-stream", "500", "die", "race", "answer"]
 
