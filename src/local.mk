@@ -185,6 +185,7 @@ libkvsteer_a_SOURCES += src/control/admin_calls.h
 libkvsteer_a_SOURCES += src/control/control.h
 libkvsteer_a_SOURCES += src/control/listen.c src/control/listen.h
 libkvsteer_a_SOURCES += src/control/preflight.c src/control/preflight.h
+libkvsteer_a_SOURCES += src/control/conf_log.c src/control/conf_log.h
 libkvsteer_a_SOURCES += src/control/models.c src/control/models.h
 libkvsteer_a_SOURCES += src/control/report.c src/control/report.h
 libkvsteer_a_SOURCES += src/control/scrape.c src/control/scrape_json.c src/control/scrape.h

@@ -218,17 +218,12 @@ void report_print(const struct report *r)
 
 /* ---- JSON ---- */
 
-static void set_u64(struct js *to, const char *key, uint64_t n)
-{
-	js_set_int(to, key, (int64_t)MIN(n, (uint64_t)INT64_MAX));
-}
-
 static struct js *range_json(struct size_range range)
 {
 	struct js *out = js_object();
 
-	set_u64(out, "min", range.min);
-	set_u64(out, "max", range.max);
+	js_set_u64(out, "min", range.min);
+	js_set_u64(out, "max", range.max);
 	return out;
 }
 
@@ -238,7 +233,7 @@ static struct js *load_json(const struct bench_flags *f)
 
 	js_set_str(out, "loop", f->is_open ? "open" : "closed");
 	js_set_str(out, "corpus", bench_corpus_name(f->corpus.kind));
-	set_u64(out, "connections", f->connections);
+	js_set_u64(out, "connections", f->connections);
 	js_set_bool(out, "new_connections", f->new_connections);
 	if (f->trace != NULL) {
 		js_set_str(out, "trace", f->trace);
@@ -260,15 +255,15 @@ static struct js *requests_json(const struct report *r)
 	const struct tally *t = r->tally;
 	struct js *out = js_object();
 
-	set_u64(out, "sent", t->sent);
-	set_u64(out, "ok", t->ok);
-	set_u64(out, "failed", t->failed);
-	set_u64(out, "unfinished", t->unfinished);
+	js_set_u64(out, "sent", t->sent);
+	js_set_u64(out, "ok", t->ok);
+	js_set_u64(out, "failed", t->failed);
+	js_set_u64(out, "unfinished", t->unfinished);
 	js_set_real(out, "per_second", (double)t->ok / seconds(r));
-	set_u64(out, "connections_made", t->connects);
-	set_u64(out, "sent_again", t->resent);
-	set_u64(out, "bytes_sent", t->bytes_out);
-	set_u64(out, "bytes_received", t->bytes_in);
+	js_set_u64(out, "connections_made", t->connects);
+	js_set_u64(out, "sent_again", t->resent);
+	js_set_u64(out, "bytes_sent", t->bytes_out);
+	js_set_u64(out, "bytes_received", t->bytes_in);
 	return out;
 }
 
@@ -277,9 +272,9 @@ static struct js *tokens_json(const struct report *r)
 	const struct tally *t = r->tally;
 	struct js *out = js_object();
 
-	set_u64(out, "answers_with_usage", t->with_usage);
-	set_u64(out, "prompt", t->prompt_tokens);
-	set_u64(out, "new", t->new_tokens);
+	js_set_u64(out, "answers_with_usage", t->with_usage);
+	js_set_u64(out, "prompt", t->prompt_tokens);
+	js_set_u64(out, "new", t->new_tokens);
 	js_set(out, "cached",
 		t->with_cached > 0 ? js_int((int64_t)t->cached_tokens) : js_null());
 	js_set(out, "cached_share",
@@ -287,8 +282,8 @@ static struct js *tokens_json(const struct report *r)
 				   : js_null());
 	js_set_real(out, "prompt_per_second", (double)t->prompt_tokens / seconds(r));
 	js_set_real(out, "new_per_second", (double)t->new_tokens / seconds(r));
-	set_u64(out, "prompt_asked", t->asked_tokens);
-	set_u64(out, "prompt_counted", t->counted_tokens);
+	js_set_u64(out, "prompt_asked", t->asked_tokens);
+	js_set_u64(out, "prompt_counted", t->counted_tokens);
 	return out;
 }
 
@@ -299,7 +294,7 @@ static struct js *times_json(const struct histogram *h)
 	if (h->n == 0)
 		return js_null();
 	out = js_object();
-	set_u64(out, "n", h->n);
+	js_set_u64(out, "n", h->n);
 	js_set_real(out, "mean", histogram_mean(h) / 1e3);
 	js_set_real(out, "min", (double)h->min / 1e3);
 	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
@@ -317,7 +312,7 @@ static struct js *errors_json(const struct tally *t)
 		struct js *e = js_object();
 
 		js_set_str(e, "kind", t->errors[i].kind);
-		set_u64(e, "n", t->errors[i].n);
+		js_set_u64(e, "n", t->errors[i].n);
 		js_set_str(e, "first_said", t->errors[i].sample);
 		js_push(out, e);
 	}
@@ -333,10 +328,10 @@ static struct js *workers_json(const struct tally *t)
 		struct js *one = js_object();
 
 		js_set_str(one, "name", w->name);
-		set_u64(one, "requests", w->requests);
-		set_u64(one, "prompt_tokens", w->prompt_tokens);
-		set_u64(one, "cached_tokens", w->cached_tokens);
-		set_u64(one, "new_tokens", w->new_tokens);
+		js_set_u64(one, "requests", w->requests);
+		js_set_u64(one, "prompt_tokens", w->prompt_tokens);
+		js_set_u64(one, "cached_tokens", w->cached_tokens);
+		js_set_u64(one, "new_tokens", w->new_tokens);
 		js_push(out, one);
 	}
 	return out;
@@ -348,12 +343,12 @@ struct js *report_json(const struct report *r)
 	struct js *out = js_object();
 
 	js_set_str(out, "version", KVSTEER_VERSION);
-	set_u64(out, "started_at_ms", r->started_wall_ms);
+	js_set_u64(out, "started_at_ms", r->started_wall_ms);
 	js_set_str(out, "url", f->url);
 	js_set_str(out, "model", r->model);
 	js_set_str(out, "endpoint", f->is_completions ? "completions" : "chat");
 	js_set_bool(out, "stream", !f->no_stream);
-	set_u64(out, "seed", r->seed);
+	js_set_u64(out, "seed", r->seed);
 	js_set(out, "load", load_json(f));
 	js_set_real(out, "seconds", seconds(r));
 	js_set_bool(out, "interrupted", r->result.was_interrupted);

@@ -12,6 +12,7 @@
 #include "base/metric.h"
 #include "base/rng.h"
 #include "control/admin.h"
+#include "control/conf_log.h"
 #include "control/health.h"
 #include "control/inherit.h"
 #include "control/listen.h"
@@ -81,18 +82,6 @@ static void set_boot_secret(struct control *c, const char *hash_secret)
 /* ---- control's own listeners ---- */
 
 /* Each on a line of its own; the list is empty then. */
-static void log_errors(struct conf_errors *errors)
-{
-	size_t i;
-
-	for (i = 0; i < errors->n; i++) {
-		scoped_free char *text = conf_error_text(&errors->items[i]);
-
-		log_error("%s", text);
-	}
-	conf_errors_free(errors);
-}
-
 /*
  * Under systemd the folder is there (RuntimeDirectory=). By hand, the first start makes
  * it, so that a configuration that says nothing of sockets works.
@@ -139,7 +128,8 @@ static int open_admin_socket(
 		return 0;
 	}
 	preflight_admin_fault(conf, err == ERR_EXISTS ? 0 : errno, &errors);
-	log_errors(&errors);
+	conf_log(&errors, LOG_LEVEL_ERROR);
+	conf_errors_free(&errors);
 	return err;
 }
 
@@ -184,7 +174,8 @@ static int open_metrics(struct control *c, const struct conf *conf, struct inher
 		return 0;
 	}
 	listen_fault(conf, "metrics_listen", text, errno, &errors);
-	log_errors(&errors);
+	conf_log(&errors, LOG_LEVEL_ERROR);
+	conf_errors_free(&errors);
 	return err;
 }
 
@@ -206,7 +197,8 @@ static int open_clients(struct control *c, const struct conf *conf, struct inher
 	unsigned n = thread_count(&conf->router);
 
 	if (listen_plan(&from, conf, n, &errors, &c->planned) != 0) {
-		log_errors(&errors);
+		conf_log(&errors, LOG_LEVEL_ERROR);
+		conf_errors_free(&errors);
 		return ERR_IO;
 	}
 	c->process.responses = response_map_new(RESPONSE_MAP_MAX);

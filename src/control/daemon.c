@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "control/admin.h"
 #include "control/boot.h"
+#include "control/conf_log.h"
 #include "control/control.h"
 #include "control/inherit.h"
 #include "control/listen.h"
@@ -363,17 +364,6 @@ static void print_errors(const struct conf_errors *errors)
 	}
 }
 
-static void log_warnings(const struct conf_errors *errors)
-{
-	size_t i;
-
-	for (i = 0; i < errors->n; i++) {
-		scoped_free char *text = conf_error_text(&errors->items[i]);
-
-		log_warn("%s", text);
-	}
-}
-
 /* -t and -T: what the configuration is worth. */
 static int show(const struct conf_flags *flags, const struct conf *conf,
 	const struct conf_errors *errors)
@@ -432,7 +422,7 @@ static int start(struct daemon *d, struct conf_errors *errors)
 	} else {
 		log_file_start();
 		log_set_level(conf->router.log_level);
-		log_warnings(errors);
+		conf_log(errors, LOG_LEVEL_WARN);
 		inherit_take(&d->inherited);
 		status = run(d, conf);
 	}

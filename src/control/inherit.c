@@ -202,15 +202,10 @@ static in_port_t *port_in(union sock_addr *a)
 	return a->sa.sa_family == AF_INET ? &a->in.sin_port : &a->in6.sin6_port;
 }
 
-static bool is_inet(const union sock_addr *a)
-{
-	return a->sa.sa_family == AF_INET || a->sa.sa_family == AF_INET6;
-}
-
 /* But for the port. */
 static bool same_host(const union sock_addr *a, const union sock_addr *b)
 {
-	if (!is_inet(a) || a->sa.sa_family != b->sa.sa_family)
+	if (!sock_addr_is_inet(a) || a->sa.sa_family != b->sa.sa_family)
 		return false;
 	if (a->sa.sa_family == AF_INET)
 		return a->in.sin_addr.s_addr == b->in.sin_addr.s_addr;
@@ -275,7 +270,7 @@ bool inherit_has_port(const struct inherited *in, const union sock_addr *a)
 	size_t i;
 
 	for (i = 0; in != NULL && i < in->n; i++) {
-		if (is_inet(&in->items[i].addr) &&
+		if (sock_addr_is_inet(&in->items[i].addr) &&
 			sock_addr_port(&in->items[i].addr) == sock_addr_port(a))
 			return true;
 	}

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "control/conf_log.h"
 #include "control/health.h"
 #include "control/listen.h"
 #include "control/service.h"
@@ -167,17 +168,6 @@ char *reload_failure_text(const struct conf_errors *errors)
 	return text;
 }
 
-static void log_warnings(const struct conf_errors *errors)
-{
-	size_t i;
-
-	for (i = 0; i < errors->n; i++) {
-		scoped_free char *text = conf_error_text(&errors->items[i]);
-
-		log_warn("%s", text);
-	}
-}
-
 static void log_changes(const struct reload_report *report)
 {
 	size_t i;
@@ -201,7 +191,7 @@ int reload_run(struct control *c, struct reload_report *report)
 	err = load_and_apply(c, report);
 	c->reloads[err == 0 ? RELOAD_OK : RELOAD_FAILED]++;
 	if (err == 0) {
-		log_warnings(&report->errors);
+		conf_log(&report->errors, LOG_LEVEL_WARN);
 		log_changes(report);
 	} else {
 		failure = reload_failure_text(&report->errors);

@@ -221,6 +221,11 @@ void js_set_int(struct js *object, const char *key, int64_t n)
 	js_set(object, key, js_int(n));
 }
 
+void js_set_u64(struct js *object, const char *key, uint64_t n)
+{
+	js_set_int(object, key, (int64_t)MIN(n, (uint64_t)INT64_MAX));
+}
+
 void js_set_real(struct js *object, const char *key, double d)
 {
 	js_set(object, key, js_real(d));

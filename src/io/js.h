@@ -32,6 +32,8 @@ void js_set(struct js *object, const char *key, struct js *value);
 void js_push(struct js *array, struct js *value);
 void js_set_str(struct js *object, const char *key, const char *value); /* NULL: null */
 void js_set_int(struct js *object, const char *key, int64_t n);
+/* Beyond INT64_MAX: that. */
+void js_set_u64(struct js *object, const char *key, uint64_t n);
 void js_set_real(struct js *object, const char *key, double d);
 void js_set_bool(struct js *object, const char *key, bool b);
 

@@ -127,7 +127,7 @@ static bool set_tcp_options(int fd)
 	       set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, USER_TIMEOUT_MS);
 }
 
-static bool is_tcp(const union sock_addr *a)
+bool sock_addr_is_inet(const union sock_addr *a)
 {
 	return a->sa.sa_family == AF_INET || a->sa.sa_family == AF_INET6;
 }
@@ -234,7 +234,7 @@ int sock_connect(const union sock_addr *a, int *fd)
 
 	if (s < 0)
 		return is_shortage(errno) ? ERR_LIMIT : ERR_IO;
-	if (is_tcp(a) && !set_tcp_options(s)) {
+	if (sock_addr_is_inet(a) && !set_tcp_options(s)) {
 		close_keep_errno(s);
 		return ERR_IO;
 	}
@@ -359,7 +359,7 @@ bool sock_cidr_has(const struct sock_cidr *c, const union sock_addr *a)
 	unsigned whole = c->bits / 8, rest = c->bits % 8;
 
 	unmap(&plain);
-	if (plain.sa.sa_family != c->net.sa.sa_family || !is_tcp(&plain))
+	if (plain.sa.sa_family != c->net.sa.sa_family || !sock_addr_is_inet(&plain))
 		return false;
 	net = addr_bytes(&c->net);
 	host = addr_bytes(&plain);

@@ -85,6 +85,11 @@ struct pool_ask {
 	uint64_t now_ms;
 };
 
+static inline bool pool_ask_is_pinned(const struct pool_ask *ask)
+{
+	return ask->pinned.n > 0 || ask->is_rank_pinned;
+}
+
 /* What was believed and inserted; kept by the request for withdraw. */
 struct pool_insertion {
 	uint64_t worker_id;
@@ -195,8 +200,8 @@ struct explain {
 	uint32_t blocks;
 	const char *policy;
 };
-/* The same code as pool_pick, without guard, insertion or sequence numbers. ERR_PARSE: the
- * pin names no worker; ERR_NOMEM. */
+/* The same code as pool_pick, without guard, insertion or sequence numbers. ERR_PARSE:
+ * the pin names no worker; ERR_NOMEM. */
 int pool_explain(
 	struct pool *p, const struct pool_ask *ask, struct explain *out) MUST_CHECK;
 

@@ -335,12 +335,15 @@ static bool is_asked_for(const struct pool_ask *ask, const struct worker *w)
 }
 
 /*
- * The last resort's order: a worker that answers its probes is better than one that is
- * slow, that than one that misses probes (a busy one may), and all are better than one
- * that sits on what it has. Never one that has not started or is to be left alone.
+ * The last resort's order, UINT_MAX: no resort at all. A worker that answers its probes
+ * is better than one that is slow, that than one that misses probes (a busy one may), and
+ * all are better than one that sits on what it has. Never one that has not started or is
+ * to be left alone.
  */
 static unsigned badness(const struct pool_ask *ask, struct worker *w)
 {
+	if (!serves_model(w, ask->model) || was_tried(ask, w) || worker_is_full(w))
+		return UINT_MAX;
 	switch (worker_state(w)) {
 	case WORKER_HEALTHY:
 	case WORKER_SUSPECT:
@@ -364,8 +367,7 @@ static unsigned least_badness(const struct pool *p, const struct pool_ask *ask)
 	for (i = 0; i < p->registry.n; i++) {
 		struct worker *w = p->registry.items[i];
 
-		if (is_asked_for(ask, w) && serves_model(w, ask->model) &&
-			!was_tried(ask, w) && !worker_is_full(w))
+		if (is_asked_for(ask, w))
 			least = MIN(least, badness(ask, w));
 	}
 	return least;
@@ -373,8 +375,7 @@ static unsigned least_badness(const struct pool *p, const struct pool_ask *ask)
 
 static bool is_least_bad(const struct pool_ask *ask, struct worker *w, unsigned least)
 {
-	return least != UINT_MAX && serves_model(w, ask->model) && !was_tried(ask, w) &&
-	       !worker_is_full(w) && badness(ask, w) == least;
+	return least != UINT_MAX && badness(ask, w) == least;
 }
 
 /* Who may be chosen; 0, or why nobody may. */
@@ -444,18 +445,13 @@ static int gather(struct pool *p, const struct pool_ask *ask, struct pick_input 
 	return err;
 }
 
-static bool is_pinned(const struct pool_ask *ask)
-{
-	return ask->pinned.n > 0 || ask->is_rank_pinned;
-}
-
 static void decide(
 	const struct pool_ask *ask, const struct pick_input *in, struct pick_decision *d)
 {
 	policy_pick(in, d);
 	if (ask->home != 0)
 		d->reason = PICK_RESPONSE_HOME;
-	if (is_pinned(ask))
+	if (pool_ask_is_pinned(ask))
 		d->reason = PICK_PINNED;
 	else if (ask->is_last_resort &&
 		 out_of_play(ask, in->candidates[d->index].worker) != NULL)
@@ -535,7 +531,7 @@ int pool_pick_locked(struct pool *p, const struct pool_ask *asked, struct guard 
 	*out = (struct pool_pick){
 		.reason = d.reason, .matched = c->depth, .blocks = in.blocks};
 	r->decisions[d.reason]++;
-	if (!is_pinned(ask))
+	if (!pool_ask_is_pinned(ask))
 		policy_on_pick(&in, &d);
 	charge(p, ask, &in, &d, g);
 	hit_count_add(&c->worker->hits, out->matched, out->blocks, ask->now_ms);

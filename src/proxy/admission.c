@@ -68,17 +68,11 @@ static uint64_t no_worker_wait_ms(const struct request *r)
 	return pool_no_worker_wait_ms(r->pool, ROLE_UNIFIED);
 }
 
-/* A pinned worker is there or not. */
-static bool is_pinned(const struct pool_ask *ask)
-{
-	return ask->pinned.n > 0 || ask->is_rank_pinned;
-}
-
 /* Not one that wants the worker that has its response, which is out; nor one that was
  * failed by others: their answer is at hand. */
 static bool wants_any(const struct request *r, const struct pool_ask *ask)
 {
-	return r->n_tried == 0 && !is_pinned(ask) && ask->home == 0;
+	return r->n_tried == 0 && !pool_ask_is_pinned(ask) && ask->home == 0;
 }
 
 /* Asked under the pool's lock, by the thread of the request. */
@@ -89,7 +83,8 @@ static bool may_wait(void *arg, int err)
 	const struct request *r = k->owner;
 
 	k->is_for_a_state = err == ERR_STATE;
-	if (is_pinned(&k->waiter.ask))
+	/* A pinned worker is there or not. */
+	if (pool_ask_is_pinned(&k->waiter.ask))
 		return false;
 	if (k->is_for_a_state &&
 		(!wants_any(r, &k->waiter.ask) || no_worker_wait_ms(r) == 0))
@@ -188,7 +183,7 @@ static int ask_or_wait(struct request *r)
 	uncount(k);
 	if (err == ERR_STATE && wants_any(r, &k->waiter.ask))
 		err = last_resort(r);
-	else if (is_pinned(&k->waiter.ask) && err == ERR_LIMIT)
+	else if (pool_ask_is_pinned(&k->waiter.ask) && err == ERR_LIMIT)
 		err = ERR_STATE;
 	drop_ticket(r);
 	return err;

@@ -111,11 +111,6 @@ void sim_report_print(const struct sim_report *r)
 
 /* ---- JSON ---- */
 
-static void set_u64(struct js *to, const char *key, uint64_t n)
-{
-	js_set_int(to, key, (int64_t)MIN(n, (uint64_t)INT64_MAX));
-}
-
 static struct js *times_json(const struct sim_times *t)
 {
 	struct js *out = js_object();
@@ -133,7 +128,7 @@ static struct js *reasons_json(const struct sim_result *r)
 
 	for (int i = 0; i < PICK_REASON_MAX; i++) {
 		if (r->reasons[i] > 0)
-			set_u64(out, pick_reason_name((enum pick_reason)i),
+			js_set_u64(out, pick_reason_name((enum pick_reason)i),
 				r->reasons[i]);
 	}
 	return out;
@@ -144,14 +139,14 @@ static struct js *cache_json(const struct sim_report *report, const struct sim_r
 	struct js *out = js_object();
 
 	js_set_str(out, "policy", r->spec);
-	set_u64(out, "requests", r->requests);
+	js_set_u64(out, "requests", r->requests);
 	js_set_real(out, "hit_rate", sim_hit_rate(r));
 	js_set_real(out, "cached_share", share(r->cached_tokens, r->tokens));
-	set_u64(out, "blocks", r->blocks);
-	set_u64(out, "hit_blocks", r->hit_blocks);
-	set_u64(out, "prompt_tokens", r->tokens);
-	set_u64(out, "cached_tokens", r->cached_tokens);
-	set_u64(out, "computed_tokens", r->computed_tokens);
+	js_set_u64(out, "blocks", r->blocks);
+	js_set_u64(out, "hit_blocks", r->hit_blocks);
+	js_set_u64(out, "prompt_tokens", r->tokens);
+	js_set_u64(out, "cached_tokens", r->cached_tokens);
+	js_set_u64(out, "computed_tokens", r->computed_tokens);
 	js_set_int(out, "recomputed_tokens", sim_recomputed(report, r));
 	js_set(out, "ttft_s", times_json(&r->ttft));
 	return out;
@@ -167,10 +162,10 @@ static struct js *result_json(const struct sim_report *report, const struct sim_
 	js_set_real(out, "work_spread", r->work_spread);
 	js_set_real(out, "shed_share", r->shed_share);
 	js_set(out, "reasons", reasons_json(r));
-	set_u64(out, "believed_tokens", r->believed_tokens);
-	set_u64(out, "refused", r->refused);
-	set_u64(out, "waited", r->waited);
-	set_u64(out, "preemptions", r->preemptions);
+	js_set_u64(out, "believed_tokens", r->believed_tokens);
+	js_set_u64(out, "refused", r->refused);
+	js_set_u64(out, "waited", r->waited);
+	js_set_u64(out, "preemptions", r->preemptions);
 	js_set_real(out, "virtual_s", r->virtual_s);
 	js_set_real(out, "real_s", r->real_s);
 	return out;
@@ -181,15 +176,15 @@ static struct js *options_json(const struct sim_flags *f)
 	struct js *out = js_object();
 
 	js_set_str(out, "trace", f->trace);
-	set_u64(out, "workers", f->workers);
-	set_u64(out, "kv_tokens", f->kv_tokens);
+	js_set_u64(out, "workers", f->workers);
+	js_set_u64(out, "kv_tokens", f->kv_tokens);
 	js_set_real(out, "prefill_rate", f->prefill_rate);
 	js_set_real(out, "decode_rate", f->decode_rate);
-	set_u64(out, "max_seqs", f->max_seqs);
-	set_u64(out, "max_requests", f->max_requests);
+	js_set_u64(out, "max_seqs", f->max_seqs);
+	js_set_u64(out, "max_requests", f->max_requests);
 	js_set_real(out, "speed", f->speed);
 	js_set_bool(out, "speed_free", f->speed_free);
-	set_u64(out, "seed", f->seed);
+	js_set_u64(out, "seed", f->seed);
 	return out;
 }
 

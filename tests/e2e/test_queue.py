@@ -28,6 +28,17 @@ class Gate:
             self.turns.release()
 
 
+def held_stream(go, last):
+    """A handler: a first event, and the last one when it may go on."""
+    def handler(x):
+        x.begin()
+        x.event("1")
+        go.wait(60)
+        x.event(last)
+        x.end()
+    return handler
+
+
 def chat(n, **fields):
     return json.dumps({"model": "m", "messages": [{"role": "user", "content": f"question {n}"}], "n": n, **fields})
 
@@ -151,14 +162,7 @@ def test_clients_that_leave_as_they_are_granted(router, worker):
 
 def test_a_slot_lasts_until_the_body_ends(router, worker):
     ended = threading.Event()
-
-    def stream(x):
-        x.begin()
-        x.event("1")
-        ended.wait(60)
-        x.event("[DONE]")
-        x.end()
-    r, (w,) = capped(router, worker, stream)
+    r, (w,) = capped(router, worker, held_stream(ended, "[DONE]"))
     a = ask(r, 1, stream=True)
     a.read_head()
     (b,) = queued(r, 2, 2, stream=True)
@@ -172,14 +176,7 @@ def test_a_slot_lasts_until_the_body_ends(router, worker):
 
 def test_overload_costs_no_stream(router, worker):
     more = threading.Event()
-
-    def stream(x):
-        x.begin()
-        x.event("1")
-        more.wait(60)
-        x.event("2")
-        x.end()
-    r, (w,) = capped(router, worker, stream, keys="queue_size = 2\n")
+    r, (w,) = capped(router, worker, held_stream(more, "2"), keys="queue_size = 2\n")
     a = ask(r, 1)
     head = a.read_head()
     assert head.status == 200
