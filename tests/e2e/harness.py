@@ -6,6 +6,7 @@ import ctypes
 import http.client
 import json
 import os
+import queue
 import re
 import shutil
 import signal
@@ -64,6 +65,25 @@ def run_as_nobody(name, *args):
             os.setgid(65534)
             os.setuid(65534)
         return subprocess.run([copy, *args], preexec_fn=become_nobody, cwd="/", capture_output=True, text=True, timeout=DEADLINE)
+
+
+# ---- ports ----
+
+def bound(host="127.0.0.1", port=0):
+    """A socket that has a port and does not listen there: who connects is refused. Others of this function may have the port too, one of them to listen."""
+    s = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind((host, port))
+    return s
+
+
+KEPT = []
+
+
+def free_port(host="127.0.0.1"):
+    """A port where nobody listens, and that the kernel gives nobody else as long as these tests run. Who sets SO_REUSEADDR, as daemons do, may."""
+    KEPT.append(bound(host))
+    return KEPT[-1].getsockname()[1]
 
 
 # ---- messages ----
@@ -131,36 +151,56 @@ class Wire:
         return self.sock.recv(n)
 
     def _more(self):
+        """One read, not into buf; Closed at the end."""
         try:
             data = self.sock.recv(65536)
         except (ConnectionResetError, BrokenPipeError):
-            raise Closed(self.buf, reset=True) from None
+            raise Closed(reset=True) from None
         if not data:
-            raise Closed(self.buf)
-        self.buf += data
-
-    def read_until(self, mark):
-        while mark not in self.buf:
-            self._more()
-        i = self.buf.index(mark) + len(mark)
-        data, self.buf = self.buf[:i], self.buf[i:]
+            raise Closed()
         return data
 
+    def _gather(self, end):
+        """Reads until end(data) says where what is wanted ends; the rest stays in buf, and so does all of it when there is no more."""
+        data = bytearray(self.buf)
+        try:
+            while True:
+                at = end(data)
+                if at is not None:
+                    self.buf = bytes(data[at:])
+                    return bytes(data[:at])
+                data += self._more()
+        except (Closed, OSError) as e:
+            self.buf = bytes(data)
+            if isinstance(e, Closed):
+                raise Closed(self.buf, e.reset) from None
+            raise
+
+    def read_until(self, mark):
+        seen = 0
+
+        def end(data):
+            nonlocal seen
+            at = data.find(mark, max(0, seen - len(mark)))
+            seen = len(data)
+            return at + len(mark) if at >= 0 else None
+        at = self.buf.find(mark)
+        return self.read_exact(at + len(mark)) if at >= 0 else self._gather(end)
+
     def read_exact(self, n):
-        while len(self.buf) < n:
-            self._more()
+        if len(self.buf) < n:
+            return self._gather(lambda data: n if len(data) >= n else None)
         data, self.buf = self.buf[:n], self.buf[n:]
         return data
 
     def read_to_eof(self):
         try:
-            while True:
-                self._more()
+            return self._gather(lambda data: None)
         except Closed as e:
-            data, self.buf = self.buf, b""
+            self.buf = b""
             if e.reset:
-                raise Closed(data, reset=True) from None
-            return data
+                raise
+            return e.partial
 
     def read_head(self):
         head = self.read_until(b"\r\n\r\n")
@@ -183,15 +223,15 @@ class Wire:
         assert self.read_exact(2) == b"\r\n", "chunk data is not followed by CRLF"
         return data
 
-    def _read_length(self, m, n):
+    def _read_chunks(self, m):
         got = bytearray()
         try:
-            while len(got) < n:
-                if not self.buf:
-                    self._more()
-                take = n - len(got)
-                got += self.buf[:take]
-                self.buf = self.buf[take:]
+            while True:
+                data = self.read_chunk()
+                if not data:
+                    return
+                m.chunks.append(len(data))
+                got += data
         finally:
             m.body = bytes(got)
 
@@ -205,14 +245,9 @@ class Wire:
         try:
             if te is not None:
                 assert te == "chunked", te
-                while True:
-                    data = self.read_chunk()
-                    if not data:
-                        break
-                    m.chunks.append(len(data))
-                    m.body += data
+                self._read_chunks(m)
             elif cl is not None:
-                self._read_length(m, int(cl))
+                m.body = self.read_exact(int(cl))
             elif is_response:
                 m.body = self.read_to_eof()
         except Closed as e:
@@ -335,6 +370,43 @@ class Hold:
         self.open.set()
 
 
+class Steps:
+    """A handler that does what step() is given, one by one, until finish() or close(). One request has all of them: the next to come waits for its end, so
+    that steps are never shared out between two. marked: a field; requests without it are answered at once, beside.
+    """
+
+    def __init__(self, marked=None):
+        self.marked, self.todo, self.turn = marked, queue.Queue(), threading.Lock()
+
+    def __call__(self, x):
+        if self.marked and not x.request.get(self.marked):
+            return answer_ok(x)
+        with self.turn:
+            end = None
+            while end is None:
+                f, end = self.todo.get(timeout=DEADLINE * 3)
+                if f is not None:
+                    f(x)
+        return end
+
+    def step(self, f):
+        self.todo.put((f, None))
+
+    def do(self, f):
+        """A step that is done when this returns."""
+        done = threading.Event()
+        self.step(lambda x: (f(x), done.set()))
+        assert done.wait(DEADLINE), "the worker cannot go on"
+
+    def finish(self, f=None):
+        """The last step of a request; its connection stays."""
+        self.todo.put((f, "stay"))
+
+    def close(self, f=None):
+        """The last step of a request and of its connection."""
+        self.todo.put((f, "close"))
+
+
 class Worker:
     """A mock worker on its own port. handler(x) answers one request (in the connection's thread).
 
@@ -347,22 +419,25 @@ class Worker:
         self.healthy = True  # what probes are told; or a callable(x) that answers them
         self.metrics_text = None
         self.told = dict.fromkeys(("/server_info", "/get_server_info", "/v1/loads?include=core", "/get_load", "/load"))  # path: JSON, or None: 404
-        self.requests, self.exchanges, self.probes = [], [], []
+        self.exchanges, self.probes = [], []
         self.connections = 0
         self.lock = threading.Condition()
         self.wires = set()
         self.stopped = False
         self.host = host
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.listener = socket.socket(family, socket.SOCK_STREAM)
-        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.listener.bind((host, port))
+        self.place = bound(host, port)  # so the port is nobody else's after stop()
+        self.port = self.place.getsockname()[1]
+        self.listener = bound(host, self.port)
         self.listener.listen(4096)
-        self.port = self.listener.getsockname()[1]
         self.netloc = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
         self.url = f"http://{self.netloc}{base}"
         self.thread = threading.Thread(target=self._accept, daemon=True)
         self.thread.start()
+
+    @property
+    def requests(self):
+        """Those of the exchanges so far."""
+        return [x.request for x in list(self.exchanges)]
 
     def _accept(self):
         while True:
@@ -416,7 +491,6 @@ class Worker:
                     self._probe(x)
                     continue
                 with self.lock:
-                    self.requests.append(m)
                     self.exchanges.append(x)
                     self.lock.notify_all()
                 if self.handler(x) == "close":
@@ -436,7 +510,6 @@ class Worker:
 
     def clear(self):
         with self.lock:
-            self.requests.clear()
             self.exchanges.clear()
 
     def stop(self):

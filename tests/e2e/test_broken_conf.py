@@ -364,10 +364,7 @@ def test_broken(place, case):
 
 def test_the_running_daemons_own_addresses_are_fine(tmp_path, router, worker):
     """-t before a reload: the ports are in use, by the very daemon that is to take the file."""
-    with socket.socket() as a, socket.socket() as b:
-        a.bind(("127.0.0.1", 0))
-        b.bind(("127.0.0.1", 0))
-        port, metrics = a.getsockname()[1], b.getsockname()[1]
+    port, metrics = harness.free_port(), harness.free_port()
     r = router([worker("w0")], listen=f"127.0.0.1:{port}")
     good = open(r.conf_path).read()
     tested = run("kvsteerd", "-t", "-c", r.conf_path)

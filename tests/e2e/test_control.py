@@ -11,7 +11,7 @@ import threading
 import pytest
 
 import harness
-from harness import Hold, Wire, make_request, wait_until, worker_conf
+from harness import Hold, Wire, free_port, make_request, wait_until, worker_conf
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello " * 100}]}
 
@@ -25,12 +25,6 @@ def run(name, *args, **kw):
 def fast_conf(workers, pool):
     """Workers probed as often as pool says: the harness's own interval must not stand there twice."""
     return worker_conf(workers, pool).replace("health_interval = 1s\n", "", 1)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 # ---- command line ----
@@ -296,7 +290,7 @@ def test_capacity_is_learned(router, worker):
     w = worker("w0")
     w.metrics_text = 'vllm:cache_config_info{engine="0",block_size="16",num_gpu_blocks="4"} 1.0\n'
     r = router([w])
-    wait_until(lambda: any(m.target.endswith("/metrics") for m in w.probes), "metrics asked for")
+    wait_until(lambda: r.metric("kvsteer_worker_capacity_tokens", worker="w0") == 64, "learned")
     assert r.chat(CHAT["messages"]).status == 200
     assert r.admin("GET", "workers/w0")[1]["blocks"] <= 2
 

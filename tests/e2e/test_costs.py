@@ -2,13 +2,12 @@
 request goes because of it, and what explain tells. Rows C1-C3, A1, A5 of the change requests as far as traffic shows them.
 """
 import json
-import queue
 import threading
 
 import pytest
 
 import harness
-from harness import Hold, make_request, wait_until
+from harness import Hold, Steps, make_request, wait_until
 from routing import OPEN, chat, completion, place, send, user
 
 CHAT = "/v1/chat/completions"
@@ -19,27 +18,6 @@ def prompt(seed, blocks):
     """A completion body of that many whole blocks of 128 bytes, different from its first byte on for each seed."""
     text = f"{seed:08d} " + WORD * (blocks * 3)
     return completion(text[:blocks * 128])
-
-
-class Steps:
-    """A worker's handler that does what step() is given, one by one; step(None) ends the answer. Requests that come meanwhile are answered at once."""
-
-    def __init__(self):
-        self.todo = queue.Queue()
-
-    def __call__(self, x):
-        if not x.request.get("x-slow"):
-            return harness.answer_ok(x)
-        while True:
-            f = self.todo.get(timeout=harness.DEADLINE * 3)
-            if f is None:
-                return None
-            if f == "close":
-                return "close"
-            f(x)
-
-    def step(self, f):
-        self.todo.put(f)
 
 
 def counts(r, name="w0"):
@@ -60,7 +38,7 @@ def slow_request(r, body, **headers):
 
 @pytest.fixture
 def stepped(router, worker):
-    steps = Steps()
+    steps = Steps("x-slow")
     w = worker("w0", steps)
     r = router([w], pool="cost = prefill_cost\nhealth_failures = 1000\n", keys=OPEN)
     return r, w, steps
@@ -83,8 +61,7 @@ def test_a_stream_waits_until_its_first_event(stepped):
     assert c.read_chunk() == b"data: two\n\n"
     assert counts(r) == (1, 1, 0), "once"
     assert r.metric("kvsteer_worker_streams", worker="w0") == 1 and r.metric("kvsteer_worker_queued_blocks", worker="w0") == 0
-    steps.step(lambda x: x.end())
-    steps.step(None)
+    steps.finish(lambda x: x.end())
     assert c.read_chunk() == b""
     wait_counts(r, (0, 0, 0))
 
@@ -98,8 +75,7 @@ def test_any_other_answer_waits_until_its_head(stepped):
     steps.step(lambda x: x.begin(content_type="application/json"))
     assert c.read_head().status == 200
     wait_counts(r, (1, 1, 0))
-    steps.step(lambda x: x.end())
-    steps.step(None)
+    steps.finish(lambda x: x.end())
     c.read_chunk()
     wait_counts(r, (0, 0, 0))
     # What is cached now is not computed again; only the tail waits.
@@ -108,8 +84,7 @@ def test_any_other_answer_waits_until_its_head(stepped):
     c = slow_request(r, longer)
     w.wait_requests(2)
     assert counts(r) == (1, 0, 5)
-    steps.step(lambda x: x.answer())
-    steps.step(None)
+    steps.finish(lambda x: x.answer())
     assert c.read_response("POST").status == 200
     wait_counts(r, (0, 0, 0))
 
@@ -122,8 +97,7 @@ def test_a_failed_stream_waits_no_more(stepped):
     steps.step(lambda x: x.begin(status=500))
     assert c.read_head().status == 500
     wait_counts(r, (1, 1, 0))
-    steps.step(lambda x: x.end())
-    steps.step(None)
+    steps.finish(lambda x: x.end())
     c.read_chunk()
     wait_counts(r, (0, 0, 0))
 
@@ -144,7 +118,7 @@ def test_a_client_that_leaves(stepped, when):
     assert counts(r) == ((1, 1, 0) if when == "in the stream" else (1, 0, 40))
     c.reset()
     wait_counts(r, (0, 0, 0))
-    steps.step("close")
+    steps.close()
 
 
 @pytest.mark.parametrize("when", ["before the head", "after the head", "in the stream"])
@@ -158,24 +132,23 @@ def test_a_worker_that_breaks_off(stepped, when):
     if when == "in the stream":
         steps.step(lambda x: x.event("one"))
         c.read_chunk()
-    steps.step("close")
+    steps.close()
     wait_counts(r, (0, 0, 0))
     c.close()
 
 
 def test_a_retry_takes_its_blocks_along(router, worker):
     """The first worker dies in silence: its queue is empty again while the second one computes."""
-    first, second = Steps(), Steps()
+    first, second = Steps("x-slow"), Steps("x-slow")
     w0, w1 = worker("w0", first), worker("w1", second)
     r = router([w0, w1], pool="cost = prefill_cost\nhealth_failures = 1000\n", keys=OPEN)
     c = slow_request(r, prompt(1, 40))
     w0.wait_requests(1)
     assert (counts(r, "w0"), counts(r, "w1")) == ((1, 0, 40), (0, 0, 0))
-    first.step("close")
+    first.close()
     w1.wait_requests(1)
     assert (counts(r, "w0"), counts(r, "w1")) == ((0, 0, 0), (1, 0, 40))
-    second.step(lambda x: x.answer())
-    second.step(None)
+    second.finish(lambda x: x.answer())
     assert c.read_response("POST").status == 200
     wait_counts(r, (0, 0, 0), "w1")
 
@@ -205,7 +178,7 @@ def test_reloads_lose_and_double_nothing(router, worker):
 
 def test_a_long_queue_outweighs_a_prefix(router, worker):
     """The conversation's worker has 2,000 blocks to compute first: its 100 are sooner computed elsewhere. A short queue does not outweigh them."""
-    steps = Steps()
+    steps = Steps("x-slow")
     w0, w1 = worker("w0", steps), worker("w1")
     r = router([w0, w1], pool="cost = prefill_cost\nhealth_failures = 1000\n", keys=OPEN)
     place(r, prompt(1, 100), "w0", "/v1/completions")
@@ -220,8 +193,7 @@ def test_a_long_queue_outweighs_a_prefix(router, worker):
     assert send(r, prompt(1, 100), "/v1/completions") == ("w1", 0, 100)
     assert r.metric("kvsteer_route_decisions_total", reason="overload_shed") == 1
     for _ in range(2):
-        steps.step(lambda x: x.answer())
-        steps.step(None)
+        steps.finish(lambda x: x.answer())
     assert short.read_response("POST").status == huge.read_response("POST").status == 200
     r.wait_idle()
     assert send(r, prompt(1, 100), "/v1/completions")[1] == 100, "either holds it now"
@@ -239,7 +211,7 @@ def test_b65_two_tiny_requests_are_less_than_one_huge_one(router, worker):
         x.event("first")
         end.wait(harness.DEADLINE * 3)
         x.end()
-    w0, w1 = worker("w0", Steps()), worker("w1", stream)
+    w0, w1 = worker("w0", Steps("x-slow")), worker("w1", stream)
     r = router([w0, w1], pool="cost = prefill_cost\n", keys=OPEN)
     slow = [slow_request(r, prompt(1, 3200), **{"X-Kvsteer-Worker": "w0"})]
     w0.wait_requests(1)
@@ -247,8 +219,7 @@ def test_b65_two_tiny_requests_are_less_than_one_huge_one(router, worker):
     wait_counts(r, (2, 2, 0), "w1")
     assert [send(r, prompt(10 + n, 400), "/v1/completions")[0] for n in range(10)] == ["w1"] * 10
     end.set()
-    w0.handler.step(harness.answer_ok)
-    w0.handler.step(None)
+    w0.handler.finish(harness.answer_ok)
     for c in slow:
         assert c.read_response("POST").status == 200
         c.close()

@@ -13,7 +13,7 @@ import yaml
 from engine_proc import Engine
 
 import harness
-from harness import wait_until, worker_conf
+from harness import free_port, wait_until, worker_conf
 
 TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 CHAT = {"model": "sim", "messages": [{"role": "user", "content": "hello"}], "stream": True, "max_tokens": 8}
@@ -29,12 +29,6 @@ def check_conf(text, tmp_path, *flags):
     path = tmp_path / "example.conf"
     path.write_text(text)
     return subprocess.run([harness.program("kvsteerd"), "-t", "-c", str(path), *flags], capture_output=True, text=True, timeout=harness.DEADLINE)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 # ---- nginx ----

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 import harness
-from harness import Closed, Hold, Wire, Worker, make_request, wait_until, worker_conf
+from harness import Closed, Hold, Wire, Worker, free_port, make_request, wait_until, worker_conf
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 STREAM = dict(CHAT, stream=True)
@@ -311,12 +311,6 @@ def test_b22_fails_open_when_every_worker_is_out(router, worker):
 
 
 # ---- B30, B58: start-up and probes ----
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
 
 def test_b30_no_worker_at_all_then_one(router):
     """(c): live, not ready, 503 as JSON; used without a restart once it is up, and once more after it was away."""

@@ -1,11 +1,10 @@
 """Probes and what they make of a worker: suspicion before eviction, bytes as proof of life, slow probes, start-up (B30), credentials and paths (B58), and that
 none of it ever touches a load (A3).
 """
-import socket
 import threading
 import time
 
-from harness import Closed, Hold, make_request, wait_until, worker_conf
+from harness import Closed, Hold, free_port, make_request, wait_until, worker_conf
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 STREAM = dict(CHAT, stream=True)
@@ -13,12 +12,6 @@ STREAM = dict(CHAT, stream=True)
 
 def conf_of(workers, pool, extra=""):
     return worker_conf(workers, pool, extra).replace("health_interval = 1s\n", "", 1)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def failing(w, n):

@@ -2,7 +2,6 @@
 breaks never looks whole.
 """
 import hashlib
-import queue
 import random
 import socket
 import struct
@@ -11,36 +10,11 @@ import threading
 import pytest
 
 import harness
-from harness import Closed, LASTING, LEAN, make_request, wait_until
+from harness import Closed, LASTING, LEAN, Steps, make_request, wait_until
 
 CHAT = "/v1/chat/completions"
 Q0 = b'{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true}'
 PAIR = {"env": LEAN}  # of conftest.py
-
-
-class Steps:
-    """A worker's handler that does what step() is given, one by one; step(None) ends it."""
-
-    def __init__(self):
-        self.todo = queue.Queue()
-
-    def __call__(self, x):
-        while True:
-            f = self.todo.get(timeout=harness.DEADLINE * 3)
-            if f is None:
-                return None
-            if f == "close":
-                return "close"
-            f(x)
-
-    def step(self, f):
-        self.todo.put(f)
-
-    def do(self, f):
-        """A step that is done when this returns."""
-        done = threading.Event()
-        self.todo.put(lambda x: (f(x), done.set()))
-        assert done.wait(harness.DEADLINE), "the worker cannot go on"
 
 
 # ---- B01: events one by one ----
@@ -63,9 +37,8 @@ def test_b01_each_event_arrives_before_the_next_is_sent(pair, n, size):
                 while len(got) < len(event):  # a long one may need more than one read
                     got += c.read_chunk()
                 assert got == event
-            s.step(lambda x: x.end())
+            s.finish(lambda x: x.end())
             assert c.read_chunk() == b""
-            s.step(None)
     assert len({x.conn_no for x in w.exchanges}) == 1
 
 
@@ -81,9 +54,8 @@ def test_b01_pieces_of_an_event_are_not_waited_for(pair):
             s.step(lambda x, d=sent: x.send(d))
             if got is not None:
                 assert c.read_chunk() == got
-        s.step(lambda x: x.end())
+        s.finish(lambda x: x.end())
         assert c.read_chunk() == b""
-        s.step(None)
 
 
 @pytest.mark.parametrize("framing", ["length", "until-close"])
@@ -98,7 +70,7 @@ def test_b01_other_framings_stream_too(pair, framing):
         for k in range(10):
             s.step(lambda x, k=k: x.send(b"%02d\n" % k))
             assert (c.read_exact(3) if framing == "length" else c.read_chunk()) == b"%02d\n" % k
-        s.step("close")
+        s.close()
         if framing == "until-close":
             assert c.read_chunk() == b""
         c.send(make_request("GET", "/health"))
@@ -153,9 +125,8 @@ def test_b37_the_end_is_when_the_worker_ends(pair):
         assert r.metric("kvsteer_worker_load") == 1  # still the worker's
         s.step(lambda x: x.send(b": after\n\n".join([b"9\r\n", b"\r\n"])))
         assert c.read_chunk() == b": after\n\n"
-        s.step(lambda x: x.end())
+        s.finish(lambda x: x.end())
         assert c.read_chunk() == b""
-        s.step(None)
     w.handler = lambda x: (x.begin(), x.event("only"), x.end()) and None
     assert r.request(body=Q0).body == b"data: only\n\n"
 
@@ -190,9 +161,8 @@ def test_b59_one_enormous_line(pair):
                 assert got == b"z" * len(got)
                 n += len(got)
         assert r.rss_kib() < rss + 4096, f"{rss} KiB, then {r.rss_kib()}"
-        s.step(lambda x: x.send(b"\r\n0\r\n\r\n"))
+        s.finish(lambda x: x.send(b"\r\n0\r\n\r\n"))
         assert c.read_chunk() == b""
-        s.step(None)
 
 
 # ---- slow readers ----
@@ -293,8 +263,7 @@ def fill(r, c, s):
         s.do(lambda x: x.chunk(b"y" * part))
         sent += part
         assert r.request("GET", "/health").status == 200  # its thread has come by
-    s.do(lambda x: x.end())
-    s.step(None)
+    s.finish(lambda x: x.end())
     r.wait_idle()  # for the worker it is done
     return sent
 
@@ -419,7 +388,7 @@ def test_a_broken_stream_says_so_and_ends_without_an_end(pair):
             assert c.read_until(b"data: 1\n\n")
             s.step(lambda x: x.chunk(b"data: half"))
             assert c.read_until(b"half")
-            s.step("close")
+            s.close()
             with pytest.raises(Closed) as e:
                 while True:
                     c.read_until(b"\n\n\0")
