@@ -50,6 +50,16 @@ enum cost_kind {
 	COST_KIND_MAX
 };
 
+/* How prefill hands its KV to decode. CONNECTOR_NONE: not said, which counts as nixl. */
+enum kv_connector {
+	CONNECTOR_NONE,
+	CONNECTOR_NIXL,
+	CONNECTOR_MOONCAKE,
+	CONNECTOR_P2P_NCCL,
+	CONNECTOR_SGLANG,
+	CONNECTOR_MAX
+};
+
 /* A list of strings, owned by the conf. */
 struct conf_list {
 	char **items;
@@ -131,8 +141,9 @@ struct role_opts {
 	uint64_t index_memory;
 	uint64_t prefix_ttl_ms;
 	enum load_source load_source;
-	char *kv_connector;
-	unsigned pd_min_prefill;
+	/* Of both legs: those of ROLE_PREFILL count. */
+	enum kv_connector kv_connector;
+	unsigned pd_min_prefill; /* uncached tokens */
 	struct worker_opts worker;
 };
 
@@ -168,8 +179,8 @@ struct worker_conf {
 	unsigned dp_size;
 	uint64_t capacity; /* tokens; 0: learn */
 	char *worker_key;
-	unsigned bootstrap_port;
-	char *kv_group;
+	unsigned bootstrap_port; /* 0: the connector's default */
+	char *kv_group;          /* NULL equals NULL; pairs are of one group */
 	struct worker_opts opts; /* every value in force */
 	enum worker_origin origin;
 };

@@ -337,7 +337,7 @@ static void check_roles(const struct conf *c, const struct conf_source *source,
 		warn_of_pool(source, pool, NULL, "add a worker with role = prefill",
 			"has decode workers but none for prefill", errors);
 	if (count[ROLE_PREFILL] > 0 && count[ROLE_DECODE] > 0 &&
-		pool->roles[ROLE_PREFILL].kv_connector == NULL)
+		pool->roles[ROLE_PREFILL].kv_connector == CONNECTOR_NONE)
 		warn_of_pool(source, pool, "kv_connector",
 			"kv_connector = nixl, or as the engines say",
 			"has prefill and decode workers but no kv_connector", errors);

@@ -101,10 +101,11 @@ static const struct choice costs[] = {
 	{NULL, 0},
 };
 static const struct choice connectors[] = {
-	{"nixl", 0},
-	{"mooncake", 1},
-	{"p2p_nccl", 2},
-	{"sglang", 3},
+	{"none", CONNECTOR_NONE},
+	{"nixl", CONNECTOR_NIXL},
+	{"mooncake", CONNECTOR_MOONCAKE},
+	{"p2p_nccl", CONNECTOR_P2P_NCCL},
+	{"sglang", CONNECTOR_SGLANG},
 	{"moriio", -1},
 	{NULL, 0},
 };
@@ -506,13 +507,6 @@ static int check_glob(struct span text, struct conf_fault *fault)
 	return ERR_PARSE;
 }
 
-static int check_connector(struct span text, struct conf_fault *fault)
-{
-	int value;
-
-	return find_choice(connectors, text, &value, fault);
-}
-
 /* "none" unsets what may be unset; the types that must have a value take it as any other
  * word. */
 static bool is_none(const struct conf_key *key, struct span text)
@@ -623,7 +617,7 @@ static const struct type_row types[CONF_TYPE_MAX] = {
 	[CONF_TYPE_FALLBACK] = { "word", CHOICE(fallbacks) },
 	[CONF_TYPE_SIGNAL] = { "word", CHOICE(signals) },
 	[CONF_TYPE_COST] = { "word", CHOICE(costs) },
-	[CONF_TYPE_CONNECTOR] = { "word", STRING(check_connector) },
+	[CONF_TYPE_CONNECTOR] = { "word", CHOICE(connectors) },
 	[CONF_TYPE_LOAD_SOURCE] = { "word", CHOICE(load_sources) },
 	[CONF_TYPE_TEXT] = { "text", STRING(check_text) },
 	[CONF_TYPE_TOKEN] = { "key", STRING(check_token) },

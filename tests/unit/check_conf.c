@@ -433,7 +433,7 @@ START_TEST(defaults_are_those_of_the_contract)
 		ck_assert_uint_eq(o->index_memory, 256u << 20);
 		ck_assert_uint_eq(o->prefix_ttl_ms, 300000);
 		ck_assert_uint_eq(o->pd_min_prefill, 256);
-		ck_assert_ptr_null(o->kv_connector);
+		ck_assert_int_eq(o->kv_connector, CONNECTOR_NONE);
 		ck_assert_int_eq(o->load_source, LOAD_SOURCE_OWN);
 	}
 	ck_assert_uint_eq(conf->n_workers, 1);

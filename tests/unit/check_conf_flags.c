@@ -217,7 +217,7 @@ START_TEST(a5_starts_prefill_and_decode)
 	ck_assert_uint_eq(conf->workers[2].bootstrap_port, 0);
 	ck_assert_uint_eq(conf->workers[5].role, ROLE_DECODE);
 	ck_assert_str_eq(conf->workers[5].name, "d3:1");
-	ck_assert_str_eq(PREFILL->kv_connector, "nixl");
+	ck_assert_int_eq(PREFILL->kv_connector, CONNECTOR_NIXL);
 	ck_assert_uint_eq(PREFILL->policy.policy, POLICY_CACHE_AWARE);
 	ck_assert_uint_eq(PREFILL->policy.balance_abs_threshold, 4);
 	ck_assert_double_eq(PREFILL->policy.balance_rel_threshold, 1.5);
@@ -237,11 +237,11 @@ START_TEST(a5_starts_prefill_and_decode)
 	ck_assert_double_eq(DECODE->policy.decode_weight, 3);
 	ck_assert_double_eq(PREFILL->policy.decode_weight, 1);
 	start("--pd-disaggregation --prefill=http://p:1 8998 --decode=http://d:1");
-	ck_assert_str_eq(PREFILL->kv_connector, "sglang");
+	ck_assert_int_eq(PREFILL->kv_connector, CONNECTOR_SGLANG);
 	ck_assert_uint_eq(conf->workers[0].bootstrap_port, 8998);
 	start("--kv-connector mooncake --vllm-pd-disaggregation --prefill http://p:1 "
 	      "--decode http://d:1");
-	ck_assert_str_eq(PREFILL->kv_connector, "mooncake");
+	ck_assert_int_eq(PREFILL->kv_connector, CONNECTOR_MOONCAKE);
 	/* one engine in both roles: two workers, two names */
 	start("--vllm-pd-disaggregation --prefill http://p:1 --decode http://p:1");
 	ck_assert_str_eq(conf->workers[0].name, "p:1");
