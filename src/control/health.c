@@ -216,11 +216,13 @@ static bool show_state(struct entry *e, struct worker *w, const char *name)
 	return true;
 }
 
-/* The one place where a worker's health changes; its reason was set before. */
+/* The one place where a worker's health changes; its reason was set before. The models
+ * first: who reads in the log that it is out is not told them any more. */
 static void show_states(struct entry *e)
 {
 	bool is_one = changes_as_one(e), has_changed = false;
 
+	list_models(e, !is_down(e));
 	for (size_t i = 0; i < e->host.n; i++) {
 		struct worker *w = e->host.workers[i];
 
@@ -229,7 +231,6 @@ static void show_states(struct entry *e)
 			: i == 0 ? w->group
 				 : NULL);
 	}
-	list_models(e, !is_down(e));
 	if (has_changed)
 		e->h->on_change(e->h->arg);
 }

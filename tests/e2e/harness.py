@@ -224,7 +224,7 @@ class Wire:
         return data
 
     def _read_chunks(self, m):
-        got = bytearray()
+        got = bytearray(m.body)  # some of them may have been read before
         try:
             while True:
                 data = self.read_chunk()
@@ -309,9 +309,11 @@ class Exchange:
         head += "".join(f"{n}: {v}\r\n" for n, v in fields) + "\r\n"
         self.send(head.encode("latin-1") + (b"" if self.request.method == "HEAD" else body))
 
-    def begin(self, status=200, fields=(), content_type="text/event-stream"):
+    def begin(self, status=200, fields=(), content_type="text/event-stream", then=()):
+        """The head of a chunked answer, and the first chunks in the same write: nothing comes between them, however slow this worker is."""
         head = f"HTTP/1.1 {status} X\r\nContent-Type: {content_type}\r\nTransfer-Encoding: chunked\r\n"
-        self.send((head + "".join(f"{n}: {v}\r\n" for n, v in fields) + "\r\n").encode("latin-1"))
+        head += "".join(f"{n}: {v}\r\n" for n, v in fields) + "\r\n"
+        self.send(head.encode("latin-1") + b"".join(b"%x\r\n%s\r\n" % (len(data), data) for data in then))
 
     def chunk(self, data):
         data = data.encode() if isinstance(data, str) else data
@@ -319,6 +321,10 @@ class Exchange:
 
     def event(self, text):
         self.chunk(f"data: {text}\n\n")
+
+    def events(self, *texts):
+        """A stream's head and its first events, in one write."""
+        self.begin(then=[f"data: {t}\n\n".encode() for t in texts])
 
     def end(self):
         self.send(b"0\r\n\r\n")
@@ -691,6 +697,14 @@ class Router:
             if series.split("{")[0] == prefix and all(f'{k}="{v}"' in series for k, v in labels.items()):
                 total += value
         return total
+
+    def wait_metric(self, value, prefix, **labels):
+        """For what is counted after its client has the answer: requests and their times, memory, connections."""
+        wait_until(lambda: self.metric(prefix, **labels) == value, f"{prefix} {labels}: {value}, not {self.metric(prefix, **labels)}")
+
+    def wait_in_flight(self, n):
+        """Waits until the router has begun to read n requests that have not ended."""
+        wait_until(lambda: self.admin("GET", "status")[1]["counters"]["requests_in_flight"] == n, f"{n} requests in flight")
 
     def loads(self):
         return {s: v for s, v in self.metrics().items() if s.startswith("kvsteer_worker_load{")}

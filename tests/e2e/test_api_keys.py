@@ -66,7 +66,7 @@ def test_a_key_opens_and_nothing_else(router, worker, tmp_path):
     m = r.chat(PROMPT, headers={"Authorization": "Bearer sk-one", "x-api-key": "sk-two"})
     assert m.status == 400 and code(m) == "malformed_request"
     assert len(w.requests) == n, "who is refused reaches no worker"
-    assert r.metric("kvsteer_requests_total", reason="unauthorized") == 11
+    r.wait_metric(11, "kvsteer_requests_total", reason="unauthorized")
 
 
 def test_what_needs_a_key_and_what_does_not(router, worker, tmp_path):

@@ -502,6 +502,7 @@ def test_sigterm_finishes_what_is_in_flight(router, worker):
         c.send(make_request(body=dict(CHAT, stream=True)))
         w.wait_requests(1)
         first.wait(10)
+        r.wait_in_flight(2)
         r.signal(signal.SIGTERM)
         r.wait_log("draining, 2 requests in flight")
         assert idle.at_eof()

@@ -61,7 +61,7 @@ def test_b25_all_that_began_is_finished(router, worker):
     uploads = [r.connect() for _ in range(2)]
     for i, c in enumerate(uploads):
         c.send(upload[:(30, len(upload) - 700)[i]])  # one within the head, one within the body
-    wait_until(lambda: r.metric("kvsteer_body_memory_bytes") > 0, "the upload is being read")
+    r.wait_in_flight(12)
     r.signal(signal.SIGTERM)
     r.wait_log("draining")
     wait_until(lambda: refuses(r), "the listener stops")

@@ -324,16 +324,18 @@ def test_b14_1200_streams_at_a_time_twice(router, crowds):
 
 
 def test_b14_600_requests_with_256_descriptors(router, crowds):
-    """(b) The rest waits or is told 503; the router stays up, does not spin, and all is well once the first have gone."""
+    """(b) The rest waits or is told 503; the router stays up, comes to rest, and all is well once the first have gone."""
     r = router(crowds, pool=LASTING, keys="threads = 2\n", preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)))
     clients = [r.connect() for _ in range(600)]
     for c in clients:
         c.send(make_request(body=Q0))
     wait_until(lambda: sum(len(w.held) for w in crowds) >= 50, "some are at the workers")
-    before = sum(harness_cpu(r))
-    threading.Event().wait(1)
-    used = sum(harness_cpu(r)) - before
-    assert used < 0.5, f"{used} s of CPU in a second of waiting"
+
+    def rests():
+        before = sum(harness_cpu(r))
+        threading.Event().wait(0.5)
+        return sum(harness_cpu(r)) - before < 0.1
+    wait_until(rests, "it does not spin for want of descriptors")
     results = {}
     selector = selectors.DefaultSelector()
     for c in clients:
@@ -386,7 +388,7 @@ def test_max_concurrent_requests_is_429(worker, router):
 
 # ---- deadlines ----
 
-SHORT = "head_timeout = 300ms\nbody_timeout = 300ms\nkeepalive_timeout = 1s\n"
+SHORT = "head_timeout = 1s\nbody_timeout = 300ms\nkeepalive_timeout = 1s\n"
 
 
 @pytest.mark.parametrize("part", [b"GET /v1/mod", b"GET /v1/models/x HTTP/1.1\r\nHost: r\r\nX-Slow: ", b"\r\n"])
@@ -451,11 +453,11 @@ def test_body_that_stops_is_408(worker, router, how):
 
 def test_keepalive_timeout_of_used_connections(worker, router):
     """Head time does not run while idle; after the announced time a FIN."""
-    r = router([worker("w0")], keys="head_timeout = 100ms\nkeepalive_timeout = 2s\n")
+    r = router([worker("w0")], keys="head_timeout = 1s\nkeepalive_timeout = 4s\n")
     with r.connect() as c:
         c.send(make_request(body=Q0))
-        assert c.read_response().get("keep-alive") == "timeout=2"
-        threading.Event().wait(0.4)
+        assert c.read_response().get("keep-alive") == "timeout=4"
+        threading.Event().wait(1.5)
         c.send(make_request(body=Q0))
         assert c.read_response().status == 200
         assert c.recv_some() == b""
@@ -475,6 +477,7 @@ def test_first_byte_timeout_is_504(worker, router, after):
         for _ in range(2):
             c.send(make_request(body=Q0))
             error_of(c.read_response(), 504, "worker_timeout")
+    w.wait_requests(2)
     assert all(x.gone.wait(harness.DEADLINE) for x in w.exchanges) and len(w.exchanges) == 2
 
 
@@ -526,8 +529,7 @@ def test_first_byte_time_begins_when_the_request_is_sent(worker, router):
 
 def test_stream_idle_timeout_breaks_the_stream_with_an_error_event(worker, router):
     def pause(x):
-        x.begin()
-        x.event("1")
+        x.events("1")
         assert x.wait_gone()
         return "close"
     w = worker("w0", pause)
@@ -559,7 +561,7 @@ def test_total_timeout(worker, router):
             x.event("more")
         return "close"
     w = worker("w0", endless)
-    r = router([w], pool=LASTING + "total_timeout = 500ms\n")
+    r = router([w], pool=LASTING + "total_timeout = 1s\n")
     m = r.request(body=Q0)
     assert m.status == 200 and not m.ended and b'"code":"worker_timeout"' in m.body
 
@@ -604,7 +606,7 @@ def test_connect_timeout_is_502(worker, router):
 
 def failing(kind, worker, router):
     """(router, raw request, status, code, is the connection kept)"""
-    pool = LASTING + "first_byte_timeout = 300ms\nretry_max_retries = 0\nno_worker_wait = 50ms\nconnect_timeout = 500ms\n"
+    pool = LASTING + "retry_max_retries = 0\nno_worker_wait = 50ms\n" + ("first_byte_timeout = 300ms\n" if kind == "timeout" else "")
     keys = "max_body_size = 10k\n"
 
     def reset(x):

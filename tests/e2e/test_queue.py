@@ -358,7 +358,7 @@ def test_a_second_signal_cuts_who_waits(router, worker):
 
 def test_a_reload_that_drops_the_pool_lets_who_waits_end(router, worker):
     gate = Gate()
-    r, (w,) = capped(router, worker, gate, keys="queue_timeout = 500ms\n")
+    r, (w,) = capped(router, worker, gate, keys="queue_timeout = 2s\n")
     first = ask(r, 1)
     w.wait_requests(1)
     waiting = queued(r, 2, 2)

@@ -92,7 +92,7 @@ def test_what_a_worker_made_stays_with_it(router, worker, kind, pool):
     assert seen(ws) == before + 9 * 6
     assert r.metric("kvsteer_route_decisions_total", reason="response_home") == 9 * 6
     for route, n in (("response", 18), ("response_items", 9), ("response_cancel", 9)):
-        assert r.metric("kvsteer_requests_total", route=route) == n
+        r.wait_metric(n, "kvsteer_requests_total", route=route)
 
 
 def test_unknown_ids_are_asked_for_in_turn(router, worker):

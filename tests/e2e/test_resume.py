@@ -182,9 +182,7 @@ def breaks(x, how="fin"):
 def story(*events, end=True, head=None):
     """A handler: these events, then a clean end, or a break ("fin", "rst", "chunk", "hang")."""
     def run(x):
-        x.begin(**(head or {}))
-        for e in events:
-            x.chunk(e if isinstance(e, bytes) else f"data: {e}\n\n")
+        x.begin(**(head or {}), then=[e if isinstance(e, bytes) else f"data: {e}\n\n".encode() for e in events])
         if end is True:
             x.end()
             return None

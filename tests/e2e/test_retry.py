@@ -110,7 +110,7 @@ def test_the_last_answer_is_the_workers_own(router, worker):
     assert (m.status, m.body, m.get("retry-after"), m.get("x-mine"), m.get("x-kvsteer-worker")) == (503, b"w2 is full", "9", "w2", "w2")
     assert counts(ws) == [1, 1, 1]
     assert retries(r) == {"503": 2} and told(r) == 2
-    assert r.metric("kvsteer_requests_total", code="503", reason="ok") == 1
+    r.wait_metric(1, "kvsteer_requests_total", code="503", reason="ok")
 
 
 def test_with_no_other_worker_it_is_relayed_at_once(router, worker):
@@ -148,7 +148,7 @@ def test_an_answer_that_was_kept_is_better_than_none(router, worker, then):
         return "close"
     w1 = worker("w1", {"dies": dies, "hangs": hangs, "lies": lies}.get(then, answer_ok))
     w0 = worker("w0", says(503, "kept", [("X-Mine", "yes")]))
-    r = router([w0, w1], pool=POOL + "first_byte_timeout = 300ms\n")
+    r = router([w0, w1], pool=POOL, extra="first_byte_timeout = 300ms\n")  # of w1
     if then == "refuses":
         w1.stop()
     with r.connect() as c:
@@ -241,6 +241,7 @@ def test_a_worker_that_was_silent_too_long_is_not_repeated(router, worker):
     ws = [worker("w0", hangs), worker("w1")]
     r = router(ws, pool=POOL + "first_byte_timeout = 200ms\n")
     assert r.request(body=CHAT).status == 504
+    ws[0].wait_requests(1)
     assert counts(ws) == [1, 0] and retries(r) == {}
 
 

@@ -195,7 +195,7 @@ def test_status_at_most_once_a_second(router, worker, manager):
         n += 1
         assert r.request("GET", "/health").status == 200
     told = [t for t, m in zip(manager.times, manager.messages) if set(m) == {"STATUS"}]
-    assert told and all(b - a > 0.9 for a, b in zip(told, told[1:])), told
+    assert told and len(told) <= told[-1] - told[0] + 2, "one may have been read late"
     w.healthy = True
     manager.wait_message("STATUS", "^1 of 1")
 
@@ -406,12 +406,12 @@ def test_a_thread_that_hangs_leads_to_a_restart(router, worker, manager, thread)
         hung = Hung(r.proc.pid, thread or f.read().strip())
     if not hung.is_there:
         pytest.skip("a thread of another process cannot be stopped here (ptrace)")
+    if thread:
+        r.wait_log(rf"error .*thread {thread} does not answer: no keep-alive is sent")
     supervise(manager)
     hung.kill()
     assert r.proc.wait(harness.DEADLINE) == -signal.SIGKILL
     r.kill()
-    if thread:
-        assert re.search(rf"error .*thread {thread} does not answer: no keep-alive is sent", r.log())
     n = len(manager.messages)
     os.unlink(r.admin_path)
     s = manager.start(router, ws, keys="threads = 3\n", watchdog_s=WATCHDOG_S)

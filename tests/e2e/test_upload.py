@@ -482,11 +482,11 @@ def test_the_workers_time_does_not_run_while_the_client_is_awaited(router, reade
         wire.read_exact(29_999)
         ok(wire)
     w = reader("w0", script)
-    r = router([w], pool=SPREAD + "first_byte_timeout = 300ms\nstream_idle_timeout = 300ms\nretry_max_retries = 0\n")
+    r = router([w], pool=SPREAD + "first_byte_timeout = 800ms\nstream_idle_timeout = 800ms\nretry_max_retries = 0\n")
     with r.connect() as c:
         c.send(head(length(30_000)))
         for part in (b"x", b"x" * 9_999, b"x" * 20_000):
-            threading.Event().wait(0.5)
+            threading.Event().wait(1.2)
             c.send(part)
         assert c.read_response().status == 200
 

@@ -441,7 +441,7 @@ def reported(r, name):
 def test_reported_load_is_shown(router, worker):
     w = worker("w0")
     w.metrics_text = vllm(running=5, waiting=2)
-    r = router(conf=conf_of(w, every="50ms"), wait=False).wait_workers("w0")
+    r = router(conf=conf_of(w), wait=False).wait_workers("w0")
     said = wait_until(lambda: reported(r, "w0"), "a report")
     assert (said["running"], said["waiting"], said["of_others"], said["is_fresh"]) == (5, 2, 7, True)
     assert r.metric("kvsteer_worker_reported_requests", worker="w0", state="running") == 5
@@ -457,14 +457,14 @@ def test_reported_load_is_shown(router, worker):
 def test_others_load_counts_with_load_source_reported(router, worker):
     a, b = worker("a"), worker("b")
     a.metrics_text, b.metrics_text = vllm(running=9), vllm()
-    r = router(conf=conf_of(a, b, pool="policy = least_requests\nload_source = reported", every="50ms"), wait=False).wait_workers("a", "b")
+    r = router(conf=conf_of(a, b, pool="policy = least_requests\nload_source = reported"), wait=False).wait_workers("a", "b")
     wait_until(lambda: reported(r, "a") and reported(r, "b"), "reports")
     for n in range(6):
         assert r.chat(prompt(n)).status == 200
     assert len(b.requests) == 6 and a.requests == []
     assert [c["load"] for c in r.explain(CHAT)["candidates"]] == [9, 0]
     # Own again: others' requests count no more.
-    assert r.reload(conf_of(a, b, pool="policy = least_requests", every="50ms"))[0]
+    assert r.reload(conf_of(a, b, pool="policy = least_requests"))[0]
     assert [c["load"] for c in r.explain(CHAT)["candidates"]] == [0, 0]
     for n in range(6):
         assert r.chat(prompt(n)).status == 200
@@ -475,7 +475,7 @@ def test_own_requests_are_not_counted_twice(router, worker):
     hold = Hold()
     w = worker("w0", hold)
     w.metrics_text = vllm()
-    r = router(conf=conf_of(w, pool="load_source = reported", every="50ms"), wait=False).wait_workers("w0")
+    r = router(conf=conf_of(w, pool="load_source = reported"), wait=False).wait_workers("w0")
     conns = [r.connect() for _ in range(3)]
     for n, c in enumerate(conns):
         c.send(make_request(body=dict(CHAT, messages=prompt(n))))
@@ -522,7 +522,7 @@ def test_reports_of_ranks(router, worker):
                       'vllm:num_requests_waiting{engine="1"} 1\n'
                       'vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="10"} 1\n'
                       'vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="20"} 1\n')
-    r = router(conf=conf_of(w, lines="dp_size = 2", pool="load_source = reported", every="50ms"), wait=False).wait_workers("gpu@0", "gpu@1")
+    r = router(conf=conf_of(w, lines="dp_size = 2", pool="load_source = reported"), wait=False).wait_workers("gpu@0", "gpu@1")
     wait_until(lambda: reported(r, "gpu@0") and reported(r, "gpu@1"), "reports")
     assert [c["load"] for c in r.explain(CHAT)["candidates"]] == [4, 1]
     assert [r.metric("kvsteer_worker_capacity_tokens", worker=f"gpu@{k}") for k in (0, 1)] == [160, 320]
@@ -537,7 +537,7 @@ def test_sglang_without_metrics(router, worker, path, told, loads):
     w = worker("gpu")
     w.told["/server_info"] = {"max_total_num_tokens": 4096, "dp_size": 2, "instance_id": "one"}
     w.told[path] = told
-    r = router(conf=conf_of(w, lines="dp_size = 2", pool="load_source = reported", every="50ms"), wait=False).wait_workers("gpu@0", "gpu@1")
+    r = router(conf=conf_of(w, lines="dp_size = 2", pool="load_source = reported", every="500ms"), wait=False).wait_workers("gpu@0", "gpu@1")
     wait_until(lambda: reported(r, "gpu@1"), "a report")
     assert [c["load"] for c in r.explain(CHAT)["candidates"]] == loads
     assert r.metric("kvsteer_worker_capacity_tokens", worker="gpu@1") == 4096
