@@ -117,7 +117,7 @@ static void apply_steps(const struct report *r)
 	struct worker *w = host_worker(r->host);
 
 	if (!w->has_rank && r->tokens >= 0 && r->said.tokens > r->tokens)
-		w->engine_steps++;
+		atomic_fetch_add_explicit(&w->engine_steps, 1, memory_order_relaxed);
 }
 
 static void apply_identity(struct report *r)

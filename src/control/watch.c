@@ -142,7 +142,7 @@ static void sample(const struct worker *w, struct progress_sample *out)
 		.in_flight = without(worker_load(w), held),
 		.streams = without(worker_streams(w), held),
 		.bytes = atomic_load_explicit(&w->bytes, memory_order_relaxed) +
-			 w->engine_steps,
+			 atomic_load_explicit(&w->engine_steps, memory_order_relaxed),
 		.events = atomic_load_explicit(&w->events, memory_order_relaxed),
 		.completions =
 			atomic_load_explicit(&w->completions, memory_order_relaxed),

@@ -78,6 +78,9 @@ struct pool_ask {
 	const uint64_t *tried; /* ids, or host_ids, of workers that failed this request */
 	unsigned n_tried;
 	uint64_t body_bytes; /* how long the prompt may be, where no key says it */
+	/* It has been a trial, or has begun to answer: no worker is tried with it. */
+	bool is_no_trial;
+	bool is_free; /* pool_may_retry(): whatever the budget says */
 	/* Where no worker is fit, the least bad one is better than none. */
 	bool is_last_resort;
 	struct slots *slots; /* of the process; NULL: no cap */
@@ -105,6 +108,10 @@ struct pool_pick {
 		total_timeout_ms, upstream_idle_ms;
 	unsigned max_retries;
 	bool resumes_streams;
+	/* The worker is in doubt (its breaker is half-open, or it is stalled or degraded
+	 * and idle), and is tried with this request: for so long, 0: any time. */
+	bool is_trial;
+	uint64_t trial_timeout_ms;
 };
 
 /*

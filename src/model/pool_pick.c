@@ -158,7 +158,8 @@ static bool is_fit(enum worker_state s)
 /* A stalled or degraded worker that is idle is tried with one small request. */
 static bool may_try(const struct pool_ask *ask, const struct worker *w)
 {
-	return ask->body_bytes <= TRIAL_MAX_BYTES && worker_offers_trial(w);
+	return !ask->is_no_trial && ask->body_bytes <= TRIAL_MAX_BYTES &&
+	       worker_offers_trial(w);
 }
 
 static const char *breaker_word(struct worker *w, uint64_t now_ms)
@@ -167,6 +168,13 @@ static const char *breaker_word(struct worker *w, uint64_t now_ms)
 		return NULL;
 	return breaker_state(&w->breaker, now_ms) == BREAKER_CLOSED ? "paused"
 								    : "breaker";
+}
+
+/* Of a breaker that is half-open. */
+static bool would_be_trial(const struct pool_ask *ask, struct worker *w)
+{
+	return ask->is_no_trial &&
+	       breaker_state(&w->breaker, ask->now_ms) != BREAKER_CLOSED;
 }
 
 /* NULL: may be chosen; else the word that explain gives. */
@@ -181,6 +189,8 @@ static const char *out_of_play(const struct pool_ask *ask, struct worker *w)
 	if (!is_fit(worker_state(w)) && !may_try(ask, w))
 		return "state";
 	word = breaker_word(w, ask->now_ms);
+	if (word == NULL && would_be_trial(ask, w))
+		word = "breaker";
 	if (word == NULL && worker_is_full(w))
 		word = "full";
 	return word;
@@ -484,14 +494,27 @@ static void copy_timeouts(const struct worker_opts *o, struct pool_pick *out)
 	out->resumes_streams = o->resume_streams;
 }
 
-/* The worker has it from now on. */
-static void charge(struct pool *p, const struct pool_ask *ask,
+static uint64_t shorter(uint64_t a_ms, uint64_t b_ms)
+{
+	return a_ms == 0 || b_ms == 0 ? MAX(a_ms, b_ms) : MIN(a_ms, b_ms);
+}
+
+/* A worker that was wedged may still be: whoever tries it does not wait as others may. */
+static void note_trial(const struct worker_opts *o, struct pool_pick *out)
+{
+	out->is_trial = true;
+	out->trial_timeout_ms = shorter(o->stall_timeout_ms, o->first_byte_timeout_ms);
+}
+
+/* The worker has it from now on. True: it is tried with it. */
+static bool charge(struct pool *p, const struct pool_ask *ask,
 	const struct pick_input *in, const struct pick_decision *d, struct guard *g)
 {
 	const struct pool_role *r = &p->roles[ask->role];
 	const struct candidate *c = &in->candidates[d->index];
 	struct worker *w = c->worker;
 	uint32_t uncached = uncached_blocks(in, c->depth);
+	bool is_trial;
 
 	w->last_picked = ++p->sequence;
 	if (d->is_cold)
@@ -500,13 +523,14 @@ static void charge(struct pool *p, const struct pool_ask *ask,
 		decay_add(&w->recent, uncached, recent_half_life_ms(r), ask->now_ms);
 	if (worker_queued_blocks(w) == 0)
 		pace_begin(&w->pace, ask->now_ms);
-	worker_take_trial(w);
+	is_trial = worker_take_trial(w);
 	guard_take(g, w);
 	guard_try(g, ask->now_ms);
 	if (ask->slots != NULL)
 		guard_hold(g, ask->slots);
 	guard_queue(g, uncached);
 	atomic_fetch_add_explicit(&w->requests, 1, memory_order_relaxed);
+	return is_trial || g->is_trial;
 }
 
 int pool_pick_locked(struct pool *p, const struct pool_ask *asked, struct guard *g,
@@ -533,7 +557,8 @@ int pool_pick_locked(struct pool *p, const struct pool_ask *asked, struct guard 
 	r->decisions[d.reason]++;
 	if (!pool_ask_is_pinned(ask))
 		policy_on_pick(&in, &d);
-	charge(p, ask, &in, &d, g);
+	if (charge(p, ask, &in, &d, g))
+		note_trial(&c->worker->conf->opts, out);
 	hit_count_add(&c->worker->hits, out->matched, out->blocks, ask->now_ms);
 	insert_prefix(r, ask, c->worker, out);
 	copy_timeouts(&c->worker->conf->opts, out);
@@ -564,8 +589,9 @@ enum retry_leave pool_may_retry(
 	pool_lock(p);
 	err = pins_exist(p, &copy) ? gather(p, &copy, &in) : ERR_PARSE;
 	if (err == 0 || (err == ERR_LIMIT && may_queue))
-		leave = retry_take(&p->retries, p->roles[ask->role].retry_percent,
-				ask->now_ms)
+		leave = ask->is_free || retry_take(&p->retries,
+						p->roles[ask->role].retry_percent,
+						ask->now_ms)
 				? RETRY_YES
 				: RETRY_SPENT;
 	pool_unlock(p);

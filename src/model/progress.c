@@ -124,6 +124,26 @@ static bool a_peer_progressed(
 	return false;
 }
 
+/* ---- trials ---- */
+
+static uint64_t back_off_ms(const struct progress *p)
+{
+	uint64_t wait_ms = PROGRESS_TRIAL_MS;
+	unsigned i;
+
+	for (i = 0; i < p->trials && wait_ms < PROGRESS_TRIAL_MAX_MS; i++)
+		wait_ms *= 2;
+	return MIN(wait_ms, (uint64_t)PROGRESS_TRIAL_MAX_MS);
+}
+
+/* The back-off begins when a trial ends, which may have hung for long. */
+static void put_off_trial(
+	struct progress *p, const struct progress_sample *s, uint64_t now_ms)
+{
+	if (p->verdict != PROGRESS_FINE && p->trials > 0 && s->in_flight > 0)
+		p->trial_ms = MAX(p->trial_ms, now_ms + back_off_ms(p));
+}
+
 /* ---- verdicts ---- */
 
 static void set_verdict(struct progress *p, enum progress_verdict v, uint64_t now_ms)
@@ -213,8 +233,10 @@ unsigned progress_judge(struct progress *const *group, const struct progress_sam
 	/* All are sampled before any is judged: nobody is compared with yesterday. */
 	for (i = 0; i < n; i++)
 		group[i]->has_slice = take_sample(group[i], &now[i], &opts[i], now_ms);
-	for (i = 0; i < n; i++)
+	for (i = 0; i < n; i++) {
 		changed += judge_one(group, n, i, &opts[i], group[i]->has_slice, now_ms);
+		put_off_trial(group[i], &now[i], now_ms);
+	}
 	return changed;
 }
 
@@ -233,13 +255,8 @@ bool progress_trial_due(const struct progress *p, unsigned in_flight, uint64_t n
 
 void progress_trial_begun(struct progress *p, uint64_t now_ms)
 {
-	uint64_t wait_ms = PROGRESS_TRIAL_MS;
-	unsigned i;
-
 	p->trials++;
 	p->trial_completions = p->completions;
 	p->trial_stream_ms = 0;
-	for (i = 0; i < p->trials && wait_ms < PROGRESS_TRIAL_MAX_MS; i++)
-		wait_ms *= 2;
-	p->trial_ms = now_ms + MIN(wait_ms, (uint64_t)PROGRESS_TRIAL_MAX_MS);
+	p->trial_ms = now_ms + back_off_ms(p);
 }

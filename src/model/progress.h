@@ -28,9 +28,9 @@
  * Back to normal: a stalled worker by progress after the verdict; a degraded one by a
  * slice whose rate is not below the ratio. One that has become idle can show neither: it
  * is tried (progress_trial_due) with one small request after a back-off that doubles from
- * PROGRESS_TRIAL_MS to PROGRESS_TRIAL_MAX_MS with each trial that brought nothing. A
- * trial that completes before it streamed long enough for a rate shows a degraded one
- * well.
+ * PROGRESS_TRIAL_MS to PROGRESS_TRIAL_MAX_MS with each trial that brought nothing, and
+ * counts from the end of the last one. A trial that completes before it streamed long
+ * enough for a rate shows a degraded one well.
  */
 #ifndef MODEL_PROGRESS_H
 #define MODEL_PROGRESS_H

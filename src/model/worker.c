@@ -344,13 +344,14 @@ bool worker_offers_trial(const struct worker *w)
 }
 
 /* The control thread may just have withdrawn it: no harm, one goes. */
-void worker_take_trial(struct worker *w)
+bool worker_take_trial(struct worker *w)
 {
 	int offered = TRIAL_OFFERED;
 
 	if (atomic_load_explicit(&w->trial, memory_order_relaxed) != TRIAL_OFFERED)
-		return;
+		return false;
 	(void)atomic_compare_exchange_strong(&w->trial, &offered, TRIAL_TAKEN);
+	return true;
 }
 
 double worker_share(const struct worker *w, uint64_t now_ms)

@@ -89,7 +89,6 @@ struct worker {
 	uint64_t state_since_ms;
 	struct progress progress; /* of its answers (watch.c) */
 	char verdict_reason[160]; /* why progress.verdict is what it is */
-	uint64_t engine_steps;    /* times that its counter of tokens was seen to grow */
 	unsigned load_when_asked; /* report.c: own load as the report was asked for */
 
 	/* Any thread. */
@@ -97,6 +96,8 @@ struct worker {
 	_Atomic bool is_draining; /* drained by an operator, or removed */
 	_Atomic bool is_removed;
 	_Atomic int trial;              /* enum worker_trial */
+	_Atomic uint64_t engine_steps;  /* times that its counter of tokens was seen to
+					   grow; the control thread's */
 	_Atomic uint64_t warm_since_ms; /* slow_start counts from here; 0: long over */
 	_Atomic(char *) authorization;  /* "Bearer …" from worker_key, or NULL; old ones
 					   live until the worker goes */
@@ -212,8 +213,8 @@ static inline unsigned worker_whole_load(const struct worker *w, uint64_t now_ms
 
 /* It is stalled or degraded, idle, and may be tried with one request. */
 bool worker_offers_trial(const struct worker *w);
-/* Someone was picked for it, as a trial or not; under the pool's lock. */
-void worker_take_trial(struct worker *w);
+/* Someone was picked for it, as a trial (true) or not; under the pool's lock. */
+bool worker_take_trial(struct worker *w);
 /*
  * slow_start: the share of its traffic that a worker which has just come (back) takes, up
  * to 1; grows in proportion to the time, from WARM_SHARE_MIN.

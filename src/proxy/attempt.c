@@ -13,6 +13,12 @@
 
 #include <stdlib.h>
 
+bool attempt_has_one_left(const struct request *r)
+{
+	return r->pick.is_trial ||
+	       r->attempts.n - r->attempts.n_free < r->pick.max_retries;
+}
+
 static const struct {
 	int status;
 	enum metric_id metric;
@@ -41,6 +47,7 @@ static void count(int status, enum fail why)
 
 	if (status == 0)
 		metric_inc(why == FAIL_WORKER_UNREACHABLE ? METRIC_RETRIES_UNREACHABLE
+			   : why == FAIL_WORKER_TIMEOUT   ? METRIC_RETRIES_TIMEOUT
 							  : METRIC_RETRIES_RESET);
 	for (i = 0; i < ARRAY_LEN(worth); i++) {
 		if (worth[i].status == status)
@@ -49,10 +56,13 @@ static void count(int status, enum fail why)
 }
 
 bool attempt_take_leave(
-	struct request *r, const struct pool_ask *ask, int status, enum fail why)
+	struct request *r, const struct pool_ask *asked, int status, enum fail why)
 {
+	struct pool_ask ask = *asked;
+
+	ask.is_free = r->pick.is_trial;
 	/* With an answer at hand nobody queues for a better one. */
-	switch (pool_may_retry(r->pool, ask, status == 0)) {
+	switch (pool_may_retry(r->pool, &ask, status == 0)) {
 	case RETRY_NOBODY:
 		return false;
 	case RETRY_SPENT:
@@ -67,8 +77,11 @@ bool attempt_take_leave(
 
 void attempt_back_off(struct request *r)
 {
-	uint64_t wait_ms = retry_backoff_ms(++r->attempts.n, &r->t->rng);
+	uint64_t wait_ms;
 
+	r->attempts.n++;
+	r->attempts.n_free += r->pick.is_trial;
+	wait_ms = retry_backoff_ms(r->attempts.n - r->attempts.n_free, &r->t->rng);
 	r->attempts.not_before_ms = wait_ms > 0 ? clock_now_ms() + wait_ms : 0;
 	/* What the client sends meanwhile is for later; that it leaves is noticed. */
 	if (r->upload.is_on) {

@@ -19,18 +19,23 @@ struct request;
 
 struct attempts {
 	unsigned n;             /* made so far, as the log line tells them */
+	unsigned n_free;        /* of them, those that were for a trial */
+	bool was_trial;         /* a worker was tried with it */
 	uint64_t not_before_ms; /* 0: at once */
 	char *kept;             /* head and body of an answer; NULL: none */
 	size_t kept_head, kept_body;
 	char kept_worker[64];
 };
 
+/* It may make one more, as far as retry_max_retries goes: what failed was a trial, which
+ * is no doing of its client's, or there is one left. */
+bool attempt_has_one_left(const struct request *r);
 /* An answer that says: not here, not now. */
 bool attempt_is_worth(int status);
 /*
  * Whether there is another worker (for may_queue: even a full one) and the budget has a
  * retry, which is then taken. status: of the answer; 0: none came, for this reason. ask:
- * with the worker that failed among the tried.
+ * with the worker that failed among the tried. After a trial the budget is not asked.
  */
 bool attempt_take_leave(struct request *r, const struct pool_ask *ask, int status,
 	enum fail why) MUST_CHECK;

@@ -52,6 +52,7 @@ bool dispatch(struct request *r, bool fresh_only)
 		.method = r->head.method,
 		.fresh_only = fresh_only,
 		.connect_timeout_ms = r->pick.connect_timeout_ms,
+		.trial_timeout_ms = r->pick.trial_timeout_ms,
 		.first_byte_timeout_ms = r->pick.first_byte_timeout_ms,
 		.stream_idle_timeout_ms = r->pick.stream_idle_timeout_ms,
 		.total_timeout_ms = r->pick.total_timeout_ms,

@@ -22,6 +22,7 @@ struct pool_ask pick_ask(struct request *r, struct routing *routing)
 		.home = r->stored.home,
 		.tried = r->tried,
 		.n_tried = r->n_tried,
+		.is_no_trial = r->attempts.was_trial || r->head_sent,
 		.body_bytes = MAX(r->body.expected, r->body.total), /* or promised */
 		.now_ms = clock_now_ms(),
 	};
@@ -62,6 +63,7 @@ static void keep_worker_name(struct request *r)
 void pick_note(struct request *r)
 {
 	r->is_confirmed = false;
+	r->attempts.was_trial |= r->pick.is_trial;
 	keep_worker_name(r);
 	if (r->n_tried > 0)
 		return;

@@ -292,8 +292,8 @@ static bool goes_elsewhere(struct request *r, uint64_t id, int status, enum fail
 	struct routing routing;
 	struct pool_ask ask;
 
-	if (!upload_is_repeatable(&r->upload, &r->body) ||
-		r->attempts.n >= r->pick.max_retries || r->n_tried == TRIED_MAX)
+	if (!upload_is_repeatable(&r->upload, &r->body) || !attempt_has_one_left(r) ||
+		r->n_tried == TRIED_MAX)
 		return false;
 	note_tried(r, id);
 	ask = pick_ask(r, &routing);
@@ -301,6 +301,18 @@ static bool goes_elsewhere(struct request *r, uint64_t id, int status, enum fail
 		return true;
 	r->n_tried--;
 	return false;
+}
+
+/* Its worker was tried with it, and sent nothing in time. Where nobody else is, it goes on
+ * waiting. */
+static bool trial_goes_elsewhere(struct request *r)
+{
+	outcome_failed(r, FAIL_WORKER_TIMEOUT);
+	log_at(LOG_LEVEL_DEBUG, r, "no answer to a trial");
+	if (!goes_elsewhere(r, r->guard.worker->id, 0, FAIL_WORKER_TIMEOUT))
+		return false;
+	attempt_back_off(r);
+	return true;
 }
 
 static enum step_result forward(struct request *r);
@@ -322,7 +334,7 @@ static enum step_result exchange_failed(struct request *r)
 	outcome_failed(r, why);
 	log_at(LOG_LEVEL_DEBUG, r, "no answer: %s", fail_code(why));
 	is_death = why == FAIL_WORKER_RESET && exchange_was_silent(r->ex);
-	may_repeat |= is_death && !r->died_fresh;
+	may_repeat |= is_death ? !r->died_fresh : r->pick.is_trial;
 	if (resume_is_on(r) && is_death && r->died_fresh)
 		return give_up(r, r->last_failure);
 	r->died_fresh |= is_death;
@@ -481,6 +493,8 @@ static enum step_result forward(struct request *r)
 		return request_fail(r, FAIL_INTERNAL);
 	if (!hand_on(r))
 		return STEP_NEXT;
+	if (exchange_trial_is_over(r->ex) && trial_goes_elsewhere(r))
+		return request_retry(r);
 	switch (exchange_head(r->ex, &a, &base)) {
 	case EXCHANGE_OK:
 		outcome_head(r, a, base);

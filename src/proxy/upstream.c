@@ -209,6 +209,43 @@ void upstream_idle_free(struct upstream_idle *idle)
 
 /* ---- deadlines ---- */
 
+static uint64_t engine_steps(const struct exchange *ex)
+{
+	return atomic_load_explicit(&ex->worker->engine_steps, memory_order_relaxed);
+}
+
+/* It is one like any other from now on; a head that was kept is handed on. */
+static void end_trial(struct exchange *ex)
+{
+	ex->is_trial_over = true;
+	ex->o.trial_timeout_ms = 0;
+	ex->has_unscanned |= ex->is_head_kept;
+	if (!ex->got_byte)
+		exchange_await_first_byte(ex);
+	else if (ex->o.stream_idle_timeout_ms > 0)
+		wheel_set(ex->t->wheel, &ex->uc->timer,
+			clock_now_ms() + ex->o.stream_idle_timeout_ms);
+}
+
+/* An answer that comes whole says nothing before: its engine may. */
+static void trial_timed_out(struct exchange *ex)
+{
+	uint64_t waited_ms = ex->o.trial_timeout_ms,
+		 *limit_ms = &ex->o.first_byte_timeout_ms;
+	bool is_late = *limit_ms > 0 && *limit_ms <= waited_ms;
+	uint64_t steps = engine_steps(ex);
+
+	if (*limit_ms > 0) /* 0 would be no limit */
+		*limit_ms = is_late ? 1 : *limit_ms - waited_ms;
+	if (!is_late && !ex->got_byte && steps != ex->steps_seen) {
+		ex->steps_seen = steps;
+		exchange_await_first_byte(ex);
+		return;
+	}
+	end_trial(ex);
+	ex->wake(ex->arg);
+}
+
 static void on_timer(void *arg)
 {
 	struct upstream_conn *uc = arg;
@@ -229,6 +266,10 @@ static void on_timer(void *arg)
 		/* The silence is the client's; its own deadline watches it. */
 		wheel_set(ex->t->wheel, &uc->timer,
 			clock_now_ms() + ex->o.stream_idle_timeout_ms);
+		return;
+	}
+	if (exchange_is_trial(ex)) {
+		trial_timed_out(ex);
 		return;
 	}
 	ex->is_overlong = ex->o.total_timeout_ms > 0 && ex->phase == PHASE_BODY &&
@@ -256,10 +297,11 @@ static bool is_sent(const struct exchange *ex)
 void exchange_await_first_byte(struct exchange *ex)
 {
 	bool is_worker_due = ex->piece.last || !is_taken(ex);
+	uint64_t wait_ms = ex->o.trial_timeout_ms > 0 ? ex->o.trial_timeout_ms
+						      : ex->o.first_byte_timeout_ms;
 
-	if (ex->o.first_byte_timeout_ms > 0 && is_worker_due)
-		wheel_set(ex->t->wheel, &ex->uc->timer,
-			clock_now_ms() + ex->o.first_byte_timeout_ms);
+	if (wait_ms > 0 && is_worker_due)
+		wheel_set(ex->t->wheel, &ex->uc->timer, clock_now_ms() + wait_ms);
 	else
 		wheel_stop(ex->t->wheel, &ex->uc->timer);
 }
@@ -446,6 +488,7 @@ struct exchange *exchange_start(struct io_thread *t, struct worker *w,
 	ex->wake = wake;
 	ex->arg = arg;
 	ex->started_ms = clock_now_ms();
+	ex->steps_seen = engine_steps(ex);
 	http_scan_start(&ex->scan, HTTP_SCAN_RESPONSE);
 	ex->uc = o->fresh_only ? NULL : idle_take(t->idle, w);
 	if (ex->uc == NULL) {
@@ -554,6 +597,14 @@ void exchange_resume(struct exchange *ex)
 enum fail exchange_failure(const struct exchange *ex)
 {
 	return ex->failure;
+}
+
+bool exchange_trial_is_over(struct exchange *ex)
+{
+	bool was = ex->is_trial_over;
+
+	ex->is_trial_over = false;
+	return was;
 }
 
 bool exchange_was_overlong(const struct exchange *ex)

@@ -28,6 +28,10 @@ struct exchange_opts {
 	bool in_pieces;   /* body is empty, and comes by exchange_piece() */
 	enum http_method method;
 	bool fresh_only; /* no pooled connection */
+	/* The worker is in doubt: after so long without an answer the owner is woken, see
+	 * exchange_trial_is_over(); 0: it is no trial, or has all the time. Of a stream a
+	 * head alone, which a wedged engine sends as well, is no answer, and is kept. */
+	uint64_t trial_timeout_ms;
 	uint64_t connect_timeout_ms, first_byte_timeout_ms, stream_idle_timeout_ms,
 		total_timeout_ms, idle_ms;
 };
@@ -77,6 +81,9 @@ void exchange_pause(struct exchange *ex);
 void exchange_resume(struct exchange *ex);
 
 enum fail exchange_failure(const struct exchange *ex);
+/* True, once: trial_timeout_ms has passed in silence, and its engine was not seen to
+ * compute. It may be cancelled; else it is an exchange like any other from now on. */
+bool exchange_trial_is_over(struct exchange *ex);
 /* It was cut by total_timeout: it failed as WORKER_TIMEOUT, but not by its worker. */
 bool exchange_was_overlong(const struct exchange *ex);
 bool exchange_was_reused(const struct exchange *ex);

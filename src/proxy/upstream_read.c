@@ -28,6 +28,8 @@ static void touch(struct exchange *ex, size_t got)
 	atomic_fetch_add_explicit(&ex->worker->bytes, got, memory_order_relaxed);
 	if (ex->o.stream_idle_timeout_ms > 0)
 		due = now + ex->o.stream_idle_timeout_ms;
+	if (exchange_is_trial(ex))
+		due = now + ex->o.trial_timeout_ms;
 	if (ex->o.total_timeout_ms > 0 &&
 		(due == 0 || ex->started_ms + ex->o.total_timeout_ms < due))
 		due = ex->started_ms + ex->o.total_timeout_ms;
@@ -103,6 +105,14 @@ static void begin_body(struct exchange *ex)
 		http_chunk_start(&ex->chunk, true, UINT64_MAX);
 }
 
+/* All that a trial has brought is the head of a stream: engines send that before they
+ * compute. */
+static bool is_head_to_keep(const struct exchange *ex, uint32_t head_len)
+{
+	return exchange_is_trial(ex) && ex->head.status >= 200 && ex->head.status < 300 &&
+	       ex->head.framing == HTTP_BODY_CHUNKED && ex->n_pending == head_len;
+}
+
 /* Takes one head off the pending bytes. OK: the final one; AGAIN: more bytes are needed;
  * END: it was an interim one. */
 static enum exchange_result take_head(struct exchange *ex, const char **base)
@@ -122,6 +132,11 @@ static enum exchange_result take_head(struct exchange *ex, const char **base)
 		exchange_fail(ex, why);
 		return EXCHANGE_FAILED;
 	}
+	if (is_head_to_keep(ex, head_len)) {
+		http_scan_start(&ex->scan, HTTP_SCAN_RESPONSE);
+		ex->is_head_kept = true;
+		return EXCHANGE_AGAIN;
+	}
 	*base = ex->pending;
 	ex->pending += head_len;
 	ex->n_pending -= head_len;
@@ -137,7 +152,9 @@ static enum exchange_result take_head(struct exchange *ex, const char **base)
 static enum exchange_result head_ended_early(struct exchange *ex)
 {
 	/* Half a head is a broken answer; none at all, a connection that was given up. */
-	exchange_fail(ex, ex->got_byte ? FAIL_WORKER_PROTOCOL : FAIL_WORKER_RESET);
+	exchange_fail(ex, ex->is_head_kept ? FAIL_WORKER_BROKE
+			  : ex->got_byte   ? FAIL_WORKER_PROTOCOL
+					   : FAIL_WORKER_RESET);
 	return EXCHANGE_FAILED;
 }
 

@@ -46,8 +46,10 @@ struct exchange {
 	enum phase phase;
 	enum fail failure;
 	bool is_reused, got_byte, was_connected, is_paused;
-	bool is_held; /* counted in worker->held */
-	bool is_overlong; /* total_timeout cut it */
+	bool is_held;        /* counted in worker->held */
+	bool is_overlong;    /* total_timeout cut it */
+	bool is_trial_over;  /* not told yet */
+	uint64_t steps_seen; /* of its worker's engine, as the trial's wait began */
 
 	/* connecting */
 	struct addr_list *addrs;
@@ -62,7 +64,7 @@ struct exchange {
 
 	/* receiving */
 	bool can_read, has_unscanned, is_last, may_pool, has_surplus;
-	bool counts_events;
+	bool counts_events, is_head_kept;
 	uint64_t counted; /* chunks of them */
 	unsigned interim;
 	struct http_scan scan;
@@ -85,6 +87,12 @@ static inline void exchange_fail(struct exchange *ex, enum fail why)
 		return;
 	ex->phase = PHASE_FAILED;
 	ex->failure = why;
+}
+
+/* A worker in doubt is tried, and has not answered yet. */
+static inline bool exchange_is_trial(const struct exchange *ex)
+{
+	return ex->phase == PHASE_HEAD && ex->o.trial_timeout_ms > 0;
 }
 
 /* From the last byte of the request that the worker took, or from its last interim

@@ -1,11 +1,13 @@
 """Circuit breakers: what counts and what never does (B13), trials and their place, first-byte time-outs (B12), rest by Retry-After, all of them open."""
 import email.utils
+import itertools
 import re
+import threading
 import time
 
 import pytest
 
-from harness import Closed, Hold, answer_ok, make_request, wait_until, worker_conf
+from harness import DEADLINE, Closed, Hold, answer_ok, make_request, wait_until, worker_conf
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 STREAM = dict(CHAT, stream=True)
@@ -127,6 +129,117 @@ def test_a_trial_whose_client_leaves_gives_its_place_back(router, worker):
     ws[0].handler.release()
     ws[0].handler = answer_ok
     assert pinned(r, "w0").status == 200 and state(r, "w0") == "closed"
+
+
+def wedge(sends):
+    """A handler that hangs until it is let go: before its answer, or after the head of a stream, which engines send before they compute."""
+    def end(x):
+        if sends == "nothing":
+            return answer_ok(x)
+        x.event("late")
+        return x.end()
+    hold = Hold(end)
+
+    def handler(x):
+        if sends == "head":
+            x.begin()
+        hold(x)
+    handler.release = hold.release
+    return handler
+
+
+HANGS = POOL.replace("60s", "300ms") + "cb_failure_threshold = 2\ncb_success_threshold = 1\nstall_timeout = 1s\ndegraded_ratio = 0\n"
+
+
+@pytest.mark.parametrize("sends", ["nothing", "head"])
+def test_a_trial_that_hangs_costs_its_client_nothing(router, worker, sends):
+    """It waits for stall_timeout, not for first_byte_timeout: then it is cancelled, counts, and goes to another worker, though no retry is allowed."""
+    ws = [worker("w0"), worker("w1")]
+    r = router(ws, pool=HANGS + "retry_budget = 0%\n", keys="allow_pin = on\n")
+    open_breaker(r, ws[0])
+    wait_until(lambda: state(r, "w0") == "half-open", "half-open")
+    ws[0].handler = wedge(sends)
+    while len(ws[0].requests) < 3:
+        assert r.request(body=STREAM).status == 200
+    r.wait_log(r"worker w0: breaker open again for 0.3 s \(its trial failed: worker_timeout\)")
+    assert r.metric("kvsteer_retries_total", reason="worker_timeout") == 1 and r.metric("kvsteer_retries_refused_total") == 0
+    assert r.metric("kvsteer_upstream_failures_total", worker="w0", reason="worker_timeout") == 1
+    r.wait_log(r"worker=w1 .*status=200 .*retries=1")
+    ws[0].handler.release()
+    ws[0].handler = answer_ok
+
+    def is_back():
+        assert r.request(body=CHAT).status == 200
+        return state(r, "w0") == "closed" and r.worker_state("w0") == "healthy"
+    wait_until(is_back, "w0 is back", 2 * DEADLINE)
+
+
+@pytest.mark.parametrize("sends", ["nothing", "head"])
+def test_a_trial_that_hangs_where_nobody_else_is(router, worker, sends):
+    """It counts as well, and its client goes on waiting: its answer comes, late and whole."""
+    ws = [worker("w0")]
+    r = router(ws, pool=HANGS, keys="allow_pin = on\n")
+    open_breaker(r, ws[0])
+    wait_until(lambda: state(r, "w0") == "half-open", "half-open")
+    ws[0].handler = wedge(sends)
+    with r.connect() as c:
+        c.send(make_request(body=STREAM))
+        r.wait_log(r"worker w0: breaker open again for 0.3 s \(its trial failed: worker_timeout\)")
+        if sends == "head":
+            assert c.read_head().status == 200
+            ws[0].handler.release()
+            assert c.read_chunk() == b"data: late\n\n" and c.read_chunk() == b""
+        else:
+            ws[0].handler.release()
+            assert c.read_response("POST").status == 200
+    assert len(ws[0].requests) == 3 and not ws[0].exchanges[2].gone.is_set()
+
+
+def test_a_trial_whose_head_is_all_it_sends(router, worker):
+    """The head of a stream waits for its first byte: when the worker breaks instead, another one answers."""
+    def half(x):
+        x.begin()
+        x.wire.reset()
+        raise Closed()
+    ws = [worker("w0"), worker("w1")]
+    r = router(ws, pool=HANGS, keys="allow_pin = on\n")
+    open_breaker(r, ws[0])
+    wait_until(lambda: state(r, "w0") == "half-open", "half-open")
+    ws[0].handler = half
+    while len(ws[0].requests) < 3:
+        m = r.request(body=STREAM)
+        assert m.status == 200 and m.json()["worker"] == "w1"
+    r.wait_log(r"worker w0: breaker open again for 0.3 s \(its trial failed: worker_(broke|reset|protocol)\)")
+
+
+def test_a_trial_goes_on_while_its_engine_computes(router, worker):
+    """An answer that comes whole is silent before that: as long as the engine's count of tokens grows, it is waited for."""
+    ws = [worker("w0"), worker("w1")]
+    asked = threading.Semaphore(0)
+    tokens = itertools.count(1)
+
+    def probe(x):
+        if not x.request.target.endswith("/metrics"):
+            return x.answer(200)
+        asked.release()
+        return x.answer(200, f"vllm:generation_tokens_total {next(tokens)}\n", content_type="text/plain")
+    ws[0].healthy = probe
+    conf = worker_conf(ws, HANGS.replace("stall_timeout = 1s", "stall_timeout = 2s")).replace("health_interval = 1s", "health_interval = 50ms")
+    r = router(conf=conf, keys="allow_pin = on\n", wait=False).wait_workers("w0", "w1")
+    open_breaker(r, ws[0])
+    wait_until(lambda: state(r, "w0") == "half-open", "half-open")
+    ws[0].handler = Hold()
+    with r.connect() as a, r.connect() as b:
+        for c in (a, b):  # one for each worker
+            c.send(make_request(body=CHAT))
+        ws[0].wait_requests(3)
+        while asked.acquire(blocking=False):
+            pass
+        for _ in range(100):  # five seconds, at least, and more than two stall_timeouts
+            assert asked.acquire(timeout=DEADLINE)
+        ws[0].handler.release()
+        assert {c.read_response("POST").json()["worker"] for c in (a, b)} == {"w0", "w1"}
+    assert state(r, "w0") == "closed" and r.metric("kvsteer_retries_total", reason="worker_timeout") == 0
 
 
 # ---- what counts ----

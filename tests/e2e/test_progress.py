@@ -139,6 +139,26 @@ def test_a6_degraded_engine_that_would_attract_traffic(router):
         assert not [w for w in crowd.wrong if not w.startswith("200")], crowd.wrong
 
 
+def test_a6_trials_into_a_wedge_cost_nothing(router):
+    """The breaker of a wedged engine is half-open again and again: each trial is one client's request, which is answered by the other engine, whole, though no
+    retry is allowed; and it is used again once it is well."""
+    with engines(2, "--sim-decode-rate", "100") as es:
+        pool = "policy = least_requests\nstall_timeout = 1s\ndegraded_ratio = 0\nhealth_interval = 200ms\ncb_failure_threshold = 2\ncb_success_threshold = 1\n"
+        r = router(conf=conf_of(es, pool + "cb_timeout = 100ms\nretry_max_retries = 0\n"), keys="allow_pin = on\n", wait=False).wait_workers("w0", "w1")
+        es[0].fault(answer=500, answer_left=2)
+        for _ in range(2):
+            assert r.request(path="/v1/completions", body={"model": "m", "prompt": "x"}, headers={"X-Kvsteer-Worker": "w0"}).status == 500
+        es[0].fault(wedge=True)
+        with Crowd(r, 4) as crowd:
+            r.wait_log(r"worker w0: breaker open again for 0.1 s \(its trial failed: worker_timeout\)", 2 * harness.DEADLINE)
+            crowd.serve(20)
+            assert r.metric("kvsteer_retries_total", reason="worker_timeout") >= 1 and not crowd.wrong
+            es[0].clear_faults()
+            before = requests_of(r, "w0")
+            wait_until(lambda: requests_of(r, "w0") > before + 5, "w0 is used again", 3 * harness.DEADLINE)
+        assert crowd.wrong == []
+
+
 # ---- B12 ----
 
 @pytest.mark.parametrize("sends", ["nothing", "head"])
@@ -176,9 +196,11 @@ def test_b12_silence_behind_a_green_health(router, worker, sends):
 
 
 def test_b12_an_idle_one_is_tried_once_and_comes_back(router, worker):
-    """Its clients have left: one small request is tried after five seconds, and no large one; while that hangs, no other; when it is answered, all is well."""
+    """Its clients have left: one small request is tried after five seconds, and no large one; while that hangs, no other; when it is answered, all is well.
+    One that hangs for stall_timeout costs its client nothing: w0 answers it."""
     ws = [worker("w0"), worker("w1", Hold())]
-    r = router(conf=conf_of(ws, "policy = least_requests\nstall_timeout = 300ms\nhealth_interval = 100ms\n"), keys="allow_pin = on\n", wait=False)
+    r = router(conf=conf_of(ws, "policy = least_requests\nstall_timeout = 2s\nretry_max_retries = 0\nhealth_interval = 100ms\n"),
+               keys="allow_pin = on\n", wait=False)
     r.wait_workers("w0", "w1")
     wires = [r.connect() for _ in range(2)]
     for c in wires:
@@ -207,11 +229,13 @@ def test_b12_an_idle_one_is_tried_once_and_comes_back(router, worker):
         assert r.request(body=big).status == 200
         assert r.request(body=CHAT).status == 200
     assert len(ws[1].requests) == seen + 1, "one at a time"
-    ws[1].handler.release()
-    r.wait_workers("w1")
     for c, _ in small:
         assert c.read_response("POST").status == 200
         c.close()
+    r.wait_log(r"method=POST .*worker=w0 .*status=200 .*retries=1")
+    assert r.metric("kvsteer_retries_total", reason="worker_timeout") == 1 and len(ws[1].requests) == seen + 1
+    ws[1].handler.release()
+    wait_until(lambda: r.request(body=CHAT).status == 200 and r.worker_state("w1") == "healthy", "the next trial, ten seconds later", 2 * harness.DEADLINE)
 
 
 # ---- what is no fault of a worker ----

@@ -87,6 +87,87 @@ START_TEST(others_are_not_tried)
 }
 END_TEST
 
+/* Who tries a worker is told how long: as stall_timeout says, or first_byte_timeout where
+ * that is shorter or the only one; others are not. */
+START_TEST(a_trial_is_told_its_time)
+{
+	static const struct {
+		const char *lines;
+		uint64_t want_ms;
+	} rows[] = {
+		{"", 60000},
+		{"stall_timeout = 3s\n", 3000},
+		{"stall_timeout = 3s\nfirst_byte_timeout = 2s\n", 2000},
+		{"stall_timeout = 0\nfirst_byte_timeout = 2s\n", 2000},
+		{"stall_timeout = 3s\nfirst_byte_timeout = 0\n", 3000},
+		{"stall_timeout = 0\nfirst_byte_timeout = 0\n", 0},
+	};
+	struct pool_ask ask = {.role = ROLE_UNIFIED, .body_bytes = 100, .now_ms = NOW};
+	struct pool_pick out;
+	struct guard g = {0};
+	struct worker *w;
+
+	pool = unit_pool_of(1, rows[_i].lines);
+	w = unit_worker(pool, "w0");
+	ck_assert_int_eq(pool_pick(pool, &ask, &g, &out), 0);
+	ck_assert(!out.is_trial && out.trial_timeout_ms == 0);
+	guard_drop(&g);
+	atomic_store(&w->health, WORKER_STALLED);
+	atomic_store(&w->trial, TRIAL_OFFERED);
+	ck_assert_int_eq(pool_pick(pool, &ask, &g, &out), 0);
+	ck_assert(out.is_trial && !g.is_trial);
+	ck_assert_uint_eq(out.trial_timeout_ms, rows[_i].want_ms);
+	guard_drop(&g);
+	unit_close(pool);
+}
+END_TEST
+
+static void open_breaker(struct worker *w, uint64_t at_ms)
+{
+	while (breaker_report(&w->breaker, OUTCOME_FAILURE, false, at_ms) !=
+		BREAKER_OPENED)
+		;
+}
+
+/* A request that has been a trial is none again, of either kind, and the budget has no
+ * say in where it goes then. */
+START_TEST(nobody_is_a_trial_twice)
+{
+	struct pool_ask ask = {.role = ROLE_UNIFIED, .body_bytes = 100, .now_ms = NOW};
+	struct pool_pick out;
+	struct guard g = {0};
+	struct worker *w;
+	uint64_t tried[1];
+
+	pool = unit_pool_of(
+		3, "policy = least_requests\ncb_timeout = 1s\nretry_budget = 0%\n");
+	w = unit_worker(pool, "w0");
+	open_breaker(w, NOW - 1000);
+	tried[0] = unit_worker(pool, "w2")->id;
+	ask.tried = tried;
+	ask.n_tried = 1;
+	atomic_store(&unit_worker(pool, "w1")->health, WORKER_STALLED);
+	atomic_store(&unit_worker(pool, "w1")->trial, TRIAL_OFFERED);
+	ask.is_no_trial = ask.is_free = true;
+	ck_assert_int_eq(pool_pick(pool, &ask, &g, &out), ERR_STATE);
+	ck_assert_int_eq(pool_may_retry(pool, &ask, true), RETRY_NOBODY);
+	atomic_store(&unit_worker(pool, "w1")->health, WORKER_HEALTHY);
+	ck_assert_int_eq(pool_may_retry(pool, &ask, true), RETRY_YES);
+	ask.is_free = false;
+	ck_assert_int_eq(pool_may_retry(pool, &ask, true), RETRY_SPENT);
+	ck_assert_int_eq(pool_pick(pool, &ask, &g, &out), 0);
+	ck_assert_str_eq(name_of(&g), "w1");
+	guard_drop(&g);
+	atomic_store(&unit_worker(pool, "w1")->health, WORKER_UNHEALTHY);
+	ask.is_no_trial = false;
+	ck_assert_int_eq(pool_pick(pool, &ask, &g, &out), 0);
+	ck_assert_str_eq(name_of(&g), "w0");
+	ck_assert(out.is_trial && g.is_trial && out.trial_timeout_ms == 60000);
+	guard_drop(&g);
+	unit_close(pool);
+}
+END_TEST
+
 /* ---- slow start ---- */
 
 #define HELD 600
@@ -223,6 +304,8 @@ static Suite *pool_health_suite(void)
 	tcase_set_timeout(c, 60);
 	tcase_add_loop_test(c, a_stalled_worker_gets_one_small_request, 0, 2);
 	tcase_add_loop_test(c, others_are_not_tried, 0, 2);
+	tcase_add_loop_test(c, a_trial_is_told_its_time, 0, 6);
+	tcase_add_test(c, nobody_is_a_trial_twice);
 	tcase_add_loop_test(c, the_share_grows, 0, 4);
 	tcase_add_test(c, all_warm_together);
 	tcase_add_loop_test(c, trial_slots_never_leak, 0, 20);
