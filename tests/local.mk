@@ -82,6 +82,9 @@ check_PROGRAMS += tests/unit/check_relay
 check_PROGRAMS += tests/unit/check_response_map
 check_PROGRAMS += tests/unit/check_pool_retry
 check_PROGRAMS += tests/unit/check_resume_body
+check_PROGRAMS += tests/unit/check_kv_transfer
+check_PROGRAMS += tests/unit/check_kv_split
+tests_unit_check_kv_split_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=realloc
 check_PROGRAMS += tests/unit/check_resume_stream
 check_PROGRAMS += tests/unit/check_access_log
 check_PROGRAMS += tests/unit/check_answer

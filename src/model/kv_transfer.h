@@ -59,7 +59,7 @@ enum kv_verdict {
 		    */
 };
 
-struct kv_place; /* kv_transfer.c: something in the body that a leg may change */
+struct kv_place; /* kv_place.h: something in the body that a leg may change */
 #define KV_PLACES 24
 
 /* Made by kv_request_read(); holds offsets into the body, not the body: that must be the
@@ -68,9 +68,10 @@ struct kv_request {
 	enum kv_verdict verdict;
 	enum kv_connector connector; /* never CONNECTOR_NONE */
 	enum route_endpoint endpoint;
-	unsigned batch;  /* sglang: KV transfers it takes (prompts × samples) */
-	bool is_batch;   /* they are listed: arrays */
-	bool has_fields; /* the client sent what must not be there (worth a count) */
+	unsigned batch;   /* sglang: KV transfers it takes (prompts × samples) */
+	bool is_batch;    /* they are listed: arrays */
+	bool has_fields;  /* the client sent what must not be there (worth a count) */
+	unsigned seen[2]; /* what is at the top, and in sampling_params */
 	struct kv_place *places; /* owned; NULL: none */
 	size_t n_places, room_places;
 };

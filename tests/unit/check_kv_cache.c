@@ -1,11 +1,12 @@
 /*
- * The block manager against a naive model: every sequence of operations over a few blocks and chains up to a length, then long random ones.
- * The model keeps a plain list in the order in which free blocks go, and searches it. After each operation the manager audits itself against the
- * model's references.
+ * The block manager against a naive model: every sequence of operations over a few blocks
+ * and chains up to a length, then long random ones. The model keeps a plain list in the
+ * order in which free blocks go, and searches it. After each operation the manager audits
+ * itself against the model's references.
  */
-#include "kv_cache.h"
 #include "base/err.h"
 #include "base/rng.h"
+#include "kv_cache.h"
 #include "unit.h"
 
 #include <string.h>
@@ -13,9 +14,9 @@
 enum { MODEL_MAX = 16 };
 
 /* As ck_assert(), which costs too much to be asked millions of times. */
-#define REQUIRE(what)                                  \
-	do {                                           \
-		if (!(what))                           \
+#define REQUIRE(what)                                   \
+	do {                                            \
+		if (!(what))                            \
 			ck_abort_msg("not: %s", #what); \
 	} while (0)
 
@@ -25,7 +26,8 @@ struct holder {
 	size_t n, n_named;
 };
 
-/* The ids and names of a chain of blocks: block i of chain w is all ids chain_id(w, i). */
+/* The ids and names of a chain of blocks: block i of chain w is all ids chain_id(w, i).
+ */
 struct text {
 	uint32_t ids[MODEL_MAX * KV_BLOCK];
 	uint64_t names[MODEL_MAX];
@@ -101,12 +103,12 @@ static uint32_t chain_id(unsigned w, size_t i)
 
 static const struct kv_chain *chain_of(unsigned w, struct text *t)
 {
-	t->chain = (struct kv_chain){ t->ids, t->names, 5 };
+	t->chain = (struct kv_chain){t->ids, t->names, 5};
 	for (size_t i = 0; i < MODEL_MAX; i++) {
 		for (size_t k = 0; k < KV_BLOCK; k++)
 			t->ids[i * KV_BLOCK + k] = chain_id(w, i);
-		t->names[i] = kv_name(i > 0 ? t->names[i - 1] : t->chain.seed,
-			t->ids + i * KV_BLOCK);
+		t->names[i] = kv_name(
+			i > 0 ? t->names[i - 1] : t->chain.seed, t->ids + i * KV_BLOCK);
 	}
 	return &t->chain;
 }
@@ -250,8 +252,8 @@ static void apply(struct holder holders[2], unsigned chains[2], unsigned op)
 	if (op == OPS - 1) {
 		flush();
 	} else if (op < 8) { /* begin: chain 0 or 1 with 1 block, 1 or 2 with 3 */
-		static const unsigned chain[] = { 0, 1, 1, 2 };
-		static const size_t n[] = { 1, 1, 3, 3 };
+		static const unsigned chain[] = {0, 1, 1, 2};
+		static const size_t n[] = {1, 1, 3, 3};
 
 		if (h->n == 0 && begin(h, chain[op / 2], n[op / 2]))
 			chains[k] = chain[op / 2];
@@ -272,8 +274,8 @@ static void apply(struct holder holders[2], unsigned chains[2], unsigned op)
 
 static void play(uint32_t n_blocks, const unsigned *ops, size_t n)
 {
-	struct holder holders[2] = { { { 0 }, 0, 0 }, { { 0 }, 0, 0 } };
-	unsigned chains[2] = { 0, 0 };
+	struct holder holders[2] = {{{0}, 0, 0}, {{0}, 0, 0}};
+	unsigned chains[2] = {0, 0};
 
 	start(n_blocks);
 	for (size_t i = 0; i < n; i++)
@@ -325,7 +327,7 @@ END_TEST
 /* A chain loses its tail first, and the chain that was used last stays longest. */
 START_TEST(order_of_eviction)
 {
-	struct holder a = { { 0 }, 0, 0 }, b = a, c = a;
+	struct holder a = {{0}, 0, 0}, b = a, c = a;
 	struct text t;
 	uint32_t blocks[3];
 
@@ -351,7 +353,7 @@ END_TEST
 /* Equal names are not enough: the ids and what came before them must be the same. */
 START_TEST(a_name_proves_nothing)
 {
-	struct holder a = { { 0 }, 0, 0 };
+	struct holder a = {{0}, 0, 0};
 	struct text t, other;
 	struct kv_chain forged;
 	uint32_t blocks[3];
@@ -363,13 +365,15 @@ START_TEST(a_name_proves_nothing)
 	chain_of(2, &t);
 	chain_of(4, &other);
 	REQUIRE(kv_cache_match(cache, &t.chain, 3, &n_free) == 3);
-	forged = (struct kv_chain){ other.ids, t.names, 5 }; /* other ids under the same names */
+	forged = (struct kv_chain){
+		other.ids, t.names, 5}; /* other ids under the same names */
 	REQUIRE(kv_cache_match(cache, &forged, 3, &n_free) == 0);
 	REQUIRE(kv_cache_find(cache, &forged, 3, blocks) == 0);
-	forged = (struct kv_chain){ t.ids, t.names, 6 }; /* of another seed */
+	forged = (struct kv_chain){t.ids, t.names, 6}; /* of another seed */
 	REQUIRE(kv_cache_match(cache, &forged, 3, &n_free) == 0);
-	memcpy(other.ids, t.ids, 2 * KV_BLOCK * sizeof(t.ids[0])); /* other ids in the third block */
-	forged = (struct kv_chain){ other.ids, t.names, 5 };
+	memcpy(other.ids, t.ids,
+		2 * KV_BLOCK * sizeof(t.ids[0])); /* other ids in the third block */
+	forged = (struct kv_chain){other.ids, t.names, 5};
 	REQUIRE(kv_cache_match(cache, &forged, 3, &n_free) == 2);
 	end(&a);
 	kv_cache_free(cache);
@@ -379,9 +383,9 @@ END_TEST
 START_TEST(seeds_differ)
 {
 	struct span none = span_make(NULL, 0), a = SPAN_LIT("a"), b = SPAN_LIT("b");
-	uint64_t seeds[] = { kv_seed(a, none, none, 0), kv_seed(b, none, none, 0),
+	uint64_t seeds[] = {kv_seed(a, none, none, 0), kv_seed(b, none, none, 0),
 		kv_seed(a, b, none, 0), kv_seed(a, none, b, 0), kv_seed(a, a, none, 0),
-		kv_seed(a, none, none, 1), kv_seed(a, none, none, 2) };
+		kv_seed(a, none, none, 1), kv_seed(a, none, none, 2)};
 
 	for (size_t i = 0; i < ARRAY_LEN(seeds); i++) {
 		for (size_t k = 0; k < i; k++)
@@ -396,7 +400,7 @@ START_TEST(many_blocks_by_name)
 	enum { N = 5000 };
 	static uint32_t blocks[N], found[N], ids[N * KV_BLOCK];
 	static uint64_t names[N];
-	struct kv_chain chain = { ids, names, 0 };
+	struct kv_chain chain = {ids, names, 0};
 
 	cache = kv_cache_new(N);
 	REQUIRE(cache != NULL);
