@@ -474,18 +474,33 @@ def with_own_hosts(path):
     return enter
 
 
-@pytest.mark.parametrize("listens", ["127.0.0.1", "::1", "127.0.0.2"])
+MANY = ["127.0.0.1", "::1", "127.0.0.2"]
+
+
+def alone_at_its_port(worker, listens):
+    """A worker at one of these addresses whose port nobody has at the others."""
+    while True:
+        w = worker("w0", host=listens)
+        try:
+            return w, [harness.bound(a, w.port) for a in MANY if a != listens]
+        except OSError:
+            w.stop()
+
+
+@pytest.mark.parametrize("listens", MANY)
 def test_names_with_dead_and_live_addresses(worker, router, tmp_path, listens):
     """A name with three addresses, of which one answers: every request arrives, whichever is tried first."""
     hosts = tmp_path / "hosts"
-    hosts.write_text("".join(f"{a} many.test\n" for a in ("127.0.0.1", "::1", "127.0.0.2")))
-    w = worker("w0", host=listens)
+    hosts.write_text("".join(f"{a} many.test\n" for a in MANY))
+    w, kept = alone_at_its_port(worker, listens)
     r = router(conf=f"[pool default]\nupstream_idle = 0\n{LASTING}[worker w0]\nurl = http://many.test:{w.port}\n", wait=False, preexec=with_own_hosts(hosts))
     r.wait_workers("w0")
     for _ in range(6):
         m = r.request(body=Q0)
         assert m.status == 200, m.body
     assert {q.get("host") for q in w.requests} == {f"many.test:{w.port}"} and len(w.requests) == 6
+    for s in kept:
+        s.close()
 
 
 # ---- B68: what clients do with their connections ----

@@ -68,7 +68,7 @@ def test_wedged_with_a_green_health(lab):
         found = b.r.wait_log(r"worker w0 healthy -> stalled \(no byte for ([\d.]+) s with (\d+) in flight", 3 * harness.DEADLINE)
         assert float(found.group(1)) < 2 * STALL_S
         given, held = b.given("w0"), b.r.metric("kvsteer_worker_load", worker="w0")
-        assert held == int(found.group(2)) >= 2
+        assert held >= int(found.group(2)) >= 2, "one may have come between the look and the verdict"
         crowd.serve(40)
         assert b.given("w0") == given and b.r.metric("kvsteer_worker_load", worker="w0") == held
         assert '"ok"' in b.engines[0].get("/health")
@@ -80,9 +80,11 @@ def test_wedged_with_a_green_health(lab):
 
 def test_slow_by_a_factor(lab):
     """A degraded one gets nothing new, though all that it does is be slow."""
-    with lab(4) as b, b.crowd(clients=12) as crowd:
+    # 2 events/s in a slice of half a second, at most: slow, as long as the peers have 10 (100, on an idle machine).
+    with lab(4, pool="degraded_window = 5s\n") as b, b.crowd(clients=12) as crowd:
         crowd.serve(20)
-        b.fault("w0", slow=30)
+        held = b.hold("w0", 1000)
+        b.fault("w0", slow=100)
         b.wait_out("w0", "state")
         assert re.search(r"worker w0 healthy -> degraded", b.r.log()), b.events()
         given = b.given("w0")
@@ -90,6 +92,7 @@ def test_slow_by_a_factor(lab):
         assert b.given("w0") == given, "it still has work: nothing is tried"
         b.clear("w0")
         b.wait_back()
+        assert held.end().how == "whole", held.outcome
     only_whole(b)
 
 

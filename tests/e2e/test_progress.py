@@ -2,6 +2,7 @@
 import contextlib
 import re
 import threading
+import time
 
 import pytest
 from engine_proc import Engine
@@ -76,6 +77,14 @@ class Crowd:
             assert not t.is_alive()
 
 
+def trials(seconds):
+    """How many there may be in so long a time: after 5 s, and each with twice the time of the one before between them."""
+    n, due, gap = 0, 5, 10
+    while due <= seconds:
+        n, due, gap = n + 1, due + gap, 2 * gap
+    return n
+
+
 def requests_of(r, name):
     return r.metric("kvsteer_worker_requests_total", worker=name)
 
@@ -93,7 +102,7 @@ def test_a6_wedged_engine_with_green_health(router):
             es[0].fault(wedge=True)
             found = r.wait_log(r"worker w0 healthy -> stalled \(no byte for ([\d.]+) s with (\d+) in flight while peers progress\)")
             held = r.metric("kvsteer_worker_load", worker="w0")
-            assert held >= 1 and int(found.group(2)) == held
+            assert held >= int(found.group(2)) >= 1, "one may have come between the look and the verdict"
             assert float(found.group(1)) < 2 * 2
             before = requests_of(r, "w0")
             crowd.serve(30)
@@ -111,27 +120,31 @@ def test_a6_wedged_engine_with_green_health(router):
 
 
 def test_a6_degraded_engine_that_would_attract_traffic(router):
-    """It answers, at a fiftieth of its peers' rate, and its clients give up, so that it has the fewest requests: under least_requests it gets no more than a
-    trial all the same; and it comes back."""
+    """It answers, at a hundredth of its peers' rate, and its clients give up, so that it has the fewest requests: under least_requests it gets no more than
+    trials all the same; and it comes back.
+
+    An event or none falls into a slice of half a second, 2 events/s at most: slow, as long as the peers have 10. They have 100, but on a busy machine fewer."""
     with engines(4, "--sim-decode-rate", "100") as es:
-        r = router(conf=conf_of(es, "policy = least_requests\nstall_timeout = 15s\ndegraded_window = 2s\n"), wait=False)
+        r = router(conf=conf_of(es, "policy = least_requests\nstall_timeout = 60s\ndegraded_window = 5s\n"), wait=False)
         r.wait_workers(*[e.name for e in es])
         with Crowd(r, 8) as crowd:
             crowd.serve(10)
-            es[3].fault(slow=50)
+            begun = time.monotonic()
+            es[3].fault(slow=100)
             wires = []
             for _ in range(8):  # clients of ours find it among the others
                 c = r.connect()
                 c.send(make_request(path="/v1/completions", body={"model": "m", "prompt": "x", "max_tokens": 4000, "stream": True, "ignore_eos": True}))
                 wires.append(c)
-            found = r.wait_log(r"worker w3 healthy -> degraded \(([\d.]+) events/s and stream for 2.0 s with \d+ in flight, median of its peers ([\d.]+)\)")
+            found = r.wait_log(r"worker w3 healthy -> degraded \(([\d.]+) events/s and stream for 5.0 s with \d+ in flight, median of its peers ([\d.]+)\)",
+                               3 * harness.DEADLINE)
             assert float(found.group(1)) < 0.2 * float(found.group(2))
             for c in wires:
                 c.close()
             before = requests_of(r, "w3")
             wait_until(lambda: r.metric("kvsteer_worker_load", worker="w3") == 0, "its clients gave up", 3 * harness.DEADLINE)
             crowd.serve(60)
-            assert requests_of(r, "w3") <= before + 3, "no more than its trials, 5, 10 and 20 s apart"
+            assert requests_of(r, "w3") <= before + trials(time.monotonic() - begun), "no more than its trials, 5, 10, 20 ... s apart"
             es[3].clear_faults()
             r.wait_log(r"worker w3 degraded -> healthy", 3 * harness.DEADLINE)
             before = requests_of(r, "w3")
