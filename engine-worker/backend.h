@@ -66,6 +66,8 @@ struct backend_ops {
 	/* The bytes of n blocks to and from [n][block_bytes], for the hand-off to another worker. write: ERR_PARSE (unusable bytes). */
 	int (*read)(const struct backend *b, const uint32_t *blocks, size_t n, void *dst) MUST_CHECK;
 	int (*write)(struct backend *b, const uint32_t *blocks, size_t n, const void *src) MUST_CHECK;
+	/* Whether these blocks, which were written, hold the prefix of n tokens, as far as that can be seen. */
+	bool (*holds)(const struct backend *b, const uint32_t *blocks, const uint32_t *ids, uint32_t n);
 };
 
 extern const struct backend_ops backend_sim;

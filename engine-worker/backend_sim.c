@@ -166,6 +166,26 @@ static int sim_write(struct backend *b, const uint32_t *blocks, size_t n, const 
 	return 0;
 }
 
+static bool sim_holds(
+	const struct backend *b, const uint32_t *blocks, const uint32_t *ids, uint32_t n)
+{
+	uint64_t state = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct sim_block *block = &b->blocks[blocks[i / SIM_TOKENS]];
+		uint32_t slot = i % SIM_TOKENS;
+
+		if (slot == 0 &&
+			(block->magic != SIM_MAGIC || block->before != state ||
+				block->fill < MIN(n - i, (uint32_t)SIM_TOKENS)))
+			return false;
+		state = hash_mix64(ids[i], state);
+		if (block->states[slot] != state)
+			return false;
+	}
+	return true;
+}
+
 const struct backend_ops backend_sim = {
 	.name = "sim",
 	.open = sim_open,
@@ -176,6 +196,7 @@ const struct backend_ops backend_sim = {
 	.drop = sim_drop,
 	.read = sim_read,
 	.write = sim_write,
+	.holds = sim_holds,
 };
 
 static const struct backend_ops *const backends[] = { &backend_sim };

@@ -1,6 +1,7 @@
 /*
  * Completions and chats, streamed or whole. Each choice is a sequence of the engine; text leaves when it cannot become part of a stop string any
  * more. A streamed answer's client sets the pace: while its queue is full the choices are parked.
+ * A prompt that is taken from another worker is loaded first: nothing is said before that, so that its failure can still be an answer.
  * Always true: while a choice is open its sequence exists; n_open counts the open ones; the answer ends when it reaches 0.
  * Called by serve.c; called back by the engine (tokens) and the server (client left, or takes bytes again).
  */
@@ -8,12 +9,14 @@
 #include "backend_sim.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine_metrics.h"
 #include "fault.h"
 #include "http/http_server.h"
 #include "io/js.h"
+#include "kv_handoff.h"
 #include "sched.h"
 
 #include <inttypes.h>
@@ -57,12 +60,19 @@ struct completion {
 	bool is_broken;	 /* the backend failed */
 	bool is_cut;	 /* a fault ends the stream here */
 	uint64_t n_events; /* of the stream */
+	bool has_begun;	   /* its head was sent */
+	bool keeps_prompt; /* for another worker, */
+	struct js *offer;  /* which needs this */
+	struct kv_load *load;  /* its prompt is taken from another worker; NULL: it is not */
+	const char *kv_source; /* the line that says what became of that */
 };
 
 /* The end */
 
 static void completion_free(struct completion *c)
 {
+	kv_load_free(c->load);
+	js_free(c->offer);
 	for (size_t i = c->n_choices; i-- > 0;) {
 		if (c->choices[i].seq != NULL)
 			sched_drop(c->choices[i].seq);
@@ -132,6 +142,22 @@ static struct js *choice_json(const struct choice *ch)
 	return out;
 }
 
+static struct span kv_source_line(const struct completion *c)
+{
+	return span_str(c->kv_source);
+}
+
+static void begin_stream(struct completion *c)
+{
+	char lines[128];
+	int n = snprintf(lines, sizeof(lines), "Cache-Control: no-cache\r\n%s",
+		c->kv_source != NULL ? c->kv_source : "");
+
+	if (!c->has_begun)
+		http_call_begin(c->call, 200, "text/event-stream", span_make(lines, (size_t)n));
+	c->has_begun = true;
+}
+
 /* Sends an event, and frees it; NULL: there was no memory for it. */
 static void send_event(struct completion *c, char *event)
 {
@@ -146,6 +172,7 @@ static void send_event(struct completion *c, char *event)
 		free(event);
 		return;
 	}
+	begin_stream(c);
 	err = http_call_write(c->call, span_str(event));
 	free(event);
 	for (size_t i = 0; err == ERR_LIMIT && i < c->n_choices; i++) {
@@ -246,6 +273,8 @@ static void end_whole(struct completion *c)
 		js_push(choices, choice_json(&c->choices[i]));
 	js_set(root, "choices", choices);
 	js_set(root, "usage", usage_json(c));
+	js_set(root, "kv_transfer_params", c->offer);
+	c->offer = NULL;
 	text = js_print(root, false);
 	js_free(root);
 	if (c->is_broken)
@@ -254,7 +283,7 @@ static void end_whole(struct completion *c)
 		http_call_fail_text(c->call, FAIL_OVERLOADED, "The engine is out of memory.");
 	else
 		http_call_reply(
-			c->call, 200, "application/json", span_str(text), span_make(NULL, 0));
+			c->call, 200, "application/json", span_str(text), kv_source_line(c));
 	free(text);
 }
 
@@ -393,6 +422,8 @@ static void on_end(void *arg, struct sched_seq *seq, enum sched_end end)
 	observe_choice(ch, seq);
 	c->is_broken |= end == SCHED_END_ERROR;
 	ch->finish = end == SCHED_END_STOP || ch->ends_by_itself ? "stop" : "length";
+	if (c->keeps_prompt)
+		c->offer = handoff_offer(c->opts.handoff, seq, c->id);
 	send_text(ch);
 	if (--c->n_open > 0 && !c->is_cut)
 		return;
@@ -404,7 +435,76 @@ static void on_end(void *arg, struct sched_seq *seq, enum sched_end end)
 	completion_free(c);
 }
 
-static const struct sched_ops seq_ops = { on_begin, on_token, on_end };
+/* Prompts of other workers */
+
+static void on_loaded(void *arg, enum kv_loaded how)
+{
+	static const char *const lines[] = {
+		[KV_LOADED_TRANSFERRED] = "X-KV-Source: transferred\r\n",
+		[KV_LOADED_LOCAL] = "X-KV-Source: local\r\n",
+		[KV_LOADED_RECOMPUTED] = "X-KV-Source: recomputed\r\n",
+	};
+	struct completion *c = arg;
+
+	assert(c->magic == COMPLETION_MAGIC);
+	c->kv_source = lines[how];
+	if (c->params.is_stream)
+		begin_stream(c);
+}
+
+static void on_load_failed(void *arg, enum kvx_end_why why)
+{
+	struct completion *c = arg;
+	bool is_pair = why == KVX_INCOMPATIBLE;
+	char body[MESSAGE_BYTES];
+	int n = snprintf(body, sizeof(body),
+		"{\"error\":{\"message\":\"The prompt's KV blocks were not loaded: %s.\",\"type\":"
+		"\"server_error\",\"param\":null,\"code\":\"%s\",\"retryable\":%s}}",
+		kvx_end_text(why), is_pair ? "kv_incompatible" : "kv_load_failed",
+		is_pair ? "false" : "true");
+
+	assert(c->magic == COMPLETION_MAGIC && n > 0 && (size_t)n < sizeof(body));
+	assert(!c->has_begun);
+	http_call_reply(c->call, is_pair ? 409 : 502, "application/json",
+		span_make(body, (size_t)n), span_make(NULL, 0));
+	completion_free(c);
+}
+
+static void on_load(void *arg, struct sched_seq *seq, size_t found, size_t n)
+{
+	struct choice *ch = arg;
+	struct completion *c = ch->completion;
+
+	kv_load_start(c->load, seq, found, n, c->params.prompts[0].n);
+}
+
+static const struct sched_ops seq_ops = { on_begin, on_load, on_token, on_end };
+
+/*
+ * What its kv_transfer_params ask for, which is for one prompt. FAIL_OVERLOADED: too much is kept for others already.
+ */
+static enum fail begin_handoff(struct completion *c)
+{
+	static const struct kv_load_ops ops = { on_loaded, on_load_failed };
+	struct params *p = &c->params;
+	struct handoff *h = c->opts.handoff;
+
+	if (!handoff_is_on(h) || p->n_prompts != 1)
+		return FAIL_NONE;
+	if (p->kv.unusable != NULL)
+		log_warn("kv_transfer_params are of no use, the prompt is computed here: %s",
+			p->kv.unusable);
+	if (p->kv.ask == KV_ASK_TAKE)
+		c->load = kv_load_new(h, &p->kv, &ops, c);
+	if (p->kv.ask != KV_ASK_KEEP || p->n != 1 || p->is_stream)
+		return FAIL_NONE;
+	if (!handoff_has_room(h, p->prompts[0].n))
+		return FAIL_OVERLOADED;
+	c->keeps_prompt = true;
+	p->max_new = 1; /* the other worker computes all tokens of the answer, this one again */
+	p->min_new = MIN(p->min_new, 1u);
+	return FAIL_NONE;
+}
 
 /* The beginning */
 
@@ -451,6 +551,8 @@ static int submit(struct completion *c, size_t i)
 		.seed = c->params.seed,
 		.priority = c->params.priority,
 		.sampling = { .choice = nth },
+		.wants_load = c->load != NULL && nth == 0,
+		.keeps_prompt = c->keeps_prompt,
 		.fork_of = nth > 0 ? c->choices[i - nth].seq : NULL,
 		.ops = &seq_ops,
 		.arg = ch,
@@ -515,20 +617,25 @@ static uint64_t data_parallel_rank(const struct http_call *call)
 }
 
 /* Others may have room: the client is told to come back, or to go there. */
-static void refuse_full(struct http_call *call)
+static void refuse_full(struct http_call *call, enum fail why)
 {
 	char body[MESSAGE_BYTES];
-	size_t n = fail_body(FAIL_QUEUE_FULL, body, sizeof(body));
+	int n = snprintf(body, sizeof(body),
+		"{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,\"code\":\"%s\"}}",
+		why == FAIL_QUEUE_FULL ? fail_text(why) : "Too much is kept for other workers.",
+		fail_type(why), fail_code(why));
 
-	http_call_reply(call, fail_status(FAIL_QUEUE_FULL), "application/json", span_make(body, n),
+	assert(n > 0 && (size_t)n < sizeof(body));
+	http_call_reply(call, fail_status(why), "application/json", span_make(body, (size_t)n),
 		SPAN_LIT("Retry-After: 1\r\n"));
 }
 
-/* FAIL_NONE: the choices are on their way; else message says why not, but for FAIL_QUEUE_FULL. */
+/* FAIL_NONE: the choices are on their way; else message says why not, and is empty where others may have room. */
 static enum fail begin(struct completion *c, bool is_chat, char *message, size_t n)
 {
 	enum fail why;
 
+	message[0] = '\0';
 	c->opts.limits.rank = data_parallel_rank(c->call);
 	why = params_read(
 		http_call_body(c->call), is_chat, &c->opts.limits, &c->params, message, n);
@@ -536,6 +643,9 @@ static enum fail begin(struct completion *c, bool is_chat, char *message, size_t
 		return why;
 	if (sched_refuse(c->opts.sched, c->params.n_prompts * c->params.n))
 		return FAIL_QUEUE_FULL;
+	why = begin_handoff(c);
+	if (why != FAIL_NONE)
+		return why;
 	if (name_it(c) == 0 && submit_all(c) == 0)
 		return FAIL_NONE;
 	(void)snprintf(message, n, "The engine is out of memory.");
@@ -559,15 +669,14 @@ void completion_start(const struct completion_opts *opts, struct http_call *call
 	++*opts->n_open;
 	why = begin(c, is_chat, message, sizeof(message));
 	if (why != FAIL_NONE) {
-		if (why == FAIL_QUEUE_FULL)
-			refuse_full(call);
+		if (message[0] == '\0')
+			refuse_full(call, why);
 		else
 			http_call_fail_text(call, why, message);
 		completion_free(c);
 		return;
 	}
 	http_call_watch(call, on_gone, on_writable, c);
-	if (c->params.is_stream)
-		http_call_begin(
-			call, 200, "text/event-stream", SPAN_LIT("Cache-Control: no-cache\r\n"));
+	if (c->params.is_stream && c->load == NULL)
+		begin_stream(c);
 }

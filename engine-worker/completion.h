@@ -9,6 +9,7 @@
 
 struct engine_histograms;
 struct faults;
+struct handoff;
 struct http_call;
 struct sched;
 
@@ -18,6 +19,7 @@ struct completion_opts {
 	unsigned *n_open; /* counts the completions that are not finished */
 	struct engine_histograms *histograms;
 	struct faults *faults;
+	struct handoff *handoff;
 };
 
 /* Starts answering the call; refusals are answered at once. */

@@ -9,6 +9,7 @@
 #include "engine_flags.h"
 #include "fault_socket.h"
 #include "kv_cache.h"
+#include "kv_handoff.h"
 #include "io/loop.h"
 #include "io/notify.h"
 #include "io/sock.h"
@@ -104,30 +105,53 @@ static int listen_for_faults(struct daemon *d, const char *path)
 	return err;
 }
 
-static int start(struct daemon *d, const struct engine_flags *flags)
+/* Takes fd, unless it fails. */
+static int open_engine(struct daemon *d, const struct engine_flags *flags, int fd)
 {
-	struct serve_opts serve_opts = { flags->served_name, (size_t)flags->max_model_len };
-	char where[SOCK_ADDR_TEXT_MAX];
-	int fd, err = listen_on(flags, &fd, where, sizeof(where));
+	struct serve_opts opts = {
+		flags->served_name, (size_t)flags->max_model_len, &flags->handoff };
+	int err = engine_new(d->loop, &flags->engine, &d->engine);
 
-	if (err != 0)
-		return err;
-	err = engine_new(d->loop, &flags->engine, &d->engine);
 	if (err == 0)
-		d->serve = serve_new(d->loop, fd, d->engine, &serve_opts);
-	if (d->serve == NULL) {
-		close(fd);
-		log_error("opening %s: %s", flags->model, err_text(err != 0 ? err : ERR_NOMEM));
-		return ERR_NOMEM;
-	}
-	err = listen_for_faults(d, flags->fault_socket);
-	if (err != 0)
-		return err;
+		err = serve_new(d->loop, fd, d->engine, &opts, &d->serve);
+	if (err == ERR_IO && d->engine != NULL)
+		log_error("--kvx-listen: %m");
+	else if (err != 0)
+		log_error("opening %s: %s", flags->model, err_text(err));
+	return err;
+}
+
+static void tell_start(const struct daemon *d, const struct engine_flags *flags)
+{
+	const struct handoff *h = serve_handoff(d->serve);
+
 	log_notice("model %s on the %s backend: %u blocks of %d tokens, prefill %g and decode %g "
 		   "tokens/s, speed %g",
 		flags->served_name, flags->engine.backend->name, flags->engine.sched.n_blocks,
 		KV_BLOCK, flags->engine.prefill_rate, flags->engine.decode_rate,
 		flags->engine.speed);
+	if (handoff_is_on(h))
+		log_notice("role %s: prompts are handed over on %s port %u, in group %s",
+			role_text(handoff_role(h)), handoff_host(h), handoff_port(h),
+			handoff_group(h));
+}
+
+static int start(struct daemon *d, const struct engine_flags *flags)
+{
+	char where[SOCK_ADDR_TEXT_MAX];
+	int fd, err = listen_on(flags, &fd, where, sizeof(where));
+
+	if (err != 0)
+		return err;
+	err = open_engine(d, flags, fd);
+	if (err != 0) {
+		close(fd);
+		return err;
+	}
+	err = listen_for_faults(d, flags->fault_socket);
+	if (err != 0)
+		return err;
+	tell_start(d, flags);
 	printf("listening on http://%s\n", where);
 	(void)fflush(stdout);
 	(void)notify_send("READY=1");

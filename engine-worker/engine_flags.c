@@ -12,7 +12,7 @@
 
 #define FIELD(f) offsetof(struct engine_flags, f)
 
-static flag_read_fn read_host, read_level, read_backend;
+static flag_read_fn read_host, read_level, read_backend, read_policy, read_listen, read_peers;
 
 /* clang-format off */
 static const struct flag flags[] = {
@@ -31,6 +31,15 @@ static const struct flag flags[] = {
 	{ "sim-step-latency", "TIME", flag_time, FIELD(engine.step_ms), 0, 0, "0", "what each chunk of a prompt and each new token take besides" },
 	{ "sim-blocks", "N", flag_u32, FIELD(engine.sched.n_blocks), 2, 1e8, "4096", "KV cache in blocks of 16 tokens" },
 	{ "sim-speed", "F", flag_real, FIELD(engine.speed), 0, 1e6, "1", "factor on all times; 0: nothing takes time" },
+	{ "role", "unified|prefill|decode", flag_choice, FIELD(handoff.role), 0, 0, "unified", "what it is there for; requests decide what it does" },
+	{ "kvx-listen", "ADDRESS:PORT", read_listen, FIELD(kvx_listen), 0, 0, "(off, or 127.0.0.1:0 with a role)", "where others take computed prompts; off: nothing is kept or taken" },
+	{ "kvx-advertise", "ADDRESS", read_host, FIELD(handoff.advertise), 0, 0, "(that of kvx-listen)", "the address by which others reach kvx-listen" },
+	{ "kvx-peers", "LIST", read_peers, FIELD(kvx_peers), 0, 0, "127.0.0.0/8,::1", "networks from and to which there are hand-offs" },
+	{ "kvx-connect-timeout", "TIME", flag_time, FIELD(handoff.connect_ms), 1, 0, "1s", "for a connection to a prefill worker, of two tries" },
+	{ "kvx-stall-timeout", "TIME", flag_time, FIELD(handoff.stall_ms), 1, 0, "3s", "for the next block of a prefill worker" },
+	{ "kv-lease", "TIME", flag_time, FIELD(handoff.lease_ms), 10, 0, "30s", "how long a prompt is kept for a worker that says nothing" },
+	{ "max-leased-fraction", "F", flag_real, FIELD(handoff.max_leased), 0, 1, "0.5", "part of the KV cache that may be kept for others" },
+	{ "kv-load-failure-policy", "fail|recompute", read_policy, FIELD(handoff.recomputes), 0, 0, "fail", "what becomes of a prompt that cannot be taken" },
 	{ "fault-socket", "PATH", flag_text, FIELD(fault_socket), 0, 0, NULL, "a unix socket on which to tell it what to do wrong, for tests" },
 	{ "drain-timeout", "TIME", flag_time, FIELD(drain_timeout_ms), 0, 0, "30s", "how long SIGTERM waits for what runs" },
 	{ "log-level", "LEVEL", read_level, FIELD(log_level), 0, 0, "info", "error, warn, notice, info or debug" },
@@ -79,6 +88,108 @@ static int read_backend(const struct flag *f, const char *value, void *field, ch
 	return ERR_PARSE;
 }
 
+static int read_policy(const struct flag *f, const char *value, void *field, char *want, size_t n)
+{
+	(void)f;
+	if (strcmp(value, "fail") == 0 || strcmp(value, "recompute") == 0) {
+		*(bool *)field = value[0] == 'r';
+		return 0;
+	}
+	(void)snprintf(want, n, "fail or recompute is expected");
+	return ERR_PARSE;
+}
+
+/* "127.0.0.1:0", "[::1]:0". */
+static int parse_listen(const char *text, union sock_addr *out)
+{
+	struct span host = span_str(text), port;
+	const char *colon = strrchr(text, ':');
+	char name[SOCK_ADDR_TEXT_MAX];
+	uint64_t number;
+
+	if (colon == NULL)
+		return ERR_PARSE;
+	port = span_str(colon + 1);
+	host.n = (size_t)(colon - text);
+	if (span_starts(host, SPAN_LIT("[")) && span_ends(host, SPAN_LIT("]")))
+		host = span_make(host.p + 1, host.n - 2);
+	if (host.n >= sizeof(name) || span_to_u64(port, &number) != 0 || number > UINT16_MAX)
+		return ERR_PARSE;
+	memcpy(name, host.p, host.n);
+	name[host.n] = '\0';
+	return sock_addr_parse(name, (uint16_t)number, out);
+}
+
+static int read_listen(const struct flag *f, const char *value, void *field, char *want, size_t n)
+{
+	union sock_addr a;
+
+	(void)f;
+	*(const char **)field = value;
+	if (strcmp(value, "off") == 0 || parse_listen(value, &a) == 0)
+		return 0;
+	(void)snprintf(want, n, "an address and a port are expected, such as 127.0.0.1:0 or "
+				"[::1]:5600, or off");
+	return ERR_PARSE;
+}
+
+/* Returns how many; 0: one of them is none, or they are too many. */
+static size_t parse_peers(const char *text, struct sock_cidr out[HANDOFF_PEERS_MAX])
+{
+	struct span rest = span_str(text), piece, word;
+	size_t n = 0;
+
+	while (span_next(&rest, ',', &piece)) {
+		while (span_next_word(&piece, &word)) {
+			if (n == HANDOFF_PEERS_MAX || sock_cidr_parse(word, &out[n++]) != 0)
+				return 0;
+		}
+	}
+	return n;
+}
+
+static int read_peers(const struct flag *f, const char *value, void *field, char *want, size_t n)
+{
+	struct sock_cidr peers[HANDOFF_PEERS_MAX];
+
+	(void)f;
+	*(const char **)field = value;
+	if (parse_peers(value, peers) > 0)
+		return 0;
+	(void)snprintf(want, n, "networks with commas between are expected, such as "
+				"10.0.0.0/8,::1, at most %d", HANDOFF_PEERS_MAX);
+	return ERR_PARSE;
+}
+
+static bool is_wildcard(const union sock_addr *a)
+{
+	char text[SOCK_ADDR_TEXT_MAX];
+
+	(void)sock_addr_text(a, false, text, sizeof(text));
+	return strcmp(text, "0.0.0.0") == 0 || strcmp(text, "::") == 0;
+}
+
+static bool complete_handoff(struct engine_flags *out)
+{
+	struct handoff_opts *h = &out->handoff;
+	const char *listen = out->kvx_listen;
+
+	if (listen == NULL)
+		listen = h->role == ROLE_UNIFIED ? "off" : "127.0.0.1:0";
+	if (strcmp(listen, "off") != 0 && parse_listen(listen, &h->listen) != 0)
+		return false;
+	h->n_peers = parse_peers(out->kvx_peers, h->peers);
+	h->model = out->model;
+	if (sock_addr_is_inet(&h->listen) && is_wildcard(&h->listen) && h->advertise == NULL) {
+		(void)fprintf(stderr,
+			"kvsteer-engine: --kvx-listen %s: --kvx-advertise is needed, the address "
+			"by which others reach it\n",
+			listen);
+		return false;
+	}
+	return true;
+}
+
 /* What only several settings together can get wrong, and the defaults that depend on others. */
 static bool complete(struct engine_flags *out)
 {
@@ -93,6 +204,8 @@ static bool complete(struct engine_flags *out)
 	if (out->max_model_len == 0)
 		out->max_model_len = held;
 	out->engine.model = out->model;
+	if (!complete_handoff(out))
+		return false;
 	if (out->max_model_len >= 2 && out->max_model_len <= held)
 		return true;
 	(void)fprintf(stderr,

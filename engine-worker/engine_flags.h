@@ -7,6 +7,7 @@
 #include "base/flag.h"
 #include "base/log.h"
 #include "engine.h"
+#include "kv_handoff.h"
 
 struct engine_flags {
 	const char *host; /* IP literal */
@@ -15,6 +16,8 @@ struct engine_flags {
 	uint64_t max_model_len;		 /* 0: as much as the KV cache holds */
 	uint64_t drain_timeout_ms;
 	const char *fault_socket; /* a path; NULL: none */
+	const char *kvx_listen, *kvx_peers; /* as given; in handoff as they are meant */
+	struct handoff_opts handoff;
 	enum log_level log_level;
 	struct engine_opts engine;
 	struct flag_values values; /* as given */

@@ -4,6 +4,7 @@
  */
 #include "engine_metrics.h"
 #include "kv_cache.h"
+#include "kv_handoff.h"
 #include "sched.h"
 
 #include <inttypes.h>
@@ -12,73 +13,128 @@
 
 struct family {
 	const char *name, *type, *help;
-	double (*value)(const struct sched *s);
+	double (*value)(const struct sched *s, const struct handoff_counts *h);
 };
 
-static double running(const struct sched *s)
+static double running(const struct sched *s, const struct handoff_counts *h UNUSED)
 {
 	return sched_running(s);
 }
 
-static double waiting(const struct sched *s)
+static double waiting(const struct sched *s, const struct handoff_counts *h UNUSED)
 {
 	return sched_waiting(s);
 }
 
-static double prompt_tokens(const struct sched *s)
+static double prompt_tokens(const struct sched *s, const struct handoff_counts *h UNUSED)
 {
 	return (double)sched_counts(s)->prompt_tokens;
 }
 
-static double cached_tokens(const struct sched *s)
+static double cached_tokens(const struct sched *s, const struct handoff_counts *h UNUSED)
 {
 	return (double)sched_counts(s)->cached_tokens;
 }
 
-static double generated_tokens(const struct sched *s)
+static double generated_tokens(const struct sched *s, const struct handoff_counts *h UNUSED)
 {
 	return (double)sched_counts(s)->generated_tokens;
 }
 
-static double computed_tokens(const struct sched *s)
+static double computed_tokens(const struct sched *s, const struct handoff_counts *h UNUSED)
 {
 	return (double)sched_counts(s)->computed_tokens;
 }
 
-static double refused(const struct sched *s)
+static double refused(const struct sched *s, const struct handoff_counts *h UNUSED)
 {
 	return (double)sched_counts(s)->refused;
 }
 
-static double steps(const struct sched *s)
+static double steps(const struct sched *s, const struct handoff_counts *h UNUSED)
 {
 	return (double)sched_counts(s)->steps;
 }
 
-static double copies(const struct sched *s)
+static double copies(const struct sched *s, const struct handoff_counts *h UNUSED)
 {
 	return (double)sched_counts(s)->copies;
 }
 
-static double preemptions(const struct sched *s)
+static double preemptions(const struct sched *s, const struct handoff_counts *h UNUSED)
 {
 	return (double)sched_counts(s)->preemptions;
 }
 
-static double corrupted(const struct sched *s)
+static double corrupted(const struct sched *s, const struct handoff_counts *h UNUSED)
 {
 	return (double)sched_counts(s)->broken;
+}
+
+static double usage(const struct sched *s, const struct handoff_counts *h UNUSED)
+{
+	return sched_usage(s);
+}
+
+static double cached_or_loaded(const struct sched *s, const struct handoff_counts *h UNUSED)
+{
+	return (double)(sched_counts(s)->cached_tokens + sched_counts(s)->loaded_tokens);
+}
+
+static double load_tokens(const struct sched *s, const struct handoff_counts *h UNUSED)
+{
+	return (double)sched_counts(s)->load_tokens;
+}
+
+static double loaded_tokens(const struct sched *s, const struct handoff_counts *h UNUSED)
+{
+	return (double)sched_counts(s)->loaded_tokens;
+}
+
+static double failed_transfers(const struct sched *s UNUSED, const struct handoff_counts *h)
+{
+	return (double)h->failed;
+}
+
+static double lost_releases(const struct sched *s UNUSED, const struct handoff_counts *h)
+{
+	return (double)h->lost_releases;
+}
+
+static double expired_leases(const struct sched *s UNUSED, const struct handoff_counts *h)
+{
+	return (double)h->expired;
+}
+
+static double recomputed(const struct sched *s UNUSED, const struct handoff_counts *h)
+{
+	return (double)h->recomputed;
+}
+
+static double leases(const struct sched *s UNUSED, const struct handoff_counts *h)
+{
+	return h->leases;
+}
+
+static double leased_blocks(const struct sched *s UNUSED, const struct handoff_counts *h)
+{
+	return h->leased_blocks;
+}
+
+static double sent_blocks(const struct sched *s UNUSED, const struct handoff_counts *h)
+{
+	return (double)h->sent_blocks;
 }
 
 /* clang-format off */
 static const struct family families[] = {
 	{ "vllm:num_requests_running", "gauge", "Sequences in prefill or decode", running },
 	{ "vllm:num_requests_waiting", "gauge", "Sequences that wait to be scheduled", waiting },
-	{ "vllm:kv_cache_usage_perc", "gauge", "Used part of the KV cache, 1 is all", sched_usage },
+	{ "vllm:kv_cache_usage_perc", "gauge", "Used part of the KV cache, 1 is all", usage },
 	{ "vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache", prompt_tokens },
 	{ "vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache", cached_tokens },
 	{ "vllm:prompt_tokens_total", "counter", "Prompt tokens processed", prompt_tokens },
-	{ "vllm:prompt_tokens_cached_total", "counter", "Prompt tokens that were cached", cached_tokens },
+	{ "vllm:prompt_tokens_cached_total", "counter", "Prompt tokens that were cached here or loaded", cached_or_loaded },
 	{ "vllm:generation_tokens_total", "counter", "Tokens generated", generated_tokens },
 	{ "vllm:num_preemptions_total", "counter", "Sequences that gave up their blocks", preemptions },
 	{ "vllm:corrupted_requests_total", "counter", "Sequences whose KV blocks did not hold what they should", corrupted },
@@ -86,29 +142,38 @@ static const struct family families[] = {
 	{ "kvsteer_engine_computed_tokens_total", "counter", "Tokens computed by the backend, again after preemption too", computed_tokens },
 	{ "kvsteer_engine_block_copies_total", "counter", "KV blocks copied before they were written", copies },
 	{ "kvsteer_engine_refused_total", "counter", "Requests refused because too many waited", refused },
+	{ "vllm:external_prefix_cache_queries_total", "counter", "Prompt tokens that were asked of a prefill worker", load_tokens },
+	{ "vllm:external_prefix_cache_hits_total", "counter", "Prompt tokens that came from a prefill worker", loaded_tokens },
+	{ "vllm:nixl_num_failed_transfers_total", "counter", "Prompts that could not be taken from a prefill worker", failed_transfers },
+	{ "vllm:nixl_num_failed_notifications_total", "counter", "Releases that could not be sent to a prefill worker", lost_releases },
+	{ "vllm:nixl_num_kv_expired_reqs_total", "counter", "Prompts kept for a decode worker that did not take them in time", expired_leases },
+	{ "kvsteer_engine_kv_recomputed_total", "counter", "Prompts computed because they could not be taken", recomputed },
+	{ "kvsteer_engine_kv_leases", "gauge", "Prompts kept for a decode worker", leases },
+	{ "kvsteer_engine_kv_leased_blocks", "gauge", "Blocks of prompts kept for a decode worker", leased_blocks },
+	{ "kvsteer_engine_kv_sent_blocks_total", "counter", "Blocks sent to decode workers", sent_blocks },
 };
 /* clang-format on */
 
 /* Those of vLLM. Times are observed in microseconds and printed in seconds; their bounds are milliseconds. */
 #define REQUEST_BOUNDS                                                                  \
-	21, true, { 300, 500, 800, 1000, 1500, 2000, 2500, 5000, 10000, 15000, 20000, 30000, \
+	21, TIME, { 300, 500, 800, 1000, 1500, 2000, 2500, 5000, 10000, 15000, 20000, 30000, \
 		40000, 50000, 60000, 120000, 240000, 480000, 960000, 1920000, 7680000 }
 #define TOKEN_BOUNDS                                                                         \
-	19, true, { 10, 25, 50, 75, 100, 150, 200, 300, 400, 500, 750, 1000, 2500, 5000, 7500, \
+	19, TIME, { 10, 25, 50, 75, 100, 150, 200, 300, 400, 500, 750, 1000, 2500, 5000, 7500, \
 		10000, 20000, 40000, 80000 }
 #define SIZE_BOUNDS                                                                           \
-	22, false, { 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, \
+	22, TOKENS, { 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, \
 		100000, 200000, 500000, 1000000, 2000000, 5000000, 10000000 }
 
 /* clang-format off */
 static const struct histogram {
 	const char *name, *help;
 	unsigned n_bounds;
-	bool is_time;
+	enum unit { TOKENS, TIME, PLAIN } unit; /* TOKENS: no bound above the model's length is printed */
 	uint32_t bounds[ENGINE_BUCKETS_MAX];
 } histograms[ENGINE_HISTOGRAM_MAX] = {
 	[ENGINE_TTFT] = { "vllm:time_to_first_token_seconds", "From the request to its first token",
-		22, true, { 1, 5, 10, 20, 40, 60, 80, 100, 250, 500, 750, 1000, 2500, 5000, 7500, 10000,
+		22, TIME, { 1, 5, 10, 20, 40, 60, 80, 100, 250, 500, 750, 1000, 2500, 5000, 7500, 10000,
 			20000, 40000, 80000, 160000, 640000, 2560000 } },
 	[ENGINE_ITL] = { "vllm:inter_token_latency_seconds", "From one token of a sequence to its next", TOKEN_BOUNDS },
 	[ENGINE_E2E] = { "vllm:e2e_request_latency_seconds", "From the request to the end of its answer", REQUEST_BOUNDS },
@@ -122,14 +187,20 @@ static const struct histogram {
 	[ENGINE_COMPUTED_TOKENS] = { "vllm:request_prefill_kv_computed_tokens", "Tokens of the prompt that were not cached", SIZE_BOUNDS },
 	[ENGINE_MAX_TOKENS] = { "vllm:request_params_max_tokens", "What max_tokens said", SIZE_BOUNDS },
 	[ENGINE_LONGEST_ANSWER] = { "vllm:request_max_num_generation_tokens", "Tokens of the longest of n answers", SIZE_BOUNDS },
-	[ENGINE_N_ANSWER] = { "vllm:request_params_n", "What n said", 5, false, { 1, 2, 5, 10, 20 } },
+	[ENGINE_N_ANSWER] = { "vllm:request_params_n", "What n said", 5, TOKENS, { 1, 2, 5, 10, 20 } },
+	[ENGINE_KV_SECONDS] = { "vllm:nixl_xfer_time_seconds", "From a prompt's blocks being there to be filled until they are",
+		13, TIME, { 1, 5, 10, 25, 50, 75, 100, 200, 300, 500, 750, 1000, 5000 } },
+	[ENGINE_KV_BYTES] = { "vllm:nixl_bytes_transferred", "Bytes of a prompt's blocks that came from a prefill worker",
+		11, PLAIN, { 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28, 1 << 30 } },
+	[ENGINE_KV_BLOCKS] = { "vllm:nixl_num_descriptors", "Blocks of a prompt that came from a prefill worker",
+		10, PLAIN, { 10, 20, 30, 50, 100, 200, 500, 1000, 2000, 5000 } },
 };
 /* clang-format on */
 
 void engine_observe(struct engine_histograms *h, enum engine_histogram which, uint64_t value)
 {
 	const struct histogram *row = &histograms[which];
-	uint64_t unit = row->is_time ? 1000 : 1;
+	uint64_t unit = row->unit == TIME ? 1000 : 1;
 	unsigned i = 0;
 
 	while (i < row->n_bounds && value > row->bounds[i] * unit)
@@ -183,19 +254,19 @@ static void print_histogram(struct metric_text *out, const struct engine_histogr
 	enum engine_histogram which, const struct engine_metrics_opts *opts)
 {
 	const struct histogram *row = &histograms[which];
-	double unit = row->is_time ? 1e3 : 1;
+	double unit = row->unit == TIME ? 1e3 : 1;
 	uint64_t n = 0;
 
 	metric_family(out, row->name, "histogram", row->help);
 	for (unsigned i = 0; i < row->n_bounds; i++) {
 		n += h->of[which].buckets[i];
-		if (row->is_time || row->bounds[i] <= opts->max_model_len)
+		if (row->unit != TOKENS || row->bounds[i] <= opts->max_model_len)
 			print_bucket(out, row->name, opts->model, row->bounds[i] / unit, n);
 	}
 	n += h->of[which].buckets[row->n_bounds];
 	print_bucket(out, row->name, opts->model, INFINITY, n);
 	print_sum(out, row->name, opts->model,
-		(double)h->of[which].sum / (row->is_time ? 1e6 : 1), n);
+		(double)h->of[which].sum / (row->unit == TIME ? 1e6 : 1), n);
 }
 
 static void print_steps(struct metric_text *out, const struct sched_counts *c, const char *model)
@@ -215,16 +286,16 @@ static void print_steps(struct metric_text *out, const struct sched_counts *c, c
 	print_sum(out, name, model, (double)c->step_tokens, n);
 }
 
-/* Nobody waits for anything but room. */
+/* For room, or for blocks that another worker sends. */
 static void print_waiting(struct metric_text *out, const struct sched *s, const char *model)
 {
 	static const char name[] = "vllm:num_requests_waiting_by_reason";
 
 	metric_family(out, name, "gauge", "Sequences that wait to be scheduled, by why");
 	print_labels(out, name, model);
-	metric_printf(out, ",reason=\"capacity\"} %u\n", sched_waiting(s));
+	metric_printf(out, ",reason=\"capacity\"} %u\n", sched_waiting(s) - sched_loading(s));
 	print_labels(out, name, model);
-	metric_printf(out, ",reason=\"deferred\"} 0\n");
+	metric_printf(out, ",reason=\"deferred\"} %u\n", sched_loading(s));
 }
 
 /* Prompt tokens by where their KV came from. */
@@ -235,9 +306,9 @@ static void print_sources(struct metric_text *out, const struct sched_counts *c,
 		const char *source;
 		uint64_t n;
 	} rows[] = {
-		{ "local_compute", c->prompt_tokens - c->cached_tokens },
+		{ "local_compute", c->prompt_tokens - c->cached_tokens - c->loaded_tokens },
 		{ "local_cache_hit", c->cached_tokens },
-		{ "external_kv_transfer", 0 },
+		{ "external_kv_transfer", c->loaded_tokens },
 	};
 
 	metric_family(out, name, "counter", "Prompt tokens by where their KV came from");
@@ -258,7 +329,7 @@ void engine_metrics_print(struct metric_text *out, const struct sched *s,
 
 		metric_family(out, f->name, f->type, f->help);
 		print_labels(out, f->name, model);
-		metric_printf(out, "} %.17g\n", f->value(s));
+		metric_printf(out, "} %.17g\n", f->value(s, opts->handoff));
 	}
 	metric_family(out, "vllm:request_success_total", "counter", "Sequences by how they ended");
 	for (size_t i = 0; i < SCHED_END_MAX; i++) {

@@ -6,6 +6,7 @@
 
 #include "base/metric.h"
 
+struct handoff_counts;
 struct sched;
 
 /* What is known of answers: times as their clients see them, and sizes. Of each choice, but those named _ANSWER: of a request. */
@@ -24,6 +25,9 @@ enum engine_histogram {
 	ENGINE_MAX_TOKENS,	/* as the request limited it; not said: not observed */
 	ENGINE_LONGEST_ANSWER,	/* of n choices */
 	ENGINE_N_ANSWER,
+	ENGINE_KV_SECONDS, /* of loads: from its blocks being there to be filled until they are; microseconds */
+	ENGINE_KV_BYTES,
+	ENGINE_KV_BLOCKS,
 	ENGINE_HISTOGRAM_MAX
 };
 
@@ -42,6 +46,7 @@ struct engine_metrics_opts {
 	const char *model;
 	size_t max_model_len; /* no bound of tokens is above it */
 	uint64_t started_ms;  /* the wall clock at start */
+	const struct handoff_counts *handoff;
 };
 
 /* Appends all families. */

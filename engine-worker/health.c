@@ -30,7 +30,7 @@ struct health {
 	struct loop *loop;
 	struct engine *engine;
 	const struct faults *faults;
-	const char *engine_id;
+	const char *role, *engine_id;
 	bool is_draining;
 	LIST_HEAD(, probe) probes;
 };
@@ -54,7 +54,7 @@ static void reply_ok(const struct health *h, struct http_call *call)
 	char *text;
 
 	js_set_str(root, "status", "ok");
-	js_set_str(root, "role", "unified");
+	js_set_str(root, "role", h->role);
 	js_set_str(root, "engine_id", h->engine_id);
 	text = js_print(root, false);
 	js_free(root);
@@ -183,7 +183,7 @@ void health_drain(struct health *h)
 }
 
 struct health *health_new(struct loop *l, struct engine *engine,
-	const struct faults *faults, const char *engine_id)
+	const struct faults *faults, const char *role, const char *engine_id)
 {
 	struct health *h = calloc(1, sizeof(*h));
 
@@ -192,6 +192,7 @@ struct health *health_new(struct loop *l, struct engine *engine,
 	h->loop = l;
 	h->engine = engine;
 	h->faults = faults;
+	h->role = role;
 	h->engine_id = engine_id;
 	LIST_INIT(&h->probes);
 	return h;

@@ -16,7 +16,7 @@ struct loop;
 
 /* engine_id and faults must outlive it. NULL: out of memory. */
 struct health *health_new(struct loop *l, struct engine *engine,
-	const struct faults *faults, const char *engine_id);
+	const struct faults *faults, const char *role, const char *engine_id);
 /* Answers the call, now or later. */
 void health_handle(struct health *h, struct http_call *call);
 /* The faults were changed: who waited for that is answered. */

@@ -211,6 +211,8 @@ static enum fail read_scalars(struct params *p, const struct js *body,
 		why = read_bool(body, "ignore_eos", &p->ignores_eos, c);
 	if (why == FAIL_NONE)
 		why = read_salt(p, body, limits, c);
+	if (why == FAIL_NONE && !kv_params_read(body, &p->kv))
+		why = refuse(c, FAIL_MALFORMED_REQUEST, "'kv_transfer_params' must be an object.");
 	if (why == FAIL_NONE)
 		why = check_number(body, "temperature", 0, 1e6, c);
 	if (why == FAIL_NONE)

@@ -6,6 +6,7 @@
 #define ENGINE_PARAMS_H
 
 #include "base/fail.h"
+#include "kv_params.h"
 #include "token.h"
 
 struct js;
@@ -29,6 +30,7 @@ struct params {
 	int64_t priority;    /* lower goes first */
 	char *stops[PARAMS_STOPS_MAX];
 	size_t n_stops, stop_bytes_max;
+	struct kv_params kv;
 	uint64_t seed; /* of the cached blocks' names: kv_seed() */
 };
 

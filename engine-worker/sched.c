@@ -19,11 +19,34 @@ static void tell_work(struct sched *s)
 
 /* What a step gave */
 
+/* One more reference of the prompt's blocks. NULL: out of memory. */
+static struct sched_pin *pin_prompt(const struct sched_seq *seq)
+{
+	struct sched *s = seq->sched;
+	size_t n = seq_blocks_for(seq->n_prompt);
+	struct sched_pin *pin = calloc(1, sizeof(*pin) + n * sizeof(pin->blocks[0]));
+
+	assert(seq->n_computed >= seq->n_prompt && seq->n_blocks >= n);
+	if (pin == NULL)
+		return NULL;
+	pin->sched = s;
+	pin->n_tokens = (uint32_t)seq->n_prompt;
+	pin->n_blocks = (uint32_t)n;
+	memcpy(pin->blocks, seq->blocks, n * sizeof(pin->blocks[0]));
+	kv_cache_share(s->cache, pin->blocks, n);
+	TAILQ_INSERT_TAIL(&s->pins, pin, link);
+	return pin;
+}
+
 static void end_seq(struct sched_seq *seq, enum sched_end end)
 {
+	if (seq->keeps_prompt && end != SCHED_END_ERROR)
+		seq->pin = pin_prompt(seq);
 	seq_detach(seq, end);
 	seq->is_calling = true;
 	seq->ops->on_end(seq->arg, seq, end);
+	if (seq->pin != NULL)
+		sched_unpin(seq->pin);
 	seq_free(seq);
 }
 
@@ -148,6 +171,9 @@ uint64_t sched_wake_us(const struct sched *s)
 	else if (!TAILQ_EMPTY(&s->waiting) && !s->is_blocked &&
 		s->n_running < s->opts.max_seqs)
 		wake_us = s->prefill_free_us;
+	seq = TAILQ_FIRST(&s->waiting);
+	if (seq != NULL && seq->wants_load && !s->is_blocked && s->n_running < s->opts.max_seqs)
+		wake_us = 0;
 	TAILQ_FOREACH(seq, &s->decodes, link) {
 		if (!seq->is_parked)
 			wake_us = MIN(wake_us, seq->was_parked ? 0 : seq->ready_us);
@@ -169,6 +195,8 @@ struct sched *sched_new(
 	s->ops = ops;
 	s->backend = backend;
 	TAILQ_INIT(&s->waiting);
+	TAILQ_INIT(&s->loads);
+	TAILQ_INIT(&s->pins);
 	TAILQ_INIT(&s->prefills);
 	TAILQ_INIT(&s->decodes);
 	TAILQ_INIT(&s->by_age);
@@ -198,7 +226,9 @@ void sched_free(struct sched *s)
 {
 	if (s == NULL)
 		return;
+	assert(TAILQ_EMPTY(&s->pins)); /* their owners know them */
 	free_list(&s->waiting);
+	free_list(&s->loads);
 	free_list(&s->prefills);
 	free_list(&s->decodes);
 	kv_cache_free(s->cache);
@@ -251,6 +281,8 @@ static struct sched_seq *seq_new(struct sched *s, const struct sched_request *r)
 	seq->seed = r->seed;
 	seq->priority = r->priority;
 	seq->sampling = r->sampling;
+	seq->wants_load = r->wants_load;
+	seq->keeps_prompt = r->keeps_prompt;
 	seq->row = NO_ROW;
 	seq->arrival = s->arrivals++;
 	seq->pass_limit = s->admissions + s->n_waiting + SCHED_PASS_MAX;
@@ -309,6 +341,82 @@ size_t sched_cached(const struct sched_seq *seq)
 	return seq->cached;
 }
 
+/* Loading */
+
+int sched_load_block(struct sched_seq *seq, size_t i, const void *bytes)
+{
+	struct sched *s = seq->sched;
+
+	assert(seq->state == SEQ_LOAD && i >= seq->n_named && i < seq->n_blocks);
+	return s->ops->write(s->backend, &seq->blocks[i], 1, bytes);
+}
+
+bool sched_load_done(struct sched_seq *seq)
+{
+	struct sched *s = seq->sched;
+	size_t loaded = seq->n_prompt - 1 - seq->n_computed;
+
+	assert(seq->state == SEQ_LOAD);
+	if (!s->ops->holds(s->backend, seq->blocks, seq->ids, (uint32_t)seq->n_prompt))
+		return false;
+	s->counts.loaded_tokens += loaded;
+	seq->cached += loaded;
+	seq->n_computed += loaded; /* the last token is computed here: it gives the next one */
+	seq_name_blocks(seq);
+	seq_leave(seq);
+	seq->was_parked = true; /* due from the next step on */
+	seq_enter(seq, SEQ_DECODE);
+	tell_work(s);
+	return true;
+}
+
+void sched_load_fail(struct sched_seq *seq)
+{
+	struct sched *s = seq->sched;
+	size_t found = seq->n_computed / KV_BLOCK;
+
+	assert(seq->state == SEQ_LOAD);
+	s->ops->drop(s->backend, seq->blocks + found, seq->n_blocks - found);
+	seq_leave(seq);
+	seq_enter(seq, SEQ_PREFILL);
+	tell_work(s);
+}
+
+/* Pins */
+
+struct sched_pin *sched_take_pin(struct sched_seq *seq)
+{
+	struct sched_pin *pin = seq->pin;
+
+	seq->pin = NULL;
+	return pin;
+}
+
+void sched_unpin(struct sched_pin *pin)
+{
+	struct sched *s = pin->sched;
+
+	TAILQ_REMOVE(&s->pins, pin, link);
+	kv_cache_drop(s->cache, pin->blocks, pin->n_blocks);
+	s->is_blocked = false;
+	free(pin);
+	tell_work(s);
+}
+
+int sched_read_pin(const struct sched_pin *pin, size_t i, void *bytes)
+{
+	assert(i < pin->n_blocks);
+	return pin->sched->ops->read(pin->sched->backend, &pin->blocks[i], 1, bytes);
+}
+
+size_t sched_block_bytes(const struct sched *s)
+{
+	struct backend_shape shape;
+
+	s->ops->shape(s->backend, &shape);
+	return shape.block_bytes;
+}
+
 void sched_flush(struct sched *s)
 {
 	kv_cache_flush(s->cache);
@@ -353,7 +461,7 @@ static unsigned audit_list(
 
 	TAILQ_FOREACH(seq, list, link) {
 		audit_seq(s, seq, state);
-		assert(state == SEQ_DECODE || before == NULL || seq_goes_before(before, seq));
+		assert(state == SEQ_DECODE || state == SEQ_LOAD || before == NULL || seq_goes_before(before, seq));
 		before = seq;
 		*held += count_held(seq);
 		n++;
@@ -364,11 +472,13 @@ static unsigned audit_list(
 void sched_audit(struct sched *s)
 {
 	const struct sched_seq *seq, *before = NULL;
-	unsigned waiting, running, held = 0, aged = 0;
+	const struct sched_pin *pin;
+	unsigned waiting, loading, running, held = 0, aged = 0;
 
 	memset(s->refs, 0, s->opts.n_blocks * sizeof(*s->refs));
 	waiting = audit_list(s, &s->waiting, SEQ_WAITING, &held);
-	running = audit_list(s, &s->prefills, SEQ_PREFILL, &held);
+	loading = audit_list(s, &s->loads, SEQ_LOAD, &held);
+	running = loading + audit_list(s, &s->prefills, SEQ_PREFILL, &held);
 	running += audit_list(s, &s->decodes, SEQ_DECODE, &held);
 	TAILQ_FOREACH(seq, &s->by_age, age_link) {
 		assert(seq->state == SEQ_WAITING);
@@ -377,7 +487,11 @@ void sched_audit(struct sched *s)
 		aged++;
 	}
 	assert(aged == waiting && s->n_waiting == waiting + held && s->n_running == running);
-	assert(running <= s->opts.max_seqs);
+	assert(running <= s->opts.max_seqs && s->n_loading == loading);
+	TAILQ_FOREACH(pin, &s->pins, link) {
+		for (size_t i = 0; i < pin->n_blocks; i++)
+			s->refs[pin->blocks[i]]++;
+	}
 	kv_cache_audit(s->cache, s->refs);
 }
 
@@ -388,12 +502,17 @@ size_t sched_max_tokens(const struct sched *s)
 
 unsigned sched_waiting(const struct sched *s)
 {
-	return s->n_waiting;
+	return s->n_waiting + s->n_loading;
 }
 
 unsigned sched_running(const struct sched *s)
 {
-	return s->n_running;
+	return s->n_running - s->n_loading;
+}
+
+unsigned sched_loading(const struct sched *s)
+{
+	return s->n_loading;
 }
 
 double sched_usage(const struct sched *s)

@@ -12,6 +12,9 @@
  *	A sequence that finds no block for its next token takes those of the last by rank, itself included, which waits again and is computed anew;
  *	its named blocks stay in the cache until they are needed, so that this is mostly a prefix hit. The first by rank is never preempted.
  *	Nobody starves: who has seen as many admitted as waited before it, and SCHED_PASS_MAX more, becomes the first of all ranks, in order of arrival.
+ * A prompt that another worker has computed is not: when its turn comes it gets its blocks, as ever, and is loaded into those that were not cached,
+ *	beside everything else; then it decodes. If that fails it is computed.
+ * What was computed for another worker stays pinned when its sequence has ended, until sched_unpin().
  * Several answers to one prompt: the first one computes it; the others wait for it, share its blocks, and copy the last one before they write.
  *
  * Pace, for a backend that takes no time of its own: a chunk of a prompt takes step_us + tokens * prefill_us, one chunk after another; each
@@ -21,6 +24,7 @@
 #define ENGINE_SCHED_H
 
 #include "backend.h"
+#include "base/list.h"
 
 enum { SCHED_PASS_MAX = 64 };
 
@@ -46,8 +50,13 @@ enum sched_end { SCHED_END_LENGTH, SCHED_END_STOP, SCHED_END_ABORT, SCHED_END_ER
 	SCHED_END_MAX };
 
 struct sched_ops {
-	/* Its prompt begins to be computed, or to be shared, for the first time, in sched_step(). Must call nothing here. May be NULL. */
+	/* Its prompt begins to be computed, loaded, or shared, for the first time, in sched_step(). Must call nothing here. May be NULL. */
 	void (*on_begin)(void *arg);
+	/*
+	 * It has blocks for its prompt, n of them, of which the first `found` hold what they should; the others are to be loaded, beginning now.
+	 * found is n: there is nothing to load, it is computed as others are. Once, for wants_load; in sched_step(). Must call nothing here.
+	 */
+	void (*on_load)(void *arg, struct sched_seq *seq, size_t found, size_t n);
 	/* The next token, from inside sched_step(). May call sched_park(), sched_stop(), and sched_drop() for others. */
 	void (*on_token)(void *arg, struct sched_seq *seq, uint32_t id);
 	/* All tokens were given; seq is freed when this returns. May call sched_drop() for others. */
@@ -62,8 +71,18 @@ struct sched_request {
 	int64_t priority;	/* lower goes first */
 	struct backend_sampling sampling;
 	struct sched_seq *fork_of; /* the first choice of the same prompt, not stepped since its submission; or NULL */
+	bool wants_load;	   /* on_load() is told, and not a fork */
+	bool keeps_prompt;	   /* sched_take_pin() */
 	const struct sched_ops *ops;
 	void *arg;
+};
+
+/* Blocks that hold the n_tokens of a prompt, and stay while this does. The scheduler's memory. */
+struct sched_pin {
+	TAILQ_ENTRY(sched_pin) link;
+	struct sched *sched;
+	uint32_t n_tokens, n_blocks;
+	uint32_t blocks[];
 };
 
 /* Steps by the tokens they computed: up to 1, 8, 16, 32 and so on to 16384, and above. */
@@ -74,6 +93,7 @@ struct sched_counts {
 	uint64_t step_buckets[SCHED_STEP_BUCKETS], step_tokens;
 	uint64_t generated_tokens;
 	uint64_t prompt_tokens, cached_tokens; /* of prompts as first admitted, once for all their choices */
+	uint64_t load_tokens, loaded_tokens;   /* asked of other workers, and got */
 	uint64_t computed_tokens;	       /* by the backend, what was computed again included */
 	uint64_t refused;		       /* by sched_refuse() */
 	uint64_t ended[SCHED_END_MAX];
@@ -94,8 +114,25 @@ void sched_drop(struct sched_seq *seq);
 void sched_park(struct sched_seq *seq, bool on);
 /* The token just given was the last one: on_end(SCHED_END_STOP) follows. From on_token only. */
 void sched_stop(struct sched_seq *seq);
-/* Prompt tokens that were found in the cache when the prompt was first computed. */
+/* Prompt tokens that were not computed: found in the cache when the prompt had its first turn, or loaded. */
 size_t sched_cached(const struct sched_seq *seq);
+
+/* Loading, after on_load() */
+
+/* The bytes of the i-th block of the prompt. ERR_PARSE: no such bytes. */
+int sched_load_block(struct sched_seq *seq, size_t i, const void *bytes) MUST_CHECK;
+/* All are written: it goes on with them. False: they do not hold this prompt; it still loads. */
+bool sched_load_done(struct sched_seq *seq) MUST_CHECK;
+void sched_load_fail(struct sched_seq *seq); /* what is missing is computed */
+
+/* Pins */
+
+/* The blocks of its prompt; NULL: it keeps none, was not computed to its end, or memory is out. In on_end() only; the caller's to unpin. */
+struct sched_pin *sched_take_pin(struct sched_seq *seq);
+void sched_unpin(struct sched_pin *pin);
+/* The bytes of its i-th block. */
+int sched_read_pin(const struct sched_pin *pin, size_t i, void *bytes) MUST_CHECK;
+size_t sched_block_bytes(const struct sched *s);
 
 /* One step of what is due at now_us, which never goes back. */
 void sched_step(struct sched *s, uint64_t now_us);
@@ -107,8 +144,9 @@ void sched_flush(struct sched *s); /* forgets all cached prefixes */
 void sched_audit(struct sched *s);
 
 size_t sched_max_tokens(const struct sched *s); /* of one sequence */
-unsigned sched_waiting(const struct sched *s);
+unsigned sched_waiting(const struct sched *s); /* those that load, too */
 unsigned sched_running(const struct sched *s);
+unsigned sched_loading(const struct sched *s);
 double sched_usage(const struct sched *s); /* used blocks, 0 to 1 */
 uint32_t sched_used_blocks(const struct sched *s);
 const struct sched_counts *sched_counts(const struct sched *s);

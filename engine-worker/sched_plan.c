@@ -101,9 +101,22 @@ static void count_admission(struct sched_seq *seq)
 	seq_tell_begin(seq);
 }
 
-/* The first one waiting begins to be computed; NULL: there is none, or no room. */
-static struct sched_seq *admit(struct sched *s)
+/* Whether the blocks that it got leave something to load; tells its owner in both cases. */
+static bool begin_load(struct sched_seq *seq)
 {
+	size_t n = seq_blocks_for(seq->n_prompt), found = seq->n_computed / KV_BLOCK;
+	bool is_whole = seq->n_computed + 1 >= seq->n_prompt;
+
+	seq->wants_load = false;
+	seq->sched->counts.load_tokens += seq->n_prompt - seq->n_computed;
+	seq->ops->on_load(seq->arg, seq, is_whole ? n : found, n);
+	return !is_whole;
+}
+
+/* The first one waiting begins to be computed or loaded; NULL: there is none, or no room. */
+static struct sched_seq *admit_one(struct sched *s)
+{
+	bool loads;
 	struct sched_seq *seq;
 
 	promote_oldest(s);
@@ -111,15 +124,37 @@ static struct sched_seq *admit(struct sched *s)
 	if (seq == NULL || s->is_blocked || s->n_running == s->opts.max_seqs)
 		return NULL;
 	if (seq_take_all_blocks(seq) != 0) {
-		assert(s->n_running > 0);
+		assert(s->n_running > 0 || !TAILQ_EMPTY(&s->pins));
 		s->is_blocked = true;
 		return NULL;
 	}
 	count_admission(seq);
 	seq_leave(seq);
 	seq->ready_us = 0;
-	seq_enter(seq, SEQ_PREFILL);
+	loads = seq->wants_load && begin_load(seq);
+	seq_enter(seq, loads ? SEQ_LOAD : SEQ_PREFILL);
 	return seq;
+}
+
+/* The first one that begins to be computed; those before it that are loaded take no turn. */
+static struct sched_seq *admit(struct sched *s)
+{
+	struct sched_seq *seq;
+
+	do
+		seq = admit_one(s);
+	while (seq != NULL && seq->state == SEQ_LOAD);
+	return seq;
+}
+
+/* Loads begin whatever is being computed, unless a prompt that is computed waits before them. */
+static void admit_loads(struct sched *s)
+{
+	struct sched_seq *seq;
+
+	while ((seq = TAILQ_FIRST(&s->waiting)) != NULL && seq->wants_load)
+		if (admit_one(s) == NULL)
+			return;
 }
 
 /* Gives the sequence its next chunk of time, if nobody else is being computed. */
@@ -243,6 +278,7 @@ void sched_plan(struct sched *s, uint64_t now_us)
 	uint32_t budget;
 
 	s->n_planned = 0;
+	admit_loads(s);
 	budget = plan_decodes(s, now_us);
 	if (s->opts.long_prefill_tokens > 0)
 		plan_turns(s, now_us, budget);

@@ -52,6 +52,8 @@ static struct seq_list *list_of(struct sched_seq *seq)
 		return &seq->sched->waiting;
 	case SEQ_HELD:
 		return &seq->leader->held;
+	case SEQ_LOAD:
+		return &seq->sched->loads;
 	case SEQ_PREFILL:
 		return &seq->sched->prefills;
 	default:
@@ -61,7 +63,7 @@ static struct seq_list *list_of(struct sched_seq *seq)
 
 bool seq_is_running(const struct sched_seq *seq)
 {
-	return seq->state == SEQ_PREFILL || seq->state == SEQ_DECODE;
+	return seq->state == SEQ_LOAD || seq->state == SEQ_PREFILL || seq->state == SEQ_DECODE;
 }
 
 /* The one place where a sequence's state begins. */
@@ -74,6 +76,7 @@ void seq_enter(struct sched_seq *seq, enum seq_state state)
 		s->n_running++;
 	else
 		s->n_waiting++;
+	s->n_loading += state == SEQ_LOAD;
 	if (state == SEQ_WAITING)
 		insert_by_age(&s->by_age, seq);
 	if (state == SEQ_WAITING || state == SEQ_PREFILL)
@@ -102,6 +105,7 @@ void seq_leave(struct sched_seq *seq)
 		s->n_running--;
 	else
 		s->n_waiting--;
+	s->n_loading -= seq->state == SEQ_LOAD;
 	if (seq->row != NO_ROW)
 		s->planned[seq->row] = NULL;
 	seq->row = NO_ROW;
@@ -254,7 +258,7 @@ void seq_preempt(struct sched_seq *seq)
 	s->is_blocked = false;
 }
 
-/* Who has to give way first. */
+/* Who has to give way first; never one that loads. */
 struct sched_seq *sched_last_by_rank(struct sched *s)
 {
 	struct sched_seq *seq, *last = TAILQ_LAST(&s->prefills, seq_list);

@@ -1,7 +1,7 @@
 /*
  * Inside the scheduler: what its files share about sequences; nobody else includes this.
- * Always true: a sequence holds blocks exactly while it runs; the first n_computed of its tokens are in them; it is in one list, by its state;
- * `waiting` and `prefills` are in order of rank, `by_age` in order of arrival, `decodes` in order of their last step.
+ * Always true: a sequence holds blocks exactly while it runs or loads, which counts as running; the first n_computed of its tokens are in them; it is in one list, by its state;
+ * `waiting` and `prefills` are in order of rank, `loads` in that of their turns, `by_age` in order of arrival, `decodes` in order of their last step.
  */
 #ifndef ENGINE_SCHED_SEQ_H
 #define ENGINE_SCHED_SEQ_H
@@ -10,7 +10,7 @@
 #include "kv_cache.h"
 #include "sched.h"
 
-enum seq_state { SEQ_WAITING, SEQ_HELD, SEQ_PREFILL, SEQ_DECODE };
+enum seq_state { SEQ_WAITING, SEQ_HELD, SEQ_LOAD, SEQ_PREFILL, SEQ_DECODE };
 enum { NO_ROW = -1 };
 
 TAILQ_HEAD(seq_list, sched_seq);
@@ -41,6 +41,8 @@ struct sched_seq {
 	uint32_t chunk; /* of the prompt being computed, due at ready_us; 0: none */
 	uint64_t round; /* in which it had its chunk */
 	int row;	/* in the step being planned or done */
+	bool wants_load, keeps_prompt;
+	struct sched_pin *pin; /* while on_end() is called */
 	bool was_admitted, has_prompt, is_parked, was_parked, is_stopped, is_calling;
 	uint64_t ready_us;
 };
@@ -50,8 +52,10 @@ struct sched {
 	const struct backend_ops *ops;
 	struct backend *backend;
 	struct kv_cache *cache;
-	struct seq_list waiting, prefills, decodes, by_age;
-	unsigned n_waiting, n_running; /* n_waiting: those held, too */
+	struct seq_list waiting, loads, prefills, decodes, by_age;
+	TAILQ_HEAD(, sched_pin) pins;
+	unsigned n_waiting, n_running; /* n_waiting: those held, too; n_running: those that load, too */
+	unsigned n_loading;
 	uint64_t arrivals, admissions;
 	uint64_t prefill_free_us; /* when the chunk before is done */
 	uint64_t round;		  /* of prompts that take turns, from 1 */

@@ -4,6 +4,7 @@
  */
 #include "serve.h"
 #include "base/clock.h"
+#include "base/err.h"
 #include "base/metric.h"
 #include "base/rng.h"
 #include "completion.h"
@@ -15,6 +16,7 @@
 #include "http/http_server.h"
 #include "io/js.h"
 #include "kv_cache.h"
+#include "kv_handoff.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -29,6 +31,7 @@ struct serve {
 	unsigned n_open; /* completions */
 	struct engine_histograms histograms;
 	struct health *health;
+	struct handoff *handoff;
 	struct faults faults;
 	struct hang hang;
 	int listen_fd; /* the server's; -1: it takes nobody any more */
@@ -79,6 +82,7 @@ static void start_completion(struct serve *s, struct http_call *call, bool is_ch
 		.n_open = &s->n_open,
 		.histograms = &s->histograms,
 		.faults = &s->faults,
+		.handoff = s->handoff,
 	};
 
 	if (meets_fault(s, call))
@@ -235,7 +239,12 @@ static void handle_server_info(void *arg, struct http_call *call)
 	js_set_str(root, "version", KVSTEER_VERSION);
 	js_set_str(root, "engine_id", s->engine_id);
 	js_set_str(root, "backend", engine_backend(s->engine));
-	js_set_str(root, "role", "unified");
+	js_set_str(root, "role", role_text(handoff_role(s->handoff)));
+	js_set(root, "kvx_host",
+		handoff_is_on(s->handoff) ? js_string(span_str(handoff_host(s->handoff))) : js_null());
+	js_set(root, "kvx_port",
+		handoff_is_on(s->handoff) ? js_int(handoff_port(s->handoff)) : js_null());
+	js_set_str(root, "kv_group", handoff_group(s->handoff));
 	js_set_str(root, "served_model_name", s->opts.model);
 	js_set_int(root, "max_model_len", (int64_t)s->opts.max_model_len);
 	js_set_int(root, "block_size", KV_BLOCK);
@@ -253,7 +262,9 @@ static void handle_metrics(void *arg, struct http_call *call)
 {
 	struct serve *s = arg;
 	struct metric_text text = { NULL, 0, 0, false };
-	struct engine_metrics_opts opts = { s->opts.model, s->opts.max_model_len, s->started_ms };
+	struct handoff_counts counts = handoff_counts(s->handoff);
+	struct engine_metrics_opts opts = {
+		s->opts.model, s->opts.max_model_len, s->started_ms, &counts };
 
 	engine_metrics_print(&text, engine_sched(s->engine), &s->histograms, &opts);
 	if (text.failed)
@@ -271,6 +282,35 @@ static void handle_flush(void *arg, struct http_call *call)
 
 	sched_flush(engine_sched(s->engine));
 	js_set_bool(root, "success", true);
+	reply_json(call, root);
+}
+
+/* A router says that what is kept under these params will not be taken. */
+static void handle_release(void *arg, struct http_call *call)
+{
+	struct serve *s = arg;
+	const char *why = "";
+	struct js *body = js_parse(http_call_body(call), &why), *root;
+	const struct js *id = js_get(body, "remote_request_id");
+	unsigned char token[KVX_TOKEN_BYTES];
+	bool was_kept, is_ours = false;
+	struct span request;
+
+	if (id == NULL || !js_as_str(id, &request) || request.n > KVX_REQUEST_MAX ||
+		!kv_token_read(js_get(body, "token"), token)) {
+		http_call_fail_text(call, FAIL_MALFORMED_REQUEST,
+			"An object with 'remote_request_id' and 'token' is expected.");
+		js_free(body);
+		return;
+	}
+	is_ours = handoff_release(s->handoff, request, token, &was_kept);
+	js_free(body);
+	if (!is_ours) {
+		http_call_fail_text(call, FAIL_FORBIDDEN, "The token is not of this engine.");
+		return;
+	}
+	root = js_object();
+	js_set_bool(root, "released", was_kept);
 	reply_json(call, root);
 }
 
@@ -297,14 +337,13 @@ static const struct http_route routes[] = {
 	{ "GET", "/version", handle_version },
 	{ "GET", "/server_info", handle_server_info },
 	{ "GET", "/metrics", handle_metrics },
+	{ "POST", "/v1/kv/release", handle_release },
 	{ "POST", "/flush_cache", handle_flush },
 	{ "POST", "/reset_prefix_cache", handle_flush },
 };
 
-struct serve *serve_new(
-	struct loop *l, int listen_fd, struct engine *engine, const struct serve_opts *opts)
+static int open_parts(struct serve *s, struct loop *l, int listen_fd)
 {
-	struct serve *s = calloc(1, sizeof(*s));
 	struct http_server_opts server_opts = {
 		.routes = routes,
 		.n_routes = ARRAY_LEN(routes),
@@ -313,23 +352,42 @@ struct serve *serve_new(
 		.max_connections = 16384,
 	};
 
+	int err = handoff_new(l, s->engine, s->opts.handoff, s->engine_id, &s->histograms, &s->handoff);
+
+	if (err != 0)
+		return err;
+	s->health = health_new(
+		l, s->engine, &s->faults, role_text(handoff_role(s->handoff)), s->engine_id);
+	if (s->health != NULL)
+		s->server = http_server_new(l, listen_fd, &server_opts);
+	return s->server != NULL ? 0 : ERR_NOMEM;
+}
+
+int serve_new(struct loop *l, int listen_fd, struct engine *engine,
+	const struct serve_opts *opts, struct serve **out)
+{
+	struct serve *s = calloc(1, sizeof(*s));
+	int err;
+
 	if (s == NULL)
-		return NULL;
+		return ERR_NOMEM;
 	s->engine = engine;
 	s->opts = *opts;
 	faults_clear(&s->faults);
 	hang_init(&s->hang);
 	s->listen_fd = listen_fd;
 	name_process(s);
-	s->health = health_new(l, engine, &s->faults, s->engine_id);
-	if (s->health != NULL)
-		s->server = http_server_new(l, listen_fd, &server_opts);
-	if (s->server == NULL) {
-		health_free(s->health);
-		free(s);
-		return NULL;
-	}
-	return s;
+	err = open_parts(s, l, listen_fd);
+	if (err != 0)
+		serve_free(s);
+	else
+		*out = s;
+	return err;
+}
+
+const struct handoff *serve_handoff(const struct serve *s)
+{
+	return s->handoff;
 }
 
 struct faults *serve_faults(struct serve *s)
@@ -357,11 +415,12 @@ int serve_restart(struct serve *s)
 	int err;
 
 	http_server_cut(s->server);
+	name_process(s);
+	handoff_restart(s->handoff);
 	err = engine_restart(s->engine);
 	if (err != 0)
 		return err;
 	memset(&s->histograms, 0, sizeof(s->histograms));
-	name_process(s);
 	s->faults.n_restarts++;
 	return 0;
 }
@@ -376,7 +435,8 @@ void serve_drain(struct serve *s)
 
 bool serve_is_idle(const struct serve *s)
 {
-	return s->n_open == 0 && http_server_connections(s->server) == 0;
+	return s->n_open == 0 && http_server_connections(s->server) == 0 &&
+	       handoff_is_idle(s->handoff);
 }
 
 void serve_free(struct serve *s)
@@ -386,5 +446,6 @@ void serve_free(struct serve *s)
 	hang_set(&s->hang, -1, false);
 	http_server_free(s->server);
 	health_free(s->health);
+	handoff_free(s->handoff);
 	free(s);
 }

@@ -10,27 +10,31 @@
 struct loop;
 struct engine;
 struct faults;
+struct handoff_opts;
 struct serve;
 
 struct serve_opts {
 	const char *model;    /* the name clients use; must outlive the server */
 	size_t max_model_len; /* tokens of prompt and answer together */
+	const struct handoff_opts *handoff;
 };
 
-/* Takes the listening descriptor. NULL: out of memory. */
-struct serve *serve_new(
-	struct loop *l, int listen_fd, struct engine *engine, const struct serve_opts *opts);
+/* Takes the listening descriptor, unless it fails: ERR_NOMEM; ERR_IO: the hand-off's address, errno tells. */
+int serve_new(struct loop *l, int listen_fd, struct engine *engine,
+	const struct serve_opts *opts, struct serve **out) MUST_CHECK;
+/* Its side of hand-offs. */
+const struct handoff *serve_handoff(const struct serve *s);
 /* What it was told to do wrong; who changes it calls serve_faults_changed(). */
 struct faults *serve_faults(struct serve *s);
 void serve_faults_changed(struct serve *s);
 /*
  * As if the process had ended and begun anew: all connections break, nothing is cached, counters are at zero, there is another engine_id and
- * another start time; faults stay. Not from inside a handler of this server. ERR_NOMEM: the connections broke, all else stays.
+ * another start time; faults stay. Not from inside a handler of this server. ERR_NOMEM: the connections broke, what was kept for others is gone, all else stays.
  */
 int serve_restart(struct serve *s) MUST_CHECK;
 /* No new connections; what runs goes on. */
 void serve_drain(struct serve *s);
-/* Whether nothing runs and nobody is connected. */
+/* Whether nothing runs, nobody is connected, and nothing is kept for another worker. */
 bool serve_is_idle(const struct serve *s);
 void serve_free(struct serve *s); /* cuts what runs; NULL is fine */
 

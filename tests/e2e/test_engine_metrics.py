@@ -128,10 +128,13 @@ def test_render(engine):
 def test_server_info(engine):
     info = json.loads(engine.get("/server_info"))
     assert re.fullmatch(r"[0-9a-f]{32}", info.pop("engine_id"))
+    assert re.fullmatch(r"[0-9a-f]{16}", info.pop("kv_group"))
     assert info == {
         "version": json.loads(engine.get("/version"))["version"],
         "backend": "sim",
         "role": "unified",
+        "kvx_host": None,
+        "kvx_port": None,
         "served_model_name": "sim",
         "max_model_len": 65536,
         "block_size": 16,

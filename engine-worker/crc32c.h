@@ -1,0 +1,16 @@
+/*
+ * CRC-32C (Castagnoli), for the frames of the KV hand-off: by the processor's instruction
+ * where it has one, else by tables.
+ */
+#ifndef ENGINE_CRC32C_H
+#define ENGINE_CRC32C_H
+
+#include "base/base.h"
+
+/* Of bytes that follow those of which crc is the sum; 0 before the first. crc32c(0,
+ * "123456789", 9) is 0xe3069283. */
+uint32_t crc32c(uint32_t crc, const void *bytes, size_t n);
+/* The same by tables, whatever the processor has: for tests. */
+uint32_t crc32c_by_tables(uint32_t crc, const void *bytes, size_t n);
+
+#endif
