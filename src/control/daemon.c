@@ -1,8 +1,10 @@
 /*
  * The daemon: command line, boot, signals, drain, exit. See daemon.h.
- * A stop goes through three phases: draining (the threads finish what they have), cut
- * (after drain_timeout or a second signal), ended (no connection is left: the loop
- * stops).
+ * A stop goes through these phases: announced (the threads finish what they have, and
+ * tell who connects that it comes too late; for drain_grace, at least), draining (they
+ * accept no more), cut (after drain_timeout or a second signal), ended (no connection is
+ * left: the loop stops). Where the sockets live on, with the service manager or in a new
+ * process, who connects waits for that, and nothing is announced.
  */
 #include "control/daemon.h"
 
@@ -42,14 +44,17 @@
 
 struct daemon {
 	struct control control;
-	struct wheel_timer drain_timer, sweep_timer, settle_timer;
+	struct wheel_timer drain_timer, grace_timer, sweep_timer, settle_timer;
 	struct loop_signal *signals[5];
 	struct inherited inherited;
 	struct successor
 		*successor; /* this one was started by another process; or NULL */
 	bool is_open;       /* it accepts, or did */
 	bool is_reload_due; /* as soon as it does */
-	bool is_empty;      /* no client is left, of those that are to end */
+	bool is_announcing; /* a stop: listeners are open */
+	bool is_in_grace;
+	bool is_served; /* announcing: who was in time has left */
+	bool is_empty;  /* no client is left, of those that are to end */
 	bool is_cut;
 	bool is_handed_over, is_asked_to_stop;
 	bool has_failed;
@@ -66,21 +71,47 @@ static void end_if_done(struct daemon *d)
 		loop_stop(d->control.loop);
 }
 
+static void end_announcing_if_done(struct daemon *d)
+{
+	if (!d->is_announcing || !d->is_served || d->is_in_grace)
+		return;
+	d->is_announcing = false;
+	threads_drain_late(d->control.threads);
+}
+
+static void on_grace_over(void *arg)
+{
+	struct daemon *d = arg;
+
+	d->is_in_grace = false;
+	end_announcing_if_done(d);
+}
+
 static void on_empty(void *arg)
 {
 	struct daemon *d = arg;
 
+	if (d->is_announcing) {
+		d->is_served = true;
+		end_announcing_if_done(d);
+		return;
+	}
 	d->is_empty = true;
 	end_if_done(d);
 }
 
 static void cut(struct daemon *d, const char *why)
 {
-	log_warn("%s: %u connections are cut", why,
-		atomic_load(&d->control.process.connections));
+	unsigned n = atomic_load(&d->control.process.connections);
+
+	if (n > 0)
+		log_warn("%s: %u connections are cut", why, n);
 	if (!d->is_handed_over)
 		successor_hurry(d->successor, true);
 	d->is_cut = true;
+	/* Who was in time has left: nobody else is waited for. */
+	d->is_empty |= d->is_served;
+	d->is_announcing = false;
 	threads_cut(d->control.threads);
 	end_if_done(d);
 }
@@ -90,27 +121,45 @@ static void on_drain_timeout(void *arg)
 	cut(arg, "drain_timeout");
 }
 
-static void start_drain(struct daemon *d, bool keeps_idle)
+static void start_drain(struct daemon *d, enum drain_way way)
 {
 	struct control *c = &d->control;
 	uint64_t timeout_ms = c->site->conf->router.drain_timeout_ms;
 
 	c->is_draining = true;
-	threads_drain(c->threads, keeps_idle, c->mailbox, on_empty, d);
+	threads_drain(c->threads, way, c->mailbox, on_empty, d);
 	if (timeout_ms > 0)
 		wheel_set(loop_wheel(c->loop), &d->drain_timer,
 			clock_now_ms() + timeout_ms);
 }
 
+static void announce(struct daemon *d)
+{
+	struct control *c = &d->control;
+	const struct router_opts *o = &c->site->conf->router;
+	uint64_t grace_ms = o->drain_grace_ms;
+
+	if (o->drain_timeout_ms > 0)
+		grace_ms = MIN(grace_ms, o->drain_timeout_ms);
+	d->is_announcing = true;
+	d->is_in_grace = grace_ms > 0;
+	if (d->is_in_grace)
+		wheel_set(
+			loop_wheel(c->loop), &d->grace_timer, clock_now_ms() + grace_ms);
+}
+
 static void stop(struct daemon *d, int signo)
 {
 	struct control *c = &d->control;
+	bool is_announced = !listen_is_stored(c->listening);
 
 	upgrade_cancel(c, "the daemon is stopping");
 	log_notice("%s: draining, %u requests in flight", strsignal(signo),
 		atomic_load(&c->process.requests));
 	atomic_store(&c->process.is_draining, true);
-	start_drain(d, false);
+	if (is_announced)
+		announce(d);
+	start_drain(d, is_announced ? DRAIN_KEEPS_LISTENING : DRAIN_ALL);
 	service_stopping(c->service);
 	successor_hurry(d->successor, false);
 }
@@ -126,7 +175,7 @@ void control_hand_over(struct control *c)
 
 	d->is_handed_over = true;
 	admin_drain(c->admin);
-	start_drain(d, true);
+	start_drain(d, DRAIN_KEEPS_IDLE);
 }
 
 void control_hurry(struct control *c, bool cut_all)
@@ -238,6 +287,7 @@ static void unwatch(struct daemon *d)
 	if (d->control.loop == NULL)
 		return;
 	wheel_stop(loop_wheel(d->control.loop), &d->drain_timer);
+	wheel_stop(loop_wheel(d->control.loop), &d->grace_timer);
 	wheel_stop(loop_wheel(d->control.loop), &d->sweep_timer);
 	wheel_stop(loop_wheel(d->control.loop), &d->settle_timer);
 }
@@ -326,6 +376,7 @@ static int run(struct daemon *d, struct conf *conf)
 	int err;
 
 	wheel_timer_init(&d->drain_timer, on_drain_timeout, d);
+	wheel_timer_init(&d->grace_timer, on_grace_over, d);
 	wheel_timer_init(&d->sweep_timer, on_sweep, d);
 	wheel_timer_init(&d->settle_timer, on_settle, d);
 	err = boot_prepare(c, conf, &d->inherited);

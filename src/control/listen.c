@@ -450,6 +450,17 @@ void listen_store(struct listen_set *set)
 	}
 }
 
+bool listen_is_stored(const struct listen_set *set)
+{
+	unsigned i;
+
+	for (i = 0; i < set->n; i++) {
+		if (set->items[i].n_stored < set->items[i].n_fds)
+			return false;
+	}
+	return true;
+}
+
 void listen_bequeath(const struct listen_set *set, struct bequest *out)
 {
 	char name[INHERIT_NAME_MAX];

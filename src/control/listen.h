@@ -47,6 +47,8 @@ void listen_abandon(struct listen_set *plan);
 void listen_free(struct listen_set *set);
 /* The service manager is given what it does not have yet of a set in force. */
 void listen_store(struct listen_set *set);
+/* All of them are there: what connects waits for the next start. */
+bool listen_is_stored(const struct listen_set *set);
 /* All sockets of a set in force, for a successor. */
 void listen_bequeath(const struct listen_set *set, struct bequest *out);
 /* "listening on http://..." for each address that is new since the last call. */

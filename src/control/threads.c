@@ -76,7 +76,7 @@ struct letter {
 	uint64_t id;
 	int fd;
 	struct site *site;
-	bool keeps_idle;
+	enum drain_way way;
 };
 
 static void run_letter(void *arg)
@@ -288,20 +288,47 @@ static void report_empty(void *arg)
 	post(t->all->home, count_empty, t->all);
 }
 
+/* Those who have connected by now were in time. */
+static void accept_waiting(struct thread *t)
+{
+	struct socket_entry *s;
+
+	LIST_FOREACH (s, &t->sockets, link)
+		listener_accept_all(s->listener);
+}
+
 static void on_drain(struct thread *t, struct letter *letter)
 {
-	drop_sockets(t);
+	bool keeps_listening = letter->way == DRAIN_KEEPS_LISTENING;
+
+	if (keeps_listening)
+		accept_waiting(t);
+	else
+		drop_sockets(t);
 	t->io->on_last_conn = report_empty;
 	t->io->on_last_conn_arg = t;
-	conn_drain_all(t->io, letter->keeps_idle);
-	if (t->io->n_conns == 0)
-		report_empty(t);
+	conn_drain_all(t->io, letter->way == DRAIN_KEEPS_IDLE, keeps_listening);
+}
+
+static void on_drain_late(struct thread *t, struct letter *letter)
+{
+	(void)letter;
+	t->has_reported = false;
+	drop_sockets(t);
+	conn_drain_late(t->io);
+}
+
+void threads_drain_late(struct threads *all)
+{
+	assert(all->n_empty == all->n);
+	all->n_empty = 0;
+	tell_all(all, (struct letter){.run = on_drain_late});
 }
 
 static void on_close_idle(struct thread *t, struct letter *letter)
 {
 	(void)letter;
-	conn_drain_all(t->io, false);
+	conn_drain_all(t->io, false, false);
 }
 
 void threads_close_idle(struct threads *all)
@@ -310,19 +337,21 @@ void threads_close_idle(struct threads *all)
 	tell_all(all, (struct letter){.run = on_close_idle});
 }
 
-void threads_drain(struct threads *all, bool keeps_idle, struct mailbox *home,
+void threads_drain(struct threads *all, enum drain_way way, struct mailbox *home,
 	void (*on_empty)(void *arg), void *arg)
 {
 	assert(all->home == NULL);
 	all->home = home;
 	all->on_empty = on_empty;
 	all->arg = arg;
-	tell_all(all, (struct letter){.run = on_drain, .keeps_idle = keeps_idle});
+	tell_all(all, (struct letter){.run = on_drain, .way = way});
 }
 
 static void on_cut(struct thread *t, struct letter *letter)
 {
 	(void)letter;
+	t->io->keeps_listening = false;
+	drop_sockets(t);
 	conn_close_all(t->io);
 	if (t->io->n_conns == 0)
 		report_empty(t);

@@ -44,12 +44,18 @@ void threads_flush_logs(struct threads *all);
 int threads_poke(struct threads *all);
 
 /*
- * Listeners close, idle connections too unless keeps_idle, the others after what they are
- * doing. on_empty(arg) comes through home once, when no thread has a connection left.
- * Call once.
+ * Listeners close, idle connections too, the others after what they are doing.
+ * on_empty(arg) comes through home once, when no thread has a connection left. Call once.
+ *   KEEPS_IDLE       idle connections stay until they have sent one more request
+ *   KEEPS_LISTENING  listeners stay open: who comes from now on is late, is told so and
+ *                    not waited for (conn.h)
  */
-void threads_drain(struct threads *all, bool keeps_idle, struct mailbox *home,
+enum drain_way { DRAIN_ALL, DRAIN_KEEPS_IDLE, DRAIN_KEEPS_LISTENING };
+void threads_drain(struct threads *all, enum drain_way way, struct mailbox *home,
 	void (*on_empty)(void *arg), void *arg);
+/* After DRAIN_KEEPS_LISTENING, when on_empty() has come: listeners close, late
+ * connections end, and it comes once more. */
+void threads_drain_late(struct threads *all);
 /* Idle connections that were kept close now. After threads_drain(). */
 void threads_close_idle(struct threads *all);
 /* Cuts every connection. After threads_drain(). */

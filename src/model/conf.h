@@ -77,7 +77,7 @@ struct router_opts {
 	enum log_level log_level;
 	enum log_format log_format;
 	bool access_log;
-	uint64_t drain_timeout_ms;
+	uint64_t drain_timeout_ms, drain_grace_ms;
 	uint64_t body_memory;
 	unsigned max_connections; /* 0: from the descriptor limit */
 	char *hash_secret;        /* NULL: random for each boot */

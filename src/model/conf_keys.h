@@ -44,6 +44,8 @@
 	  "one line for each request") \
 	K(drain_timeout, drain_timeout_ms, TIME, "300s", 0, CONF_YEAR_MS, live, open, \
 	  "how long a stop waits for requests in flight; 0: for ever") \
+	K(drain_grace, drain_grace_ms, TIME, "1s", 0, CONF_DAY_MS, live, open, \
+	  "how long a stop, at least, tells who connects that it is one") \
 	K(body_memory, body_memory, SIZE, "1g", 65536, CONF_TERA, live, open, \
 	  "request bodies held by the whole process; more is answered 503") \
 	K(max_connections, max_connections, COUNT, "0", 0, CONF_MANY, restart, open, \

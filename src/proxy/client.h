@@ -23,6 +23,7 @@ struct client {
 	bool can_read; /* the descriptor may have bytes that we have not asked for */
 	bool saw_eof;  /* FIN seen, or the connection broke (is_broken) */
 	bool is_broken;
+	bool is_late; /* it came when the daemon was stopping: no worker for it */
 	char ip[SOCK_ADDR_TEXT_MAX];
 	size_t ip_len;
 	uint64_t id;

@@ -55,6 +55,18 @@ static const struct router_opts *opts(const struct conn *c)
 
 /* ---- the end ---- */
 
+/* Draining, and nobody is left who is waited for. */
+static bool is_drained(const struct io_thread *t)
+{
+	return t->is_draining && t->n_conns == (t->keeps_listening ? t->n_late : 0);
+}
+
+static void tell_if_drained(struct io_thread *t)
+{
+	if (is_drained(t) && t->on_last_conn != NULL)
+		t->on_last_conn(t->on_last_conn_arg);
+}
+
 static void conn_destroy(struct reap *r)
 {
 	struct conn *c = container_of(r, struct conn, reap);
@@ -78,11 +90,11 @@ static void conn_close(struct conn *c, bool with_reset)
 	wheel_stop(t->wheel, &c->stall);
 	TAILQ_REMOVE(&t->conns, c, link);
 	t->n_conns--;
+	t->n_late -= c->client.is_late;
 	metric_add(METRIC_CONN_CLIENT, -1);
 	conn_leave_place(t);
 	loop_reap(t->loop, &c->reap, conn_destroy);
-	if (t->is_draining && t->n_conns == 0 && t->on_last_conn != NULL)
-		t->on_last_conn(t->on_last_conn_arg);
+	tell_if_drained(t);
 }
 
 static void end_request(struct conn *c)
@@ -212,10 +224,19 @@ static void watch_idle(struct conn *c)
 	watch_stall(c);
 }
 
+/* Who comes late asks before it is told. */
+static bool must_leave(const struct conn *c)
+{
+	const struct io_thread *t = c->client.t;
+
+	return t->is_draining && !t->keeps_idle &&
+	       !(t->keeps_listening && c->client.is_late && c->requests == 0);
+}
+
 static void idle(struct conn *c)
 {
 	client_return_buffer(&c->client);
-	if (c->client.t->is_draining && !c->client.t->keeps_idle)
+	if (must_leave(c))
 		start_closing(c);
 	else
 		watch_idle(c);
@@ -433,6 +454,8 @@ void conn_open(struct io_thread *t, int fd, const union sock_addr *peer)
 	wheel_timer_init(&c->stall, on_stall, c);
 	TAILQ_INSERT_TAIL(&t->conns, c, link);
 	t->n_conns++;
+	c->client.is_late = t->is_draining;
+	t->n_late += c->client.is_late;
 	metric_inc(METRIC_CONN_CLIENT);
 	metric_inc(METRIC_CONN_ACCEPTED);
 	/* Until its first byte a connection has as long as a head may take. */
@@ -440,12 +463,13 @@ void conn_open(struct io_thread *t, int fd, const union sock_addr *peer)
 		wheel_set(t->wheel, &c->timer, clock_now_ms() + opts(c)->head_timeout_ms);
 }
 
-void conn_drain_all(struct io_thread *t, bool keeps_idle)
+void conn_drain_all(struct io_thread *t, bool keeps_idle, bool keeps_listening)
 {
 	struct conn *c, *next;
 
 	t->is_draining = true;
 	t->keeps_idle = keeps_idle;
+	t->keeps_listening = keeps_listening;
 	TAILQ_FOREACH_SAFE(c, &t->conns, link, next)
 	{
 		/* A request may lie in the socket already: it is answered, then the
@@ -455,8 +479,27 @@ void conn_drain_all(struct io_thread *t, bool keeps_idle)
 			conn_run(&c->client);
 		}
 	}
-	if (t->n_conns == 0 && t->on_last_conn != NULL)
-		t->on_last_conn(t->on_last_conn_arg);
+	tell_if_drained(t);
+}
+
+void conn_drain_late(struct io_thread *t)
+{
+	struct conn *c, *next;
+
+	t->keeps_listening = false;
+	TAILQ_FOREACH_SAFE(c, &t->conns, link, next)
+	{
+		if (c->state != CONN_OPEN)
+			continue;
+		/* What it sent may lie in the socket. */
+		c->client.can_read = true;
+		conn_run(&c->client);
+		if (c->state == CONN_OPEN && c->r != NULL) {
+			request_abort(c->r, FAIL_DRAINING);
+			conn_run(&c->client);
+		}
+	}
+	tell_if_drained(t);
 }
 
 void conn_close_all(struct io_thread *t)

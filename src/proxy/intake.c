@@ -44,6 +44,8 @@ enum fail intake_judge(struct request *r)
 		return r->verdict.fail;
 	if (wants_websocket(r))
 		return FAIL_NOT_IMPLEMENTED;
+	if (r->c->is_late && r->verdict.action == PATH_FORWARD)
+		return FAIL_DRAINING;
 	why = client_key_check(r);
 	if (why == FAIL_NONE)
 		why = read_prefix_header(r);

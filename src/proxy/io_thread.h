@@ -56,6 +56,9 @@ struct io_thread {
 	struct rng rng;
 	bool is_draining; /* answers that begin say so */
 	bool keeps_idle;  /* and who has not been told is kept until then */
+	/* Draining, it still accepts, to tell who comes: these are late, and not waited
+	 * for. */
+	bool keeps_listening;
 
 	char *scratch; /* IO_SCRATCH_BYTES: answers are read here, and handed on within
 			  the turn */
@@ -74,8 +77,8 @@ struct io_thread {
 	struct upstream_idle *idle;
 	struct access_log *log;
 	TAILQ_HEAD(conn_list, conn) conns;
-	unsigned n_conns;
-	void (*on_last_conn)(void *arg); /* while draining */
+	unsigned n_conns, n_late;        /* of them */
+	void (*on_last_conn)(void *arg); /* while draining: none is waited for */
 	void *on_last_conn_arg;
 };
 

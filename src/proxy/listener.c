@@ -115,14 +115,19 @@ struct listener *listener_new(struct io_thread *t, int fd)
 	return l;
 }
 
-void listener_free(struct listener *l, bool for_good)
+void listener_accept_all(struct listener *l)
 {
 	int rounds = 128; /* of ACCEPT_BATCH: more than the backlog */
 
-	if (l == NULL)
-		return;
 	while (rounds-- > 0 && !accept_some(l, ACCEPT_BATCH))
 		;
+}
+
+void listener_free(struct listener *l, bool for_good)
+{
+	if (l == NULL)
+		return;
+	listener_accept_all(l);
 	wheel_stop(l->t->wheel, &l->timer);
 	loop_watch_free(l->watch);
 	if (for_good)

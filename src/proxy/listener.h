@@ -12,6 +12,8 @@ struct listener;
 
 /* Takes fd; closes it at the end. NULL: out of memory (fd stays the caller's). */
 struct listener *listener_new(struct io_thread *t, int fd);
+/* What waits in the accept queue is accepted. */
+void listener_accept_all(struct listener *l);
 /* What waits in the accept queue is accepted first. for_good: the socket listens no more,
  * wherever else it is open (the service manager may keep a copy). NULL is fine. */
 void listener_free(struct listener *l, bool for_good);

@@ -303,8 +303,8 @@ static bool goes_elsewhere(struct request *r, uint64_t id, int status, enum fail
 	return false;
 }
 
-/* Its worker was tried with it, and sent nothing in time. Where nobody else is, it goes on
- * waiting. */
+/* Its worker was tried with it, and sent nothing in time. Where nobody else is, it goes
+ * on waiting. */
 static bool trial_goes_elsewhere(struct request *r)
 {
 	outcome_failed(r, FAIL_WORKER_TIMEOUT);

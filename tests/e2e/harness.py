@@ -608,7 +608,8 @@ class Router:
             self.metrics_port = self.wait_port(r"metrics on http://[^ ]*:(\d+)")
 
     def write_conf(self, conf):
-        head = (f"[router]\nlisten = {self.listen}\nmetrics_listen = 127.0.0.1:0\n"
+        grace = "" if "drain_grace" in self.router_keys else "drain_grace = 0\n"  # an idle one ends at once
+        head = (f"[router]\nlisten = {self.listen}\nmetrics_listen = 127.0.0.1:0\n{grace}"
                 f"admin_socket = {self.admin_path}\n{self.router_keys}\n")
         with open(self.conf_path + ".new", "w") as f:
             f.write(head + conf)

@@ -28,12 +28,13 @@ class Streams:
         x.end()
 
 
-def refuses(r):
-    try:
-        r.connect().close()
-    except OSError:
-        return True
-    return False
+def is_told(r, m):
+    return m.status == 503 and m.json()["error"]["code"] == "draining" and m.get("connection") == "close" and int(m.get("retry-after")) >= 1
+
+
+def all_are_told(r):
+    """Each thread knows: whoever connects now and wants a worker is refused, and sees why."""
+    return all(is_told(r, r.request(body=STREAM, headers={"X-Upload": "1"})) for _ in range(16))
 
 
 def started_streams(r, n):
@@ -64,7 +65,8 @@ def test_b25_all_that_began_is_finished(router, worker):
     r.wait_in_flight(12)
     r.signal(signal.SIGTERM)
     r.wait_log("draining")
-    wait_until(lambda: refuses(r), "the listener stops")
+    wait_until(lambda: all_are_told(r), "nobody else is served")
+    assert [r.request("GET", path).status for path in ("/readiness", "/health", "/liveness", "/v1/models")] == [503, 200, 200, 200]
     for c in idle:
         assert c.at_eof(), "idle connections close"
     assert r.proc.poll() is None
@@ -80,6 +82,64 @@ def test_b25_all_that_began_is_finished(router, worker):
         assert c.at_eof()
     assert r.proc.wait(harness.DEADLINE) == 0
     for c in streams + idle + uploads:
+        c.close()
+
+
+def test_a_stop_is_announced(router, worker):
+    """Nothing is in flight: for drain_grace who connects is told all the same, a balancer's probe before others; a second signal ends it."""
+    w = worker("w0")
+    r = router([w], keys="threads = 2\ndrain_timeout = 2h\ndrain_grace = 1h\n")
+    assert r.request("GET", "/readiness").status == 200
+    r.signal(signal.SIGTERM)
+    wait_until(lambda: all_are_told(r), "who comes late is told")
+    m = r.request("GET", "/readiness")
+    assert m.status == 503 and m.json()["error"]["code"] == "draining" and m.get("connection") == "close"
+    assert r.request("GET", "/health").status == 200 and r.request("GET", "/v1/models").status == 200
+    before = len(w.requests)
+    late = r.connect()
+    late.send(make_request(body=BODY))
+    assert is_told(r, late.read_response("POST")) and late.at_eof()
+    asks = r.connect()
+    asks.send(make_request("POST", headers={"Expect": "100-continue", "Content-Length": "10"}, body=None))
+    assert is_told(r, asks.read_response("POST")), "and sends no body for nothing"
+    assert r.admin("GET", "status")[1]["state"] == "draining" and r.proc.poll() is None
+    r.signal(signal.SIGTERM)
+    assert r.proc.wait(harness.DEADLINE) == 0
+    assert len(w.requests) == before
+    late.close(), asks.close()
+
+
+@pytest.mark.parametrize("keys", ["drain_grace = 100ms\n", "drain_grace = 1h\ndrain_timeout = 100ms\n", "drain_grace = 0\ndrain_timeout = 0\n"])
+def test_the_grace_ends(router, worker, keys):
+    """By itself, and drain_timeout bounds it; nothing is in flight, and nothing is cut."""
+    r = router([worker("w0")], keys="threads = 2\n" + keys)
+    r.signal(signal.SIGTERM)
+    assert r.proc.wait(harness.DEADLINE) == 0
+    assert "are cut" not in r.log()
+
+
+@pytest.mark.tsan
+def test_late_clients_hold_nothing_up(router, worker):
+    """One that says nothing, one in the middle of its head, one of its body: when what was in time is done, they are told or closed, and it ends."""
+    handler = Streams()
+    r = router([worker("w0", handler)], keys="threads = 2\ndrain_timeout = 1h\nhead_timeout = 1h\nbody_timeout = 1h\n")
+    streams = started_streams(r, 2)
+    r.signal(signal.SIGTERM)
+    wait_until(lambda: all_are_told(r), "who comes late is told")
+    mute, head, body = (r.connect() for _ in range(3))
+    head.send(b"GET /readiness HTTP/1.1\r\nHo")
+    upload = make_request(body=BODY)
+    body.send(upload[:-700])
+    wait_until(lambda: r.admin("GET", "status")[1]["counters"]["requests_in_flight"] == 4, "both are being read")
+    handler.go.set()
+    for c in streams:
+        assert c.read_chunk() == b"data: second\n\n" and c.read_chunk() == b"" and c.at_eof()
+    for c in (head, body):
+        m = c.read_response("GET")
+        assert m.status == 503 and m.json()["error"]["code"] == "draining" and c.at_eof()
+    assert mute.at_eof()
+    assert r.proc.wait(harness.DEADLINE) == 0
+    for c in (mute, head, body, *streams):
         c.close()
 
 

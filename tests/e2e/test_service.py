@@ -236,6 +236,27 @@ def test_a_restart_takes_the_sockets_over(router, worker, manager, threads):
         assert s.request().status == 200
 
 
+def test_who_connects_during_a_drain_waits_for_the_next_start(router, worker, manager):
+    """The manager keeps the sockets: nobody is refused while the old process ends its streams."""
+    hold = Hold()
+    w = worker("w0", hold)
+    r = router([w], keys="threads = 1\ndrain_grace = 1h\n", env=manager.env())
+    manager.wait(lambda: len(manager.store) == 2, "stored")
+    with r.connect() as c:
+        c.send(make_request(body=STREAM))
+        w.wait_requests(1)
+        r.signal(signal.SIGTERM)
+        manager.wait_message("STOPPING")
+        hold.release()
+        assert c.read_response("POST").status == 200 and c.at_eof()
+        late = r.connect()  # the thread has heard of the stop, or it would not have closed c
+        late.send(make_request(body=STREAM))
+    assert r.proc.wait(harness.DEADLINE) == 0
+    manager.start(router, [w], wait=False).wait_workers("w0")
+    assert late.read_response("POST").status == 200
+    late.close()
+
+
 def test_a_crash_loses_no_queued_connection(router, worker, manager):
     ws = [worker("w0")]
     r = router(ws, env=manager.env())

@@ -409,6 +409,7 @@ START_TEST(defaults_are_those_of_the_contract)
 	ck_assert(!conf->router.expose_worker);
 	ck_assert(!conf->router.pass_all);
 	ck_assert_uint_eq(conf->router.drain_timeout_ms, 300000);
+	ck_assert_uint_eq(conf->router.drain_grace_ms, 1000);
 	ck_assert_uint_eq(conf->router.body_memory, 1u << 30);
 	ck_assert_uint_eq(conf->router.max_body_size, 512u << 20);
 	ck_assert_uint_eq(conf->router.queue_size, 100);
