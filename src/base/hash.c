@@ -13,8 +13,8 @@
 #include <xxhash.h>
 #pragma GCC diagnostic pop
 
-static_assert(
-	sizeof(XXH3_state_t) <= sizeof(struct hash_stream), "hash_stream is too small");
+static_assert(sizeof(XXH3_state_t) <= sizeof(((struct hash_stream *)0)->opaque),
+	"hash_stream is too small");
 static_assert(_Alignof(XXH3_state_t) <= _Alignof(struct hash_stream),
 	"hash_stream's alignment");
 
@@ -70,28 +70,47 @@ static XXH3_state_t *state_of(struct hash_stream *h)
 	return (XXH3_state_t *)(void *)h->opaque;
 }
 
-void hash_stream_init(struct hash_stream *h, uint64_t seed)
+static void update(struct hash_stream *h, const void *bytes, size_t n)
 {
-	XXH_errorcode rc;
+	XXH_errorcode rc = XXH3_64bits_update(state_of(h), bytes, n);
 
-	XXH3_INITSTATE(state_of(h));
-	rc = XXH3_64bits_reset_withSeed(state_of(h), seed);
 	assert(rc == XXH_OK);
 	(void)rc;
 }
 
-void hash_stream_add(struct hash_stream *h, const void *bytes, size_t n)
+void hash_stream_init(struct hash_stream *h, uint64_t seed)
 {
+	h->seed = seed;
+	h->n_short = 0;
+	h->is_long = false;
+}
+
+static void become_long(struct hash_stream *h)
+{
+	unsigned char begun[HASH_SHORT_MAX];
 	XXH_errorcode rc;
 
-	if (n == 0)
-		return;
-	rc = XXH3_64bits_update(state_of(h), bytes, n);
+	memcpy(begun, h->opaque, h->n_short);
+	XXH3_INITSTATE(state_of(h));
+	rc = XXH3_64bits_reset_withSeed(state_of(h), h->seed);
 	assert(rc == XXH_OK);
 	(void)rc;
+	h->is_long = true;
+	update(h, begun, h->n_short);
+}
+
+void hash_stream_add_long(struct hash_stream *h, const void *bytes, size_t n)
+{
+	if (n == 0)
+		return;
+	if (!h->is_long)
+		become_long(h);
+	update(h, bytes, n);
 }
 
 uint64_t hash_stream_end(const struct hash_stream *h)
 {
+	if (!h->is_long)
+		return hash_block(h->opaque, h->n_short, h->seed);
 	return XXH3_64bits_digest((const XXH3_state_t *)(const void *)h->opaque);
 }

@@ -8,6 +8,8 @@
 
 #include "base/base.h"
 
+#include <string.h>
+
 /*
  * XXH3-64 of the bytes with a seed (XXH3_64bits_withSeed). The prefix chain is h_i =
  * hash64(block_i, n, h_(i-1)).
@@ -36,14 +38,28 @@ static inline uint64_t hash_mix64(uint64_t h, uint64_t secret)
 }
 
 /*
- * Streaming XXH3-64 for long things (media digests). Opaque, embedded by value, needs
- * 64-byte alignment.
+ * XXH3-64 of bytes that come in parts. Embedded by value, needs 64-byte alignment. What
+ * is short is gathered and hashed at the end: XXH3's state costs more than that.
  */
+#define HASH_SHORT_MAX 240
 struct hash_stream {
-	_Alignas(64) unsigned char opaque[640];
+	_Alignas(64) unsigned char opaque[576]; /* the bytes so far; is_long: the state */
+	uint64_t seed;
+	size_t n_short;
+	bool is_long;
 };
 void hash_stream_init(struct hash_stream *h, uint64_t seed);
-void hash_stream_add(struct hash_stream *h, const void *bytes, size_t n);
+void hash_stream_add_long(struct hash_stream *h, const void *bytes, size_t n);
+static inline void hash_stream_add(struct hash_stream *h, const void *bytes, size_t n)
+{
+	if (h->is_long || n > HASH_SHORT_MAX || h->n_short > HASH_SHORT_MAX - n) {
+		hash_stream_add_long(h, bytes, n);
+		return;
+	}
+	if (n > 0)
+		memcpy(h->opaque + h->n_short, bytes, n);
+	h->n_short += n;
+}
 uint64_t hash_stream_end(const struct hash_stream *h);
 
 #endif

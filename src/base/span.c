@@ -111,6 +111,9 @@ bool span_next_word(struct span *rest, struct span *word)
 	return true;
 }
 
+/* So many digits always fit. */
+#define U64_DIGITS 19
+
 int span_to_u64(struct span a, uint64_t *out)
 {
 	uint64_t sum = 0;
@@ -119,10 +122,16 @@ int span_to_u64(struct span a, uint64_t *out)
 	if (a.n == 0)
 		return ERR_PARSE;
 	for (size_t i = 0; i < a.n; i++) {
-		if (a.p[i] < '0' || a.p[i] > '9')
+		unsigned digit = (unsigned char)a.p[i] - (unsigned)'0';
+
+		if (digit > 9)
 			return ERR_PARSE;
+		if (i < U64_DIGITS) {
+			sum = sum * 10 + digit;
+			continue;
+		}
 		is_over |= __builtin_mul_overflow(sum, 10u, &sum);
-		is_over |= __builtin_add_overflow(sum, (unsigned)(a.p[i] - '0'), &sum);
+		is_over |= __builtin_add_overflow(sum, digit, &sum);
 	}
 	if (is_over)
 		return ERR_RANGE;

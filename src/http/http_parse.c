@@ -92,6 +92,29 @@ static bool begins_folded(struct span name, const char *with, size_t len)
 	return true;
 }
 
+/* The eight bytes at name are those at known, letters in any case. Known names have
+ * letters, digits and '-', of which letters alone have the bit 0x40. */
+static bool is_same_word(const char *name, const char *known)
+{
+	uint64_t a, b;
+
+	memcpy(&a, name, sizeof(a));
+	memcpy(&b, known, sizeof(b));
+	return ((a ^ b) & ~((b & 0x4040404040404040u) >> 1)) == 0;
+}
+
+/* Both have len bytes. Never with '_' for '-'; false says nothing of short names. */
+static bool is_plainly(const char *name, const char *known, size_t len)
+{
+	if (len < 8)
+		return false;
+	for (size_t i = 0; i + 8 < len; i += 8) {
+		if (!is_same_word(name + i, known + i))
+			return false;
+	}
+	return is_same_word(name + len - 8, known + len - 8);
+}
+
 enum http_field_id http_field_id(struct span name, bool *is_lookalike)
 {
 	enum http_field_id id;
@@ -100,6 +123,9 @@ enum http_field_id http_field_id(struct span name, bool *is_lookalike)
 	if (name.n == 0)
 		return FIELD_OTHER;
 	id = slots[(name.n + 11u * (unsigned)(name.p[name.n - 1] | 0x20)) % 64];
+	if (http_field_table[id].len == name.n &&
+		is_plainly(name.p, http_field_table[id].name, name.n))
+		return id;
 	if (id == FIELD_OTHER || http_field_table[id].len != name.n ||
 		!begins_folded(name, http_field_table[id].name, name.n)) {
 		id = FIELD_X_KVSTEER;

@@ -77,20 +77,21 @@ static bool is_hex(char c)
 /* RFC 3986 reg-name, without the comma that would make a list of it. */
 static bool is_name(struct span s)
 {
-	static const char others[] = "-._~!$&'()*+;=";
+	/* clang-format off */
+	static const bool is_plain[256] = {
+		['a' ... 'z'] = true, ['A' ... 'Z'] = true, ['0' ... '9'] = true,
+		['-'] = true, ['.'] = true, ['_'] = true, ['~'] = true, ['!'] = true, ['$'] = true, ['&'] = true,
+		['\''] = true, ['('] = true, [')'] = true, ['*'] = true, ['+'] = true, [';'] = true, ['='] = true,
+	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < s.n; i++) {
-		char c = s.p[i];
-
-		if (c == '%' && i + 2 < s.n && is_hex(s.p[i + 1]) && is_hex(s.p[i + 2])) {
-			if (s.p[i + 1] == '0' && s.p[i + 2] == '0')
-				return false;
-			i += 2;
-		} else if (!(c >= '0' && c <= '9') &&
-			   !((c | 0x20) >= 'a' && (c | 0x20) <= 'z') &&
-			   (c == '\0' || strchr(others, c) == NULL)) {
+		if (is_plain[(uint8_t)s.p[i]])
+			continue;
+		if (s.p[i] != '%' || i + 2 >= s.n || !is_hex(s.p[i + 1]) ||
+			!is_hex(s.p[i + 2]) || (s.p[i + 1] == '0' && s.p[i + 2] == '0'))
 			return false;
-		}
+		i += 2;
 	}
 	return s.n > 0;
 }

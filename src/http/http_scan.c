@@ -6,7 +6,7 @@
  * A state machine that never looks back. Each state has a class of bytes that stay in it,
  * which are skipped in long steps; the byte that ends such a run is judged alone by
  * scan_step(). So one write and single bytes give the same verdict, and each byte is
- * looked at once.
+ * looked at once, or twice where a line of the usual kind is not all here.
  *
  * Called for each read by whoever reads a head (client connections, workers' answers, the
  * small server), and by http_chunk.c for trailers.
@@ -388,6 +388,65 @@ static size_t run_length(const struct http_scan *s, const char *p, size_t n)
 	return class_bits == HTTP_TOKEN ? token_run(p, n) : long_run(p, n, class_bits);
 }
 
+/*
+ * What heads are nearly always made of, taken at once where all of it is here: the
+ * version of a request, the version and status of an answer, a field line. 0: it is not
+ * all here, or not of the usual kind, and is then looked at byte by byte.
+ */
+static size_t usual_version(const struct http_scan *s, const char *p, size_t n)
+{
+	static const char usual[] = "HTTP/1.1\r";
+	size_t len = sizeof(usual) - 1;
+
+	if (s->opaque != 0 || n < len || memcmp(p, usual, len) != 0 ||
+		s->at - s->line_start + len > HTTP_LINE_MAX)
+		return 0;
+	return len;
+}
+
+static size_t usual_status(const struct http_scan *s, const char *p, size_t n)
+{
+	static const char usual[] = "HTTP/1.1 200 ";
+	size_t len = sizeof(usual) - 1;
+
+	return s->opaque == 0 && n >= len && memcmp(p, usual, len) == 0 ? len : 0;
+}
+
+static size_t usual_field(const char *p, size_t n)
+{
+	size_t i = token_run(p, n);
+
+	if (i == 0 || i == n || p[i] != ':')
+		return 0;
+	i++;
+	i += long_run(p + i, n - i, HTTP_TEXT);
+	return n - i >= 2 && p[i] == '\r' && p[i + 1] == '\n' ? i + 2 : 0;
+}
+
+static size_t take_usual(struct http_scan *s, const char *p, size_t n)
+{
+	size_t len = 0;
+
+	if (s->state == SCAN_FIELD_FIRST && s->kind != HTTP_SCAN_TRAILER &&
+		s->fields < limits[s->kind].fields_max) {
+		len = usual_field(p, n);
+		if (len > 0) {
+			s->fields++;
+			s->line_start = s->at + (uint32_t)len;
+		}
+	} else if (s->state == SCAN_SHAPE && s->kind == HTTP_SCAN_REQUEST) {
+		len = usual_version(s, p, n);
+		if (len > 0)
+			s->state = SCAN_LINE_LF;
+	} else if (s->state == SCAN_SHAPE) {
+		len = usual_status(s, p, n);
+		if (len > 0)
+			s->state = SCAN_REASON;
+	}
+	s->at += (uint32_t)len;
+	return len;
+}
+
 /* A failed scan stays failed, whatever comes. */
 static int scan_fail(struct http_scan *s, enum fail found, enum fail *why)
 {
@@ -416,8 +475,13 @@ int http_scan_feed(
 	if (s->state == SCAN_FAILED)
 		return scan_fail(s, (enum fail)s->opaque, why);
 	while (i < end && s->state != SCAN_DONE) {
-		size_t run = run_length(s, p + i, end - i);
+		size_t run = take_usual(s, p + i, end - i);
 
+		if (run > 0) {
+			i += run;
+			continue;
+		}
+		run = run_length(s, p + i, end - i);
 		i += run;
 		s->at += (uint32_t)run;
 		if (i == end)

@@ -3,7 +3,7 @@
  * section, and refuses what no parser may see (checks C2, C3, C8 of the strictness list:
  * bare CR or LF, NUL and control bytes, folds, lines without colon, empty or non-token
  * names, limits). Resumable: the same verdict whether bytes come at once or one by one,
- * each byte looked at once.
+ * each byte looked at once, or twice.
  */
 #ifndef HTTP_HTTP_SCAN_H
 #define HTTP_HTTP_SCAN_H

@@ -20,7 +20,8 @@ struct cursor {
 	bool is_full;
 };
 
-static void put(struct cursor *c, struct span s)
+/* Inlined, so that texts whose length is known are a few stores. */
+static inline __attribute__((always_inline)) void put(struct cursor *c, struct span s)
 {
 	if (UNLIKELY((size_t)(c->end - c->p) < s.n)) {
 		c->is_full = true;
@@ -33,22 +34,32 @@ static void put(struct cursor *c, struct span s)
 
 #define PUT_LIT(c, text) put(c, SPAN_LIT(text))
 
+#define U64_DIGITS 20
+
+/* The digits of n end at end; where they begin. */
+static char *spell_u64(uint64_t n, char *end)
+{
+	do {
+		*--end = (char)('0' + n % 10);
+		n /= 10;
+	} while (n > 0);
+	return end;
+}
+
 size_t http_write_u64(uint64_t n, char *out)
 {
-	size_t len = 1, i;
+	char digits[U64_DIGITS], *first = spell_u64(n, digits + sizeof(digits));
+	size_t len = (size_t)(digits + sizeof(digits) - first);
 
-	for (uint64_t rest = n; rest >= 10; rest /= 10)
-		len++;
-	for (i = len; i > 0; n /= 10)
-		out[--i] = (char)('0' + n % 10);
+	memcpy(out, first, len);
 	return len;
 }
 
 static void put_u64(struct cursor *c, uint64_t n)
 {
-	char digits[20];
+	char digits[U64_DIGITS], *first = spell_u64(n, digits + sizeof(digits));
 
-	put(c, span_make(digits, http_write_u64(n, digits)));
+	put(c, span_make(first, (size_t)(digits + sizeof(digits) - first)));
 }
 
 static void put_line(struct cursor *c, struct span name, struct span value)

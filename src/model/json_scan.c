@@ -94,30 +94,38 @@ static const char *find_special_sse2(const char *p, const char *end)
 	return find_special_bytes(p, end);
 }
 
+/* A zero byte for each such byte of the 32 at p. */
 __attribute__((target("avx2"))) static inline __m256i special_32(const char *p)
 {
 	__m256i v = _mm256_loadu_si256((const __m256i *)(const void *)p);
-	__m256i hit = _mm256_or_si256(_mm256_cmpeq_epi8(v, _mm256_set1_epi8('"')),
-		_mm256_cmpeq_epi8(v, _mm256_set1_epi8('\\')));
+	__m256i quote = _mm256_xor_si256(v, _mm256_set1_epi8('"'));
+	__m256i backslash = _mm256_xor_si256(v, _mm256_set1_epi8('\\'));
+	__m256i control = _mm256_subs_epu8(v, _mm256_set1_epi8(0x1f));
 
-	return _mm256_or_si256(
-		hit, _mm256_cmpeq_epi8(_mm256_min_epu8(v, _mm256_set1_epi8(0x1f)), v));
+	return _mm256_min_epu8(_mm256_min_epu8(quote, backslash), control);
+}
+
+__attribute__((target("avx2"))) static inline unsigned zero_mask(__m256i v)
+{
+	return (unsigned)_mm256_movemask_epi8(
+		_mm256_cmpeq_epi8(v, _mm256_setzero_si256()));
 }
 
 __attribute__((target("avx2"))) static const char *find_special_avx2(
 	const char *p, const char *end)
 {
-	for (; end - p >= 64; p += 64) {
-		__m256i low = special_32(p), high = special_32(p + 32);
+	for (; end - p >= 128; p += 128) {
+		__m256i low = _mm256_min_epu8(special_32(p), special_32(p + 32));
+		__m256i high = _mm256_min_epu8(special_32(p + 64), special_32(p + 96));
 
-		if (!_mm256_testz_si256(
-			    _mm256_or_si256(low, high), _mm256_or_si256(low, high))) {
-			uint64_t mask = (uint32_t)_mm256_movemask_epi8(low) |
-					(uint64_t)(uint32_t)_mm256_movemask_epi8(high)
-						<< 32;
+		if (zero_mask(_mm256_min_epu8(low, high)) != 0)
+			break;
+	}
+	for (; end - p >= 32; p += 32) {
+		unsigned mask = zero_mask(special_32(p));
 
-			return p + __builtin_ctzll(mask);
-		}
+		if (mask != 0)
+			return p + __builtin_ctz(mask);
 	}
 	return find_special_sse2(p, end);
 }
@@ -274,12 +282,17 @@ static enum json_event step_after(struct json_scan *s, char c, struct json_token
 	return SCAN_MORE;
 }
 
-static enum json_event end_string(
-	struct json_scan *s, size_t quote, struct json_token *token)
+static enum json_event end_string(struct json_scan *s, const char *base, size_t quote,
+	size_t to, struct json_token *token)
 {
 	size_t end = s->at = quote + 1;
 
 	s->state = s->is_key ? ST_COLON : ST_AFTER;
+	/* The colon mostly follows at once. */
+	if (s->is_key && end < to && base[end] == ':') {
+		s->at++;
+		s->state = ST_VALUE;
+	}
 	if (s->depth > s->opts.all_depth &&
 		(s->is_key || end - s->token < s->opts.long_string))
 		return SCAN_MORE;
@@ -314,7 +327,7 @@ static enum json_event step_string(
 		if (p == end)
 			return SCAN_MORE;
 		if (*p == '"')
-			return end_string(s, s->at, token);
+			return end_string(s, base, s->at, to, token);
 		if (*p != '\\')
 			return bad(s);
 		s->escaped = true;

@@ -88,7 +88,8 @@ bool json_scan_is_done(const struct json_scan *s);
 /* What may stand between tokens. */
 static inline bool json_is_blank(char c)
 {
-	return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+	return (unsigned char)c <= ' ' &&
+	       (c == ' ' || c == '\n' || c == '\r' || c == '\t');
 }
 
 /* The first quote, backslash or control byte (below 0x20) in [p, end), or end. */

@@ -9,8 +9,6 @@
 
 #include <stdlib.h>
 
-/* From here on it pays to hash bytes in place. */
-#define IN_PLACE_BYTES 1024
 /* A digest is repeated from a pattern of so many bytes: ROUTE_DIGEST_BYTES, doubled a few
  * times. */
 #define PATTERN_BYTES 512
@@ -114,7 +112,7 @@ void route_hash_long(struct route_hash *h, const char *p, size_t n)
 	size_t edge, whole;
 
 	h->total += n;
-	if (n < IN_PLACE_BYTES || n < 2 * h->block_bytes) {
+	if (n < ROUTE_IN_PLACE_BYTES || n < 2 * h->block_bytes) {
 		stage_bytes(h, p, n);
 		return;
 	}

@@ -14,6 +14,7 @@
 
 #define ROUTE_STAGE_BYTES 4096
 #define ROUTE_DIGEST_BYTES 8
+#define ROUTE_IN_PLACE_BYTES 1024 /* from here on it pays to hash bytes in place */
 
 struct route_hash {
 	struct route_key *key;
@@ -37,7 +38,7 @@ void route_hash_forget(struct route_hash *h);
 /* Hashes what is whole, sets prompt_units, frees. 0 or ERR_NOMEM. */
 int route_hash_end(struct route_hash *h) MUST_CHECK;
 
-/* What route_hash_bytes() cannot put into the stage at once. */
+/* What route_hash_bytes() does not put into the stage at once. */
 void route_hash_long(struct route_hash *h, const char *p, size_t n);
 /* The bytes of a JSON string, decoded where escaped. */
 void route_hash_string(struct route_hash *h, struct span raw, bool escaped);
@@ -49,7 +50,7 @@ void route_hash_flush(struct route_hash *h);
 
 static inline void route_hash_bytes(struct route_hash *h, const char *p, size_t n)
 {
-	if (n > h->stage_bytes - h->used) {
+	if (n > h->stage_bytes - h->used || n >= ROUTE_IN_PLACE_BYTES) {
 		route_hash_long(h, p, n);
 		return;
 	}

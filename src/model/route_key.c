@@ -11,6 +11,7 @@
 #include "model/route_prompt.h"
 #include "model/route_scan.h"
 
+#include <endian.h>
 #include <stdlib.h>
 
 /* What a key keeps from one request to the next: 2 KiB of hashes, 1 KiB of text. */
@@ -281,18 +282,10 @@ int route_key_say(
 	return 0;
 }
 
-static void spell_u64(uint64_t value, unsigned char bytes[8])
-{
-	for (unsigned i = 0; i < 8; i++)
-		bytes[i] = (unsigned char)(value >> (8 * i));
-}
-
 static void add_u64(struct hash_stream *h, uint64_t value)
 {
-	unsigned char bytes[8];
-
-	spell_u64(value, bytes);
-	hash_stream_add(h, bytes, sizeof(bytes));
+	value = htole64(value);
+	hash_stream_add(h, &value, sizeof(value));
 }
 
 static void add_field(struct hash_stream *h, struct span field)
@@ -304,7 +297,7 @@ static void add_field(struct hash_stream *h, struct span field)
 uint64_t route_key_secret(const struct route_salt *salt)
 {
 	struct hash_stream h;
-	unsigned char outer[16];
+	uint64_t outer[2];
 
 	hash_stream_init(&h, salt->boot_secret[0]);
 	add_field(&h, salt->model);
@@ -314,7 +307,7 @@ uint64_t route_key_secret(const struct route_salt *salt)
 	add_u64(&h, salt->generation);
 	add_u64(&h, (unsigned char)salt->unit);
 	add_u64(&h, salt->block);
-	spell_u64(hash_stream_end(&h), outer);
-	spell_u64(salt->boot_secret[0], outer + 8);
+	outer[0] = htole64(hash_stream_end(&h));
+	outer[1] = htole64(salt->boot_secret[0]);
 	return hash64(outer, sizeof(outer), salt->boot_secret[1]);
 }

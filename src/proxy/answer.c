@@ -5,6 +5,8 @@
 
 #include "http/http_write.h"
 
+#include <endian.h>
+
 static size_t put(char *out, struct span s)
 {
 	memcpy(out, s.p, s.n);
@@ -28,18 +30,30 @@ static bool is_sane_id(struct span s)
 	return true;
 }
 
+/* Eight hex digits of the lower 32 bits, the lowest first. */
+static void put_hex(uint64_t bits, char *out)
+{
+	uint64_t digits = bits & 0xffffffffu, above_nine;
+
+	digits = (digits | digits << 16) & 0x0000ffff0000ffffu;
+	digits = (digits | digits << 8) & 0x00ff00ff00ff00ffu;
+	digits = (digits | digits << 4) & 0x0f0f0f0f0f0f0f0fu;
+	above_nine = (digits + 0x0606060606060606u) >> 4 & 0x0101010101010101u;
+	digits = htole64(digits + 0x3030303030303030u + above_nine * ('a' - '0' - 10));
+	memcpy(out, &digits, sizeof(digits));
+}
+
 size_t answer_request_id(struct span sent, struct rng *rng, char *out)
 {
-	static const char hex[] = "0123456789abcdef";
-	unsigned i, j;
+	unsigned i;
 
 	if (is_sane_id(sent))
 		return put(out, sent);
 	for (i = 0; i < 32; i += 16) {
 		uint64_t bits = rng_next(rng);
 
-		for (j = 0; j < 16; j++, bits >>= 4)
-			out[i + j] = hex[bits & 15];
+		put_hex(bits, out + i);
+		put_hex(bits >> 32, out + i + 8);
 	}
 	return 32;
 }

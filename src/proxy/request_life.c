@@ -27,19 +27,11 @@ static struct request *request_get(struct io_thread *t)
 	return r;
 }
 
-/* All but what is kept for its memory (key, json) and what is written before it is read
- * (head). */
 static void request_reset(struct request *r)
 {
-	struct route_scan *json = r->json;
-	struct route_key key = r->key;
-
-	memset(r, 0, offsetof(struct request, head));
-	memset((char *)r + offsetof(struct request, verdict), 0,
-		sizeof(*r) - offsetof(struct request, verdict));
-	r->json = json;
-	r->key = key;
+	memset(r, 0, offsetof(struct request, json));
 	r->head.n_fields = 0;
+	r->worker_name[0] = '\0';
 }
 
 struct request *request_new(struct io_thread *t, struct client *c)

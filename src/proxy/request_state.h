@@ -47,7 +47,6 @@ struct request {
 
 	/* what the client asked */
 	struct http_scan scan;
-	struct http_head head;
 	struct path_verdict verdict;
 	enum fail refused; /* known from the head; said once the body was skipped */
 	bool has_head, sent_continue;
@@ -57,15 +56,12 @@ struct request {
 	unsigned retry_after_secs; /* of a limit that was reached; 0: of none */
 	struct body body;
 	struct upload upload;
-	char id[REQUEST_ID_MAX];
 	size_t id_len;
 
 	/* where it goes */
-	struct route_scan *json; /* kept with the request for the next one */
-	bool reads_body;         /* its pool or policy must know what is in it */
+	bool reads_body; /* its pool or policy must know what is in it */
 	bool is_scanning;
 	size_t scanned;
-	struct route_key key;
 	bool is_keyed;
 	struct pool *pool; /* the site's */
 	struct guard guard;
@@ -73,7 +69,6 @@ struct request {
 	struct ticket *ticket;  /* while it waits in the queue */
 	bool is_confirmed;      /* a 2xx head came: the insertion stays */
 	enum fail last_failure; /* of a worker tried before */
-	uint64_t tried[TRIED_MAX];
 	unsigned n_tried;
 	struct stored stored;
 	bool died_reused, died_fresh;
@@ -88,7 +83,15 @@ struct request {
 
 	/* clocks */
 	uint64_t began_ms, progress_ms, began_us, picked_us, first_byte_us;
-	char worker_name[64]; /* for the log line, after the guard is gone */
+
+	/* From here on nothing is cleared for the next request: it is kept for its
+	 * memory, or written before it is read. */
+	struct route_scan *json;
+	struct route_key key;
+	struct http_head head;     /* n_fields is 0 until it is parsed */
+	char worker_name[64];      /* for the log line, after the guard is gone */
+	char id[REQUEST_ID_MAX];   /* id_len of it */
+	uint64_t tried[TRIED_MAX]; /* n_tried of them */
 };
 
 static inline const struct router_opts *opts(const struct request *r)

@@ -16,23 +16,47 @@ static void want(const char *text, const char *out, size_t n)
 
 START_TEST(request_id)
 {
-	static const char *const insane[] = {"", "a b", "a\nb", "a,b", "a\"b", "\xe9", "a/b"};
+	static const char *const insane[] = {
+		"", "a b", "a\nb", "a,b", "a\"b", "\xe9", "a/b"};
 	char out[REQUEST_ID_MAX], other[REQUEST_ID_MAX], longest[REQUEST_ID_MAX + 1];
 	struct rng rng;
 
 	rng_seed(&rng, 1);
 	want("Req-1.a_b:c", out, answer_request_id(SPAN_LIT("Req-1.a_b:c"), &rng, out));
 	memset(longest, 'x', sizeof(longest));
-	ck_assert_uint_eq(answer_request_id(span_make(longest, REQUEST_ID_MAX), &rng, out),
+	ck_assert_uint_eq(
+		answer_request_id(span_make(longest, REQUEST_ID_MAX), &rng, out),
 		REQUEST_ID_MAX);
 	ck_assert_uint_eq(
 		answer_request_id(span_make(longest, sizeof(longest)), &rng, out), 32);
 	for (size_t i = 0; i < ARRAY_LEN(insane); i++) {
-		ck_assert_uint_eq(answer_request_id(span_str(insane[i]), &rng, other), 32);
+		ck_assert_uint_eq(
+			answer_request_id(span_str(insane[i]), &rng, other), 32);
 		for (size_t j = 0; j < 32; j++)
 			ck_assert_ptr_nonnull(memchr("0123456789abcdef", other[j], 16));
 		ck_assert_int_ne(memcmp(out, other, 32), 0);
 		memcpy(out, other, 32);
+	}
+}
+END_TEST
+
+/* Each digit is four bits of the generator, the lowest first. */
+START_TEST(request_id_has_all_bits)
+{
+	char out[REQUEST_ID_MAX], digits[33];
+	struct rng rng, same;
+
+	rng_seed(&rng, 7);
+	rng_seed(&same, 7);
+	for (unsigned i = 0; i < 100; i++) {
+		for (unsigned j = 0; j < 32; j += 16) {
+			uint64_t bits = rng_next(&same);
+
+			for (unsigned k = 0; k < 16; k++)
+				digits[j + k] = "0123456789abcdef"[bits >> 4 * k & 15];
+		}
+		digits[32] = '\0';
+		want(digits, out, answer_request_id(span_make(NULL, 0), &rng, out));
 	}
 }
 END_TEST
@@ -109,6 +133,7 @@ static Suite *answer_suite(void)
 	TCase *tc = tcase_create("answer");
 
 	tcase_add_test(tc, request_id);
+	tcase_add_test(tc, request_id_has_all_bits);
 	tcase_add_test(tc, id_line);
 	tcase_add_test(tc, allow_line);
 	tcase_add_test(tc, retry_line);

@@ -414,6 +414,43 @@ START_TEST(every_name_is_known)
 }
 END_TEST
 
+/* What one byte of a known name may be: the same letter in the other case, '_' for '-'.
+ */
+static void change_each_byte(const char *name, enum http_field_id id)
+{
+	char text[64];
+	size_t n = strlen(name);
+	struct span changed = {text, n};
+
+	memcpy(text, name, n);
+	for (size_t at = 0; at < n; at++) {
+		for (int c = 0; c < 256; c++) {
+			bool is_case = name[at] >= 'a' && name[at] <= 'z' &&
+				       c == (name[at] ^ 0x20);
+			bool is_like = name[at] == '-' && c == '_', is_lookalike;
+			bool is_same = c == (unsigned char)name[at];
+			enum http_field_id found;
+
+			text[at] = (char)c;
+			found = http_field_id(changed, &is_lookalike);
+			ck_assert_msg((found == id) == (is_same || is_case || is_like),
+				"%.*s: %d", (int)n, text, (int)found);
+			ck_assert(found != id || is_lookalike == is_like);
+		}
+		text[at] = name[at];
+	}
+}
+
+START_TEST(no_other_name_is_known)
+{
+#define X(id, name)                        \
+	if (FIELD_##id != FIELD_X_KVSTEER) \
+		change_each_byte(name, FIELD_##id);
+	HTTP_FIELD_TABLE(X)
+#undef X
+}
+END_TEST
+
 START_TEST(fields_are_found)
 {
 	static const char text[] = "GET / HTTP/1.1\r\nHost: a\r\nX-A:  1 \r\nx-a: 2\r\n"
@@ -455,6 +492,7 @@ static Suite *parse_suite(void)
 	tcase_add_test(t, own_cases);
 	tcase_add_test(t, interim_answers_are_bounded);
 	tcase_add_test(t, every_name_is_known);
+	tcase_add_test(t, no_other_name_is_known);
 	tcase_add_test(t, fields_are_found);
 	tcase_add_test(t, llhttp_is_strict);
 	suite_add_tcase(s, t);
