@@ -22,6 +22,8 @@
 	X(BAD_PREFIX, 400, "invalid_request_error", "malformed_request",                                                 \
 	  "X-Kvsteer-Prefix is malformed: <block><b|t>;<hash>,<hash>... with hashes of 1 to 16 hex digits is expected.") \
 	X(BAD_WORKER, 400, "invalid_request_error", "malformed_request", "X-Kvsteer-Worker names no known worker.")      \
+	X(BAD_TRANSFER, 400, "invalid_request_error", "malformed_request",                                               \
+	  "The request body is not valid JSON, and seems to say where KV caches lie.")                                   \
 	X(UNAUTHORIZED, 401, "authentication_error", "unauthorized", "A valid API key is needed.")                       \
 	X(FORBIDDEN, 403, "permission_error", "forbidden", "This call is not permitted here.")                           \
 	X(MODEL_NOT_FOUND, 404, "invalid_request_error", "model_not_found", "No pool serves this model.")                \

@@ -30,6 +30,13 @@
 	X(RESUMES_ENDED, COUNTER, "kvsteer_resumes_total{result=\"ended\"}", "")                              \
 	X(RESUMES_FAILED, COUNTER, "kvsteer_resumes_total{result=\"failed\"}", "")                            \
 	X(RESUMES_UNFIT, COUNTER, "kvsteer_resumes_total{result=\"unfit\"}", "")                              \
+	X(PD_SPLIT, COUNTER, "kvsteer_pd_requests_total{way=\"split\"}", "Requests of pools with prefill and decode workers, by their way: over both; over both, but prefill named no blocks; to a decode worker alone, since they were short, could not be split, or found no prefill worker") \
+	X(PD_RECOMPUTED, COUNTER, "kvsteer_pd_requests_total{way=\"recomputed\"}", "") \
+	X(PD_SHORT, COUNTER, "kvsteer_pd_requests_total{way=\"short\"}", "")                                  \
+	X(PD_WHOLE, COUNTER, "kvsteer_pd_requests_total{way=\"whole\"}", "")                                  \
+	X(PD_NO_PREFILL, COUNTER, "kvsteer_pd_requests_total{way=\"no_prefill\"}", "")                        \
+	X(KV_RELEASES_DONE, COUNTER, "kvsteer_kv_releases_total{result=\"done\"}", "Prefilled blocks given back to their worker, since no decode worker took them") \
+	X(KV_RELEASES_FAILED, COUNTER, "kvsteer_kv_releases_total{result=\"failed\"}", "")                    \
 	X(FRAMING_DISAGREE, COUNTER, "kvsteer_framing_disagreements_total", "Heads refused by the second parser only")
 /* clang-format on */
 

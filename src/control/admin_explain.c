@@ -1,6 +1,7 @@
 /*
  * POST explain: how a request would be routed now, without routing it. The body is what a
- * client would send; the same path table, scan, key and pick as for a request.
+ * client would send; the same path table, scan, key and pick as for a request. Where it
+ * would go over prefill and decode, both choices are told.
  */
 #include "control/admin_calls.h"
 
@@ -10,6 +11,7 @@
 #include "http/http_server.h"
 #include "model/path_table.h"
 #include "model/pool.h"
+#include "proxy/legs.h"
 #include "proxy/pin.h"
 
 #include <stdlib.h>
@@ -28,6 +30,8 @@ struct question {
 	struct pool *pool;
 	enum role role;
 	struct span pinned;
+	bool is_prefill_pinned;
+	uint64_t kv_group;           /* of the pair; 0: any */
 	const struct tenant *tenant; /* NULL: not said; its prompts are nobody's */
 };
 
@@ -229,14 +233,9 @@ static struct js *candidates_array(const struct explain *e)
 	return list;
 }
 
-static struct js *answer(const struct question *q, const struct explain *e)
+/* What is said of the choice among the workers of one role. */
+static void put_choice(struct js *out, const struct question *q, const struct explain *e)
 {
-	struct js *out = js_object();
-
-	js_set_str(out, "path", q->path);
-	js_set_str(out, "route", path_route_name(q->verdict.route));
-	js_set_str(out, "tenant", q->tenant != NULL ? q->tenant->conf->name : NULL);
-	js_set_str(out, "pool", pool_name(q->pool));
 	js_set_str(out, "role", role_name(q->role));
 	js_set_str(out, "policy", e->policy);
 	js_set(out, "key", key_object(q));
@@ -246,10 +245,9 @@ static struct js *answer(const struct question *q, const struct explain *e)
 		out, "chosen", e->chosen >= 0 ? e->candidates[e->chosen].worker : NULL);
 	js_set_str(out, "reason",
 		e->chosen >= 0 ? pick_reason_name(e->reason) : "no_worker");
-	return out;
 }
 
-static void explain(struct question *q)
+static struct pool_ask ask_of(struct question *q)
 {
 	struct pool_ask ask = {
 		.role = q->role,
@@ -257,13 +255,30 @@ static void explain(struct question *q)
 									      : NULL,
 		.routing = q->routing,
 		.model = q->key.model,
+		.kv_group = q->kv_group,
 		.body_bytes = http_call_body(q->call).n,
 		.now_ms = clock_now_ms(),
 	};
+
+	if (q->role == ROLE_PREFILL && !q->is_prefill_pinned)
+		return ask;
+	if (q->role == ROLE_DECODE && q->is_prefill_pinned)
+		return ask;
+	pin_read(q->pinned, http_call_field(q->call, "X-data-parallel-rank"), &ask);
+	if (q->role == ROLE_PREFILL)
+		ask.is_rank_pinned = false;
+	return ask;
+}
+
+/* False: the call is answered. */
+static bool choose(struct question *q, struct js *out)
+{
 	struct explain e = {0};
+	struct pool_ask ask;
 	int err;
 
-	pin_read(q->pinned, http_call_field(q->call, "X-data-parallel-rank"), &ask);
+	find_routing(q);
+	ask = ask_of(q);
 	err = pool_explain(q->pool, &ask, &e);
 	if (err == ERR_PARSE)
 		admin_fail(q->call, ADMIN_NO_WORKER, "there is no worker " SPAN_FMT "%s",
@@ -271,8 +286,72 @@ static void explain(struct question *q)
 	else if (err != 0)
 		admin_fail(q->call, ADMIN_MEMORY, "out of memory");
 	else
-		admin_reply(q->call, 200, answer(q, &e));
+		put_choice(out, q, &e);
 	free(e.candidates);
+	return err == 0;
+}
+
+/* The key anew, as that role cuts prompts. */
+static bool turn_to(struct question *q, enum role role)
+{
+	q->role = role;
+	route_key_free(&q->key);
+	route_key_init(&q->key);
+	return read_key(q);
+}
+
+/* Why there would be no prefill, as a request's legs find it; NULL: there would. */
+static const char *prefill_skipped(struct question *q, const struct pool_look *seen)
+{
+	enum legs_skip skip = legs_would_skip(q->site, q->pool, q->verdict.endpoint,
+		http_call_body(q->call), seen->uncached_tokens);
+
+	if (skip == LEGS_SKIP_WHOLE)
+		return "whole";
+	return skip == LEGS_SKIP_SHORT && !q->is_prefill_pinned ? "short" : NULL;
+}
+
+/* Of a pool with prefill and decode apart: decode is asked first, as for a request. */
+static bool explain_split(struct question *q, struct js *out)
+{
+	struct pool_look seen = {0};
+	struct js *prefill;
+	struct pool_ask ask;
+	enum role role;
+
+	q->is_prefill_pinned = q->pinned.n > 0 &&
+			       pool_find_role(q->pool, q->pinned, &role, &q->kv_group) &&
+			       role == ROLE_PREFILL;
+	if (!turn_to(q, ROLE_DECODE) || !choose(q, out))
+		return false;
+	ask = ask_of(q);
+	if (pool_look(q->pool, &ask, &seen) == 0)
+		q->kv_group = seen.kv_group;
+	prefill = js_object();
+	js_set_str(prefill, "skipped", prefill_skipped(q, &seen));
+	js_set_int(prefill, "uncached_tokens", (int64_t)seen.uncached_tokens);
+	if (!turn_to(q, ROLE_PREFILL) || !choose(q, prefill)) {
+		js_free(prefill);
+		return false;
+	}
+	js_set(out, "prefill", prefill);
+	return true;
+}
+
+static void explain(struct question *q)
+{
+	struct js *out = js_object();
+	bool is_told;
+
+	js_set_str(out, "path", q->path);
+	js_set_str(out, "route", path_route_name(q->verdict.route));
+	js_set_str(out, "tenant", q->tenant != NULL ? q->tenant->conf->name : NULL);
+	js_set_str(out, "pool", pool_name(q->pool));
+	is_told = pool_is_split(q->pool) ? explain_split(q, out) : choose(q, out);
+	if (is_told)
+		admin_reply(q->call, 200, out);
+	else
+		js_free(out);
 }
 
 void admin_explain(void *arg, struct http_call *call)
@@ -283,9 +362,7 @@ void admin_explain(void *arg, struct http_call *call)
 
 	route_key_init(&q.key);
 	q.pinned = http_call_field(call, "X-Kvsteer-Worker");
-	if (read_target(&q) && read_tenant(&q) && read_key(&q)) {
-		find_routing(&q);
+	if (read_target(&q) && read_tenant(&q) && read_key(&q))
 		explain(&q);
-	}
 	route_key_free(&q.key);
 }

@@ -49,7 +49,10 @@ static struct js *pools_array(const struct site *site)
 		struct js *item = js_object();
 
 		js_set_str(item, "name", pool_name(p));
-		js_set_str(item, "policy", pool_policy_name(p, ROLE_UNIFIED));
+		js_set_str(item, "policy", pool_policy_name(p, pool_whole_role(p)));
+		if (pool_is_split(p))
+			js_set_str(item, "prefill_policy",
+				pool_policy_name(p, ROLE_PREFILL));
 		js_set_int(item, "generation", (int64_t)pool_generation(p));
 		js_set(item, "index", index_object(p));
 		js_push(list, item);

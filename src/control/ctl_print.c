@@ -482,14 +482,42 @@ static void print_candidates(const struct js *list)
 	table_end(&t);
 }
 
+/* Of one role's workers. */
+static void print_choice(const struct js *document)
+{
+	if (js_is_array(js_get(document, "candidates")))
+		print_candidates(js_get(document, "candidates"));
+	printf("\n");
+	print_line(document, "chosen", "chosen");
+	print_line(document, "reason", "reason");
+}
+
+static void print_prefill(const struct js *prefill)
+{
+	char *skipped = value_text(prefill, "skipped");
+
+	printf("\n");
+	print_line(prefill, "policy", "prefill");
+	if (strcmp(skipped, "short") == 0)
+		printf("%-16s (decode would have to compute %" PRId64
+		       " tokens: too few for it)\n",
+			"", value_int(prefill, "uncached_tokens"));
+	else if (strcmp(skipped, "whole") == 0)
+		printf("%-16s (such a request goes to decode as a whole)\n", "");
+	printf("\n");
+	print_choice(prefill);
+	free(skipped);
+}
+
 void ctl_print_explain(const struct js *document)
 {
 	const struct js *key = js_get(document, "key");
+	const struct js *prefill = js_get(document, "prefill");
 	char *unit = value_text(key, "unit");
 	bool readable = false;
 
 	print_line(document, "pool", "pool");
-	print_line(document, "policy", "policy");
+	print_line(document, "policy", prefill != NULL ? "decode" : "policy");
 	print_line(key, "model", "model");
 	printf("%-16s %" PRId64 " blocks of %" PRId64 " %s\n", "prompt",
 		value_int(key, "blocks"), value_int(key, "block"),
@@ -498,11 +526,9 @@ void ctl_print_explain(const struct js *document)
 	if (js_as_bool(js_get(key, "readable"), &readable) && !readable)
 		printf("%-16s %s\n", "", "(the body could not be read: routed by load)");
 	printf("\n");
-	if (js_is_array(js_get(document, "candidates")))
-		print_candidates(js_get(document, "candidates"));
-	printf("\n");
-	print_line(document, "chosen", "chosen");
-	print_line(document, "reason", "reason");
+	print_choice(document);
+	if (prefill != NULL)
+		print_prefill(prefill);
 	free(unit);
 }
 

@@ -20,7 +20,8 @@
 
 #define SESSION_NAME_MAX 16384
 
-/* Has workers, and a usable one for each role that it has workers for. */
+/* Has workers, and a usable one for each role that it has workers for; prefill workers
+ * alone answer nobody. */
 static bool is_pool_ready(struct pool *p)
 {
 	bool has_workers = false;
@@ -33,7 +34,7 @@ static bool is_pool_ready(struct pool *p)
 		if (pool_usable(p, r) == 0)
 			return false;
 	}
-	return has_workers;
+	return has_workers && pool_workers(p, pool_whole_role(p)) > 0;
 }
 
 bool local_is_ready(const struct site *site)

@@ -14,6 +14,7 @@
 #include "io/mailbox.h"
 #include "proxy/access_log.h"
 #include "proxy/conn.h"
+#include "proxy/errand.h"
 #include "proxy/io_thread.h"
 #include "proxy/listener.h"
 
@@ -410,6 +411,7 @@ static void close_thread(struct thread *t)
 		drop_sockets(t);
 		t->io->on_last_conn = NULL;
 		conn_close_all(t->io);
+		errand_cancel_all(t->io);
 		/* What was closed is reaped while its thread is still there. */
 		loop_turn(t->loop, 0);
 		loop_turn(t->loop, 0);

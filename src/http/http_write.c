@@ -121,9 +121,17 @@ static void put_joined(struct cursor *c, const char *base, const struct http_hea
 		PUT_LIT(c, "\r\n");
 }
 
-static bool is_cookie(const struct http_request_out *o, const struct http_field *f)
+static bool is_named(
+	const struct http_request_out *o, const struct http_field *f, struct span name)
 {
-	return span_case_eq(http_field_name(o->base, f), SPAN_LIT("cookie"));
+	return span_case_eq(http_field_name(o->base, f), name);
+}
+
+/* Of the fields that have no name of their own here. */
+static bool ends_here(const struct http_request_out *o, const struct http_field *f)
+{
+	return (o->drop_credentials && is_named(o, f, SPAN_LIT("cookie"))) ||
+	       (o->accepts_plain && is_named(o, f, SPAN_LIT("accept-encoding")));
 }
 
 /* Fields of a request that are never copied; what is written in their place comes
@@ -148,7 +156,7 @@ static bool is_replaced(const struct http_request_out *o, const struct http_fiel
 	case FIELD_X_API_KEY:
 		return o->drop_credentials || o->authorization.n > 0;
 	case FIELD_OTHER:
-		return f->is_hop || (o->drop_credentials && is_cookie(o, f));
+		return f->is_hop || ends_here(o, f);
 	default:
 		return f->is_hop;
 	}

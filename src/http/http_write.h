@@ -28,6 +28,7 @@ struct http_request_out {
 				      end here */
 	struct span rank_line; /* not empty: "X-data-parallel-rank: 2\r\n", replaces what
 				  came, in any spelling */
+	bool accepts_plain;    /* the answer is read here: Accept-Encoding ends here */
 	struct span extra;     /* whole lines with CRLF, may be empty */
 	enum http_framing
 		framing; /* NONE, LENGTH or CHUNKED: what the caller will send */

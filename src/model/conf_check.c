@@ -378,7 +378,7 @@ int conf_require_built(
 	int err = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		if (workers[i].role == ROLE_UNIFIED)
+		if (workers[i].role < ROLE_MAX)
 			continue;
 		conf_errors_add(errors, NULL, 0, "role", role_name(workers[i].role),
 			"use role = unified, or --worker-urls",

@@ -96,16 +96,26 @@ bool slots_take(struct slots *s, unsigned max)
 	return false;
 }
 
-static void give_slot_back(struct guard *g)
+void slots_give(struct slots *s)
 {
-	unsigned before;
+	unsigned before = atomic_fetch_sub(&s->taken, 1);
 
-	if (g->slots == NULL)
-		return;
-	before = atomic_fetch_sub(&g->slots->taken, 1);
 	assert(before > 0);
 	(void)before;
+}
+
+struct slots *guard_let_go(struct guard *g)
+{
+	struct slots *s = g->slots;
+
 	g->slots = NULL;
+	return s;
+}
+
+static void give_slot_back(struct guard *g)
+{
+	if (g->slots != NULL)
+		slots_give(guard_let_go(g));
 }
 
 /* Sequentially consistent: who waits for this has either seen it, or is seen by the look

@@ -63,5 +63,9 @@ void guard_drop(struct guard *g);
 
 /* One of `max`; false: all are taken. */
 bool slots_take(struct slots *s, unsigned max) MUST_CHECK;
+void slots_give(struct slots *s);
+/* The guard's slot, or NULL, is the caller's from now on: to hold with another guard, or
+ * to give. */
+struct slots *guard_let_go(struct guard *g);
 
 #endif

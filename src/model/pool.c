@@ -131,6 +131,7 @@ static void on_add(void *arg, struct worker *w)
 {
 	struct pool *p = arg;
 
+	atomic_fetch_add(&p->n_workers[w->role], 1);
 	give_slot(p, w);
 	note_change(p, w, true);
 }
@@ -139,6 +140,7 @@ static void on_remove(void *arg, struct worker *w)
 {
 	struct pool *p = arg;
 
+	atomic_fetch_sub(&p->n_workers[w->role], 1);
 	take_slot(p, w);
 	note_change(p, w, false);
 }

@@ -66,7 +66,9 @@ void pool_key_opts(const struct pool *p, enum role role, struct route_key_opts *
 /* What a request asks for. */
 struct pool_ask {
 	enum role role;
-	struct route_key *key;         /* NULL: nothing known of the prompt */
+	uint64_t kv_group;     /* pool_look's, of the workers that will do; 0: any */
+	bool is_further_leg;   /* of a request that was picked for: no new one */
+	struct route_key *key; /* NULL: nothing known of the prompt */
 	const struct routing *routing; /* as pool_wants() says; NULL: none */
 	struct span tenant;
 	struct span model;  /* empty: any */
@@ -112,6 +114,10 @@ struct pool_pick {
 	 * and idle), and is tried with this request: for so long, 0: any time. */
 	bool is_trial;
 	uint64_t trial_timeout_ms;
+	/* For pairs of prefill and decode. */
+	uint64_t kv_group;
+	uint64_t uncached_tokens; /* as in pool_look */
+	unsigned bootstrap_port, dp_size;
 };
 
 /*
@@ -134,6 +140,13 @@ void pool_set_only_model(struct pool *p, struct span model);
  */
 int pool_pick(struct pool *p, const struct pool_ask *ask, struct guard *g,
 	struct pool_pick *out) MUST_CHECK;
+/* What pool_pick() would choose now, and nothing is changed; errors as its own. */
+struct pool_look {
+	uint64_t kv_group;        /* of that worker */
+	uint64_t uncached_tokens; /* about: of the prompt, what it must compute */
+};
+int pool_look(
+	struct pool *p, const struct pool_ask *ask, struct pool_look *out) MUST_CHECK;
 /* Whether pool_pick() would find a worker. */
 bool pool_has_candidate(struct pool *p, const struct pool_ask *ask);
 enum retry_leave {
@@ -211,6 +224,22 @@ struct explain {
  * the pin names no worker; ERR_NOMEM. */
 int pool_explain(
 	struct pool *p, const struct pool_ask *ask, struct explain *out) MUST_CHECK;
+
+/*
+ * Prefill and decode. A pool is split while it has decode workers, or prefill workers
+ * and no unified ones; unified workers of a split pool get no requests. Unlocked.
+ */
+bool pool_is_split(const struct pool *p);
+/* Who takes a request that one worker serves: decode workers of a split pool. */
+enum role pool_whole_role(const struct pool *p);
+/* The role and group of the worker, or group of ranks, of that name. False: there is
+ * none. */
+bool pool_find_role(
+	struct pool *p, struct span name, enum role *role, uint64_t *kv_group);
+/* No prefill worker was to be had after no_worker_wait: until one is, nobody waits. */
+bool pool_lacks_prefill(const struct pool *p);
+/* True: it is news. */
+bool pool_note_prefill(struct pool *p, bool is_lacking);
 
 /* Usable workers of a role. */
 unsigned pool_usable(struct pool *p, enum role role);

@@ -341,6 +341,8 @@ static bool is_asked_for(const struct pool_ask *ask, const struct worker *w)
 		return false;
 	if (ask->home != 0 && w->host_id != ask->home)
 		return false;
+	if (ask->kv_group != 0 && worker_kv_group(w) != ask->kv_group)
+		return false;
 	return ask->pinned.n == 0 || worker_has_name(w, ask->pinned);
 }
 
@@ -533,6 +535,26 @@ static bool charge(struct pool *p, const struct pool_ask *ask,
 	return is_trial || g->is_trial;
 }
 
+/* Bytes and tokens alike: a prompt that nobody hashed is as long as its body. */
+static uint64_t uncached_tokens(const struct pool_role *r, const struct pool_ask *ask,
+	const struct pick_input *in, uint32_t depth)
+{
+	uint64_t block = MAX(atomic_load(&r->prefix_block), 1u);
+
+	if (in->size_blocks == 0)
+		return ask->body_bytes / TOKEN_BYTES;
+	return uncached_blocks(in, depth) * block / TOKEN_BYTES;
+}
+
+static void tell_pair(const struct pool_role *r, const struct pool_ask *ask,
+	const struct pick_input *in, const struct candidate *c, struct pool_pick *out)
+{
+	out->kv_group = worker_kv_group(c->worker);
+	out->uncached_tokens = uncached_tokens(r, ask, in, c->depth);
+	out->bootstrap_port = c->worker->conf->bootstrap_port;
+	out->dp_size = c->worker->conf->dp_size;
+}
+
 int pool_pick_locked(struct pool *p, const struct pool_ask *asked, struct guard *g,
 	struct pool_pick *out)
 {
@@ -562,7 +584,8 @@ int pool_pick_locked(struct pool *p, const struct pool_ask *asked, struct guard 
 	hit_count_add(&c->worker->hits, out->matched, out->blocks, ask->now_ms);
 	insert_prefix(r, ask, c->worker, out);
 	copy_timeouts(&c->worker->conf->opts, out);
-	if (ask->n_tried == 0)
+	tell_pair(r, ask, &in, c, out);
+	if (ask->n_tried == 0 && !ask->is_further_leg)
 		retry_count_request(&p->retries, ask->now_ms);
 	return 0;
 }
@@ -596,6 +619,42 @@ enum retry_leave pool_may_retry(
 				: RETRY_SPENT;
 	pool_unlock(p);
 	return leave;
+}
+
+static int look_locked(
+	struct pool *p, const struct pool_ask *asked, struct pool_look *out)
+{
+	struct pool_ask copy = *asked, *ask = &copy;
+	struct rng saved = p->rng; /* the next real pick must not notice */
+	struct pick_decision d = {0, PICK_NONE, false};
+	struct pick_input in;
+	const struct candidate *c;
+	int err;
+
+	if (!pins_exist(p, ask))
+		return ERR_PARSE;
+	err = gather(p, ask, &in);
+	if (err != 0)
+		return err;
+	decide(ask, &in, &d);
+	p->rng = saved;
+	c = &in.candidates[d.index];
+	*out = (struct pool_look){
+		.kv_group = worker_kv_group(c->worker),
+		.uncached_tokens =
+			uncached_tokens(&p->roles[ask->role], ask, &in, c->depth),
+	};
+	return 0;
+}
+
+int pool_look(struct pool *p, const struct pool_ask *ask, struct pool_look *out)
+{
+	int err;
+
+	pool_lock(p);
+	err = look_locked(p, ask, out);
+	pool_unlock(p);
+	return err;
 }
 
 bool pool_has_candidate(struct pool *p, const struct pool_ask *ask)

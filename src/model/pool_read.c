@@ -35,6 +35,52 @@ unsigned pool_workers(struct pool *p, enum role role)
 	return count(p, role, false);
 }
 
+bool pool_is_split(const struct pool *p)
+{
+	if (atomic_load_explicit(&p->n_workers[ROLE_DECODE], memory_order_relaxed) > 0)
+		return true;
+	return atomic_load_explicit(&p->n_workers[ROLE_PREFILL], memory_order_relaxed) >
+		       0 &&
+	       atomic_load_explicit(&p->n_workers[ROLE_UNIFIED], memory_order_relaxed) ==
+		       0;
+}
+
+enum role pool_whole_role(const struct pool *p)
+{
+	return pool_is_split(p) ? ROLE_DECODE : ROLE_UNIFIED;
+}
+
+bool pool_find_role(struct pool *p, struct span name, enum role *role, uint64_t *kv_group)
+{
+	bool is_found = false;
+	size_t i;
+
+	pool_lock(p);
+	for (i = 0; !is_found && i < p->registry.n; i++) {
+		const struct worker *w = p->registry.items[i];
+
+		if (!worker_has_name(w, name))
+			continue;
+		is_found = true;
+		*role = w->role;
+		*kv_group = worker_kv_group(w);
+	}
+	pool_unlock(p);
+	return is_found;
+}
+
+bool pool_lacks_prefill(const struct pool *p)
+{
+	return atomic_load_explicit(&p->lacks_prefill, memory_order_relaxed);
+}
+
+bool pool_note_prefill(struct pool *p, bool is_lacking)
+{
+	if (pool_lacks_prefill(p) == is_lacking)
+		return false;
+	return atomic_exchange(&p->lacks_prefill, is_lacking) != is_lacking;
+}
+
 struct worker **pool_list(struct pool *p, size_t *n)
 {
 	struct worker **list;

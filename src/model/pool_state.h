@@ -42,6 +42,8 @@ struct pool {
 	_Atomic uint64_t generation;
 
 	_Atomic unsigned waiting; /* in the queue, or about to be */
+	_Atomic unsigned n_workers[ROLE_MAX]; /* written under the lock */
+	_Atomic bool lacks_prefill;
 	/* The control thread's, each second; the rate is in thousandths. */
 	uint64_t finished, measured_ms;
 	_Atomic uint64_t finish_rate;

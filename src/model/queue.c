@@ -38,8 +38,9 @@ static unsigned risen(const struct waiter *w, uint64_t now_ms)
 {
 	uint64_t waited_ms = now_ms > w->since_ms ? now_ms - w->since_ms : 0;
 	uint64_t steps = waited_ms / QUEUE_PROMOTE_MS;
+	unsigned top = MIN(w->priority, (unsigned)PRIORITY_HIGH);
 
-	return steps >= w->priority ? 0 : w->priority - (unsigned)steps;
+	return steps >= w->priority - top ? top : w->priority - (unsigned)steps;
 }
 
 void queue_walk_start(struct queue_walk *walk, struct queue *q, uint64_t now_ms)

@@ -13,7 +13,15 @@
 
 #define QUEUE_PROMOTE_MS 10000
 
-enum priority { PRIORITY_HIGH, PRIORITY_NORMAL, PRIORITY_LOW, PRIORITY_MAX };
+/* BEGUN: a worker has done a part of it already and keeps that for it; nobody rises to
+ * there. */
+enum priority {
+	PRIORITY_BEGUN,
+	PRIORITY_HIGH,
+	PRIORITY_NORMAL,
+	PRIORITY_LOW,
+	PRIORITY_MAX
+};
 
 struct waiter {
 	TAILQ_ENTRY(waiter) link;

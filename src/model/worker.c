@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "io/resolve.h"
 #include "model/ring.h"
@@ -210,7 +211,6 @@ struct worker *worker_new_rank(
 	w->has_rank = c->dp_size > 1;
 	w->rank = rank;
 	w->index_slot = UINT32_MAX;
-	w->engine_tokens = -1;
 	pthread_mutex_init(&w->addr_lock, NULL);
 	breaker_init(&w->breaker, &breaker);
 	atomic_store(&w->health, WORKER_STARTING);
@@ -297,6 +297,13 @@ bool worker_same_identity(const struct worker *w, const struct worker_conf *c)
 {
 	return worker_is_sibling(w, c) && w->has_rank == (c->dp_size > 1) &&
 	       (!w->has_rank || w->rank < c->dp_size);
+}
+
+uint64_t worker_kv_group(const struct worker *w)
+{
+	const char *group = w->conf->kv_group;
+
+	return group == NULL ? 1 : hash64(group, strlen(group), 0) | 1;
 }
 
 bool worker_has_name(const struct worker *w, struct span name)

@@ -89,7 +89,6 @@ struct worker {
 	uint64_t state_since_ms;
 	struct progress progress; /* of its answers (watch.c) */
 	char verdict_reason[160]; /* why progress.verdict is what it is */
-	double engine_tokens;     /* report.c: as its engine counts them; < 0: not said */
 	unsigned load_when_asked; /* report.c: own load as the report was asked for */
 
 	/* Any thread. */
@@ -160,6 +159,8 @@ int worker_configure(struct worker *w, const struct worker_conf *c) MUST_CHECK;
 bool worker_same_identity(const struct worker *w, const struct worker_conf *c);
 /* The same, whatever its rank and however many there are to be. */
 bool worker_is_sibling(const struct worker *w, const struct worker_conf *c);
+/* Of its kv_group, never 0; under the pool's lock. */
+uint64_t worker_kv_group(const struct worker *w);
 /* name is w's, or that of its group. */
 bool worker_has_name(const struct worker *w, struct span name);
 

@@ -18,7 +18,7 @@
 #define FLUSH_MS 1000
 #define FIELD_MAX 512 /* of foreign text */
 /* Six such fields, each byte escaped, and what is ours: a line is never cut. */
-#define LINE_MAX_BYTES (6 * 6 * FIELD_MAX + 1024)
+#define LINE_MAX_BYTES (6 * 6 * FIELD_MAX + 2048)
 
 struct access_log {
 	struct loop *loop;
@@ -210,6 +210,11 @@ static void put_line(struct line *l, const struct access_line *a)
 	put_ms(l, "queue_ms", a->queue_us);
 	put_ms(l, "ttft_ms", a->ttft_us);
 	put_ms(l, "total_ms", a->total_us);
+	if (a->prefill == NULL)
+		return;
+	put_text(l, "prefill", span_str(a->prefill));
+	put_text(l, "prefill_policy", span_str(a->prefill_reason));
+	put_ms(l, "prefill_ms", a->prefill_us);
 }
 
 void access_log_line(

@@ -26,6 +26,9 @@ struct access_line {
 	uint64_t bytes_in, bytes_out;
 	uint64_t queue_us, ttft_us, total_us;
 	unsigned retries;
+	const char *prefill;        /* the worker; NULL: there was no such leg */
+	const char *prefill_reason; /* of that decision */
+	uint64_t prefill_us;        /* 0: it did not end well */
 };
 
 /* fd < 0: lines are dropped. */

@@ -5,20 +5,29 @@
 
 #include "http/http_write.h"
 #include "model/worker.h"
+#include "proxy/legs.h"
 #include "proxy/request_state.h"
 #include "proxy/resume.h"
 #include "proxy/upstream.h"
 
 /* A worker's own key is a fallback: where the router does not authenticate, the client's
  * credentials go through as they came. */
-static struct span authorization(const struct request *r)
+static struct span authorization(const struct request *r, const struct worker *w)
 {
-	const char *own = atomic_load_explicit(
-		&r->guard.worker->authorization, memory_order_acquire);
+	const char *own = atomic_load_explicit(&w->authorization, memory_order_acquire);
 	bool has_own = r->tenant == NULL && (field(r, FIELD_AUTHORIZATION).n > 0 ||
 						    field(r, FIELD_X_API_KEY).n > 0);
 
 	return has_own || own == NULL ? span_make(NULL, 0) : span_str(own);
+}
+
+struct span dispatch_authorization(const struct request *r, const struct worker *w)
+{
+	struct span value = authorization(r, w);
+
+	if (value.n == 0 && r->tenant == NULL)
+		value = field(r, FIELD_AUTHORIZATION);
+	return value;
 }
 
 /* A body that came in chunks and is whole by now goes on by its length. */
@@ -29,10 +38,15 @@ static enum http_framing framing_upstream(const struct request *r)
 	return HTTP_BODY_LENGTH;
 }
 
+static struct span request_body(const struct request *r)
+{
+	return r->legs != NULL ? legs_body(r) : resume_request_body(r);
+}
+
 bool dispatch(struct request *r, bool fresh_only)
 {
 	const struct worker *w = r->guard.worker;
-	struct span body = r->upload.is_on ? span_make(NULL, 0) : resume_request_body(r);
+	struct span body = r->upload.is_on ? span_make(NULL, 0) : request_body(r);
 	struct http_request_out out = {
 		.base = r->c->buf,
 		.head = &r->head,
@@ -40,9 +54,10 @@ bool dispatch(struct request *r, bool fresh_only)
 		.host_line = w->host_line,
 		.rank_line = w->rank_line,
 		.client_ip = span_make(r->c->ip, r->c->ip_len),
-		.request_id = request_id(r),
-		.authorization = authorization(r),
+		.request_id = legs_request_id(r),
+		.authorization = authorization(r, w),
 		.drop_credentials = r->tenant != NULL,
+		.accepts_plain = legs_is_prefill(r),
 		.framing = framing_upstream(r),
 		.content_length = r->upload.is_on ? r->body.expected : body.n,
 	};

@@ -7,11 +7,15 @@
 #define PROXY_DISPATCH_H
 
 #include "base/base.h"
+#include "base/span.h"
 
 struct request;
+struct worker;
 
 /* Starts r->ex with the worker of r->guard. fresh_only: on no pooled connection. False:
  * out of memory, or the head does not fit. */
 bool dispatch(struct request *r, bool fresh_only);
+/* The Authorization of another call to w on the request's behalf; empty: none. */
+struct span dispatch_authorization(const struct request *r, const struct worker *w);
 
 #endif

@@ -9,6 +9,7 @@
 #include "proxy/body.h"
 #include "proxy/client.h"
 #include "proxy/client_key.h"
+#include "proxy/legs.h"
 #include "proxy/request_state.h"
 #include "proxy/stored.h"
 
@@ -116,7 +117,7 @@ static int build_key(struct request *r, const struct pool *pool)
 	struct span b = body_bytes(&r->body, r->c);
 
 	if (pool != NULL)
-		pool_key_opts(pool, ROLE_UNIFIED, &o);
+		legs_key_opts(pool, &o);
 	r->is_keyed = true;
 	/* Hashes that the client sent stand; the body then only says the model and the
 	 * salts. */
@@ -151,5 +152,5 @@ enum fail intake_route_key(struct request *r)
 		return FAIL_OVERLOADED;
 	if (r->is_keyed)
 		pool_seal_key(r->pool, &r->key, client_key_salt(r));
-	return FAIL_NONE;
+	return legs_begin(r);
 }

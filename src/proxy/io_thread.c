@@ -61,6 +61,7 @@ struct io_thread *io_thread_new(unsigned index, struct loop *l, struct process *
 	t->process = p;
 	t->site = site_ref(site);
 	TAILQ_INIT(&t->conns);
+	TAILQ_INIT(&t->errands);
 	t->scratch = malloc(IO_SCRATCH_BYTES);
 	t->out = malloc(IO_OUT_BYTES);
 	t->idle = upstream_idle_new(t);
@@ -78,7 +79,7 @@ void io_thread_free(struct io_thread *t)
 {
 	if (t == NULL)
 		return;
-	assert(t->n_conns == 0);
+	assert(t->n_conns == 0 && t->n_errands == 0);
 	io_thread_destroy(t);
 }
 

@@ -29,6 +29,7 @@
 
 struct access_log;
 struct digester;
+struct errand;
 struct mailbox;
 struct upstream_idle;
 struct conn;
@@ -72,6 +73,9 @@ struct io_thread {
 	unsigned n_free_requests;
 	struct exchange *free_exchanges;
 	unsigned n_free_exchanges;
+
+	TAILQ_HEAD(errand_list, errand) errands;
+	unsigned n_errands;
 
 	struct digester *digester; /* of clients' keys */
 	struct upstream_idle *idle;

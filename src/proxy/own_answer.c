@@ -105,6 +105,11 @@ void own_answer_failure(struct request *r)
 		span_make(extra, x));
 }
 
+void own_answer_new_id(struct request *r)
+{
+	r->id_len = answer_request_id(span_make(NULL, 0), &r->t->rng, r->id);
+}
+
 void own_answer_make_id(struct request *r)
 {
 	struct span none = span_make(NULL, 0);

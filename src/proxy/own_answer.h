@@ -10,6 +10,8 @@ struct request;
 
 /* The id that the request goes by. */
 void own_answer_make_id(struct request *r);
+/* In place of what the client sent. */
+void own_answer_new_id(struct request *r);
 /* Of a path that is served here: whole. */
 void own_answer_local(struct request *r);
 /* Says why it failed (r->why, which has a status). */

@@ -9,6 +9,7 @@
 #include "model/routing_key.h"
 #include "model/worker.h"
 #include "proxy/admission.h"
+#include "proxy/legs.h"
 #include "proxy/pin.h"
 #include "proxy/request_state.h"
 #include "proxy/stored.h"
@@ -16,8 +17,8 @@
 struct pool_ask pick_ask(struct request *r, struct routing *routing)
 {
 	struct pool_ask ask = {
-		.role = ROLE_UNIFIED,
-		.key = r->is_keyed ? &r->key : NULL,
+		.role = legs_role(r),
+		.key = r->is_keyed ? legs_key(r) : NULL,
 		.model = r->key.model,
 		.home = r->stored.home,
 		.tried = r->tried,
@@ -31,6 +32,7 @@ struct pool_ask pick_ask(struct request *r, struct routing *routing)
 		&opts(r)->routing_key_headers, r->c->buf, &r->head, &r->key, routing);
 	if (opts(r)->allow_pin)
 		pin_read_head(r->c->buf, &r->head, &ask);
+	legs_ask(r, &ask);
 	return ask;
 }
 
@@ -65,7 +67,7 @@ void pick_note(struct request *r)
 	r->is_confirmed = false;
 	r->attempts.was_trial |= r->pick.is_trial;
 	keep_worker_name(r);
-	if (r->n_tried > 0)
+	if (r->n_tried > 0 || legs_is_begun(r))
 		return;
 	r->picked_us = clock_us();
 	if (r->pick.blocks > 0)

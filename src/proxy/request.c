@@ -1,7 +1,8 @@
 /*
  * The spine: one request, a table of named steps from top to bottom. Always true: two
- * jumps only, request_fail() to FINISH and request_retry() to PICK; the guard is dropped
- * in those two places, and as the last byte is relayed; once an answer byte went to the
+ * jumps only, request_fail() to FINISH and request_retry() to PICK, and back to PICK goes
+ * what HAND_OFF has done with (legs.h); the guard is dropped in those places, and as the
+ * last byte is relayed; once an answer byte went to the
  * client, failing means closing. Leaves never call the spine: an exchange calls the wake
  * it was given, conn runs the steps again, and every step may be run again. Called by
  * conn.
@@ -30,6 +31,7 @@
 #include "proxy/dispatch.h"
 #include "proxy/intake.h"
 #include "proxy/io_thread.h"
+#include "proxy/legs.h"
 #include "proxy/outcome.h"
 #include "proxy/own_answer.h"
 #include "proxy/pick.h"
@@ -50,6 +52,7 @@
 	X(ROUTE_KEY, route_key) /* head + body -> pool and struct route_key */ \
 	X(PICK, pick)		/* policy chooses, guard is taken; or it waits */     \
 	X(FORWARD, forward)	/* connect, send, await the answer's head */ \
+	X(HAND_OFF, hand_off)	/* a prefill's answer, whole: then pick for decode */ \
 	X(RELAY, relay)		/* the answer's body to the client */    \
 	X(FINISH, finish)	/* drop guard, log, count */
 /* clang-format on */
@@ -76,7 +79,7 @@ static enum step_result request_fail(struct request *r, enum fail why)
 static void withdraw(struct request *r)
 {
 	if (!r->is_confirmed && r->is_keyed && r->pool != NULL)
-		pool_withdraw(r->pool, &r->key, &r->pick.insertion);
+		pool_withdraw(r->pool, legs_key(r), &r->pick.insertion);
 	r->pick.insertion.stamp = 0;
 }
 
@@ -96,6 +99,7 @@ static enum step_result request_retry(struct request *r)
 	exchange_cancel(&r->ex);
 	withdraw(r);
 	drop_guard(r);
+	legs_retry(r);
 	r->at = STEP_PICK;
 	return STEP_NEXT;
 }
@@ -269,7 +273,7 @@ static enum step_result pick(struct request *r)
 
 	if (attempt_is_waiting(r))
 		return STEP_WAIT;
-	err = pick_worker(r);
+	err = r->legs != NULL ? legs_pick(r) : pick_worker(r);
 	if (err != 0)
 		return no_worker(r, err);
 	pick_note(r);
@@ -318,6 +322,25 @@ static bool trial_goes_elsewhere(struct request *r)
 static enum step_result forward(struct request *r);
 static enum step_result go_on_elsewhere(struct request *r, enum fail why);
 
+/* It computes nothing that the client has seen: any fault is worth another worker, but
+ * for a request that has killed two. */
+static enum step_result prefill_failed(struct request *r, enum fail why, bool may_repeat)
+{
+	r->last_failure = why;
+	if (may_repeat && goes_elsewhere(r, r->guard.worker->host_id, 0, why)) {
+		attempt_back_off(r);
+		return request_retry(r);
+	}
+	if (why != FAIL_WORKER_UNREACHABLE || !legs_can_skip(r))
+		return give_up(r, why);
+	exchange_cancel(&r->ex);
+	withdraw(r);
+	drop_guard(r);
+	legs_skip_prefill(r);
+	r->at = STEP_PICK;
+	return STEP_NEXT;
+}
+
 /* No answer came. The safe repeats: never connected; a pooled connection that was given
  * up; a fresh one that died in silence, on one other worker. */
 static enum step_result exchange_failed(struct request *r)
@@ -337,6 +360,11 @@ static enum step_result exchange_failed(struct request *r)
 	may_repeat |= is_death ? !r->died_fresh : r->pick.is_trial;
 	if (resume_is_on(r) && is_death && r->died_fresh)
 		return give_up(r, r->last_failure);
+	if (legs_is_prefill(r)) {
+		may_repeat = !is_death || !r->died_fresh;
+		r->died_fresh |= is_death;
+		return prefill_failed(r, why, may_repeat);
+	}
 	r->died_fresh |= is_death;
 	if (resume_is_on(r))
 		return go_on_elsewhere(r, why);
@@ -359,6 +387,7 @@ static enum step_result answer_has_head(
 	struct request *r, const struct http_head *a, const char *base)
 {
 	char extra[ANSWER_LINES_MAX];
+	uint32_t matched, blocks;
 	struct http_response_out out = {
 		.base = base,
 		.head = a,
@@ -371,10 +400,10 @@ static enum step_result answer_has_head(
 
 	r->relay = (struct relay){.to = &r->c->stream, .framing = out.framing};
 	r->keep = request_may_go_on(r) && (r->head.minor == 1 || r->head.keep_alive_10);
+	legs_matched(r, &matched, &blocks);
 	if (opts(r)->expose_worker) /* the operator wants it seen */
-		out.extra =
-			span_make(extra, answer_worker_lines(span_str(r->worker_name),
-						 r->pick.matched, r->pick.blocks, extra));
+		out.extra = span_make(extra, answer_worker_lines(span_str(r->worker_name),
+						     matched, blocks, extra));
 	out.close = !r->keep;
 	out.keep_alive_10 = r->keep && r->head.minor == 0;
 	n = http_write_response(&out, r->t->out, IO_OUT_BYTES);
@@ -387,6 +416,7 @@ static enum step_result answer_has_head(
 	r->is_event_stream = answer_is_event_stream(a, base);
 	r->first_byte_us = clock_us();
 	stored_answered(r, a->status);
+	legs_answered(r, a->status);
 	if (a->status >= 200 && a->status < 300)
 		r->is_confirmed = true;
 	else
@@ -443,11 +473,31 @@ static enum step_result goes_on(
 		       : give_up(r, r->last_failure);
 }
 
+/* A prefill: its good answer is read in HAND_OFF; what it refuses, others would. */
+static enum step_result prefill_answered(
+	struct request *r, const struct http_head *a, const char *base)
+{
+	if (a->status >= 200 && a->status < 300) {
+		r->is_confirmed = true;
+		return STEP_NEXT;
+	}
+	if (legs_is_worth(a->status) &&
+		goes_elsewhere(r, r->guard.worker->id, a->status, FAIL_NONE)) {
+		attempt_keep(r, a, base);
+		attempt_back_off(r);
+		return request_retry(r);
+	}
+	legs_relay(r);
+	return answer_has_head(r, a, base);
+}
+
 static enum step_result answered(
 	struct request *r, const struct http_head *a, const char *base)
 {
 	if (resume_is_on(r))
 		return goes_on(r, a, base);
+	if (legs_is_prefill(r))
+		return prefill_answered(r, a, base);
 	if (asks_on(r, a->status)) {
 		note_tried(r, r->guard.worker->host_id);
 		return request_retry(r);
@@ -488,9 +538,15 @@ static enum step_result forward(struct request *r)
 {
 	const struct http_head *a;
 	const char *base;
+	enum fail why;
 
-	if (r->ex == NULL && !dispatch(r, false))
-		return request_fail(r, FAIL_INTERNAL);
+	if (r->ex == NULL) {
+		why = legs_prepare(r);
+		if (why == FAIL_NONE && !dispatch(r, false))
+			why = FAIL_INTERNAL;
+		if (why != FAIL_NONE)
+			return request_fail(r, why);
+	}
 	if (!hand_on(r))
 		return STEP_NEXT;
 	if (exchange_trial_is_over(r->ex) && trial_goes_elsewhere(r))
@@ -504,6 +560,39 @@ static enum step_result forward(struct request *r)
 	default:
 		return exchange_failed(r);
 	}
+}
+
+/* ---- HAND_OFF ---- */
+
+static void prefill_is_done(struct request *r)
+{
+	atomic_fetch_add_explicit(&r->guard.worker->completions, 1, memory_order_relaxed);
+	outcome_done(r);
+	exchange_finish(&r->ex);
+	legs_hand_over(r);
+	drop_guard(r);
+	r->at = STEP_PICK;
+}
+
+static enum step_result hand_off(struct request *r)
+{
+	enum fail why;
+	int err;
+
+	if (!legs_is_prefill(r))
+		return STEP_NEXT;
+	err = legs_read_answer(r, &why);
+	if (err == ERR_AGAIN)
+		return STEP_WAIT;
+	if (err == 0) {
+		prefill_is_done(r);
+		return STEP_NEXT;
+	}
+	if (why == FAIL_OVERLOADED)
+		return request_fail(r, why);
+	outcome_failed(r, why);
+	r->is_confirmed = false;
+	return prefill_failed(r, why, true);
 }
 
 /* ---- RELAY ---- */
@@ -672,6 +761,7 @@ static enum step_result finish(struct request *r)
 	admission_leave(r);
 	end_exchange(r);
 	drop_guard(r);
+	legs_end(r);
 	client_key_leave(r);
 	if (r->why != FAIL_NONE && !r->head_sent && fail_status(r->why) != 0)
 		own_answer_failure(r);

@@ -5,6 +5,7 @@
 
 #include "base/metric.h"
 #include "proxy/access_log.h"
+#include "proxy/legs.h"
 #include "proxy/request_state.h"
 
 #define MODEL_LOG_MAX 128
@@ -21,8 +22,6 @@ void request_log_line(struct request *r, uint64_t now_us)
 			r->has_head ? r->verdict.route : path_route_none()),
 		.worker = r->worker_name[0] != '\0' ? r->worker_name : NULL,
 		.reason = pick_reason_name(r->pick.reason),
-		.matched = r->pick.matched,
-		.blocks = r->pick.blocks,
 		.status = r->status,
 		.why = r->why,
 		.bytes_in = r->body.total,
@@ -33,6 +32,8 @@ void request_log_line(struct request *r, uint64_t now_us)
 		.retries = r->attempts.n,
 	};
 
+	legs_matched(r, &line.matched, &line.blocks);
+	legs_tell(r, &line);
 	if (r->has_head) {
 		line.method = span_str(http_method_name(r->head.method));
 		line.path = http_head_path(r->c->buf, &r->head);

@@ -28,6 +28,7 @@
 #define TRIED_MAX 64
 
 struct exchange;
+struct legs;
 struct resume;
 struct ticket;
 struct route_scan;
@@ -73,6 +74,7 @@ struct request {
 	struct stored stored;
 	bool died_reused, died_fresh;
 	struct attempts attempts; /* after the first */
+	struct legs *legs;        /* owned; NULL: one worker serves it */
 
 	/* the answer */
 	struct exchange *ex;

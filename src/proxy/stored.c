@@ -69,6 +69,7 @@ static bool has_other(struct request *r, struct pool_ask *ask)
 	if (!is_by_path(r))
 		return pool_has_candidate(r->pool, ask);
 	for (i = r->stored.home != 0 ? 0 : r->stored.pool_at; i < r->site->n_pools; i++) {
+		ask->role = pool_whole_role(r->site->pools[i]);
 		if (pool_has_candidate(r->site->pools[i], ask))
 			return true;
 	}

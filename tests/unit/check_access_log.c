@@ -139,6 +139,26 @@ START_TEST(json_line)
 }
 END_TEST
 
+/* Only where there was such a leg. */
+START_TEST(a_prefill_is_told_at_the_end)
+{
+	struct access_line a = plain_line();
+
+	a.prefill = "p0";
+	a.prefill_reason = "no_match";
+	a.prefill_us = 12345;
+	access_log_line(log_, LOG_FORMAT_TEXT, &a);
+	access_log_line(log_, LOG_FORMAT_JSON, &a);
+	access_log_flush(log_);
+	ck_assert_ptr_nonnull(strstr(read_back(),
+		" total_ms=1500.000 prefill=p0 prefill_policy=no_match "
+		"prefill_ms=12.345\n"));
+	ck_assert_ptr_nonnull(strstr(text, "\"total_ms\":1500.000,\"prefill\":\"p0\","
+					   "\"prefill_policy\":\"no_match\","
+					   "\"prefill_ms\":12.345}\n"));
+}
+END_TEST
+
 START_TEST(what_is_absent_is_a_dash)
 {
 	struct access_line a = {.route = "none", .why = FAIL_CLIENT_GONE};
@@ -339,6 +359,7 @@ static Suite *access_log_suite(void)
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, text_line);
 	tcase_add_test(tc, json_line);
+	tcase_add_test(tc, a_prefill_is_told_at_the_end);
 	tcase_add_test(tc, what_is_absent_is_a_dash);
 	tcase_add_test(tc, foreign_text_is_escaped);
 	tcase_add_test(tc, the_longest_line_is_whole);

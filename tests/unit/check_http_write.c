@@ -135,6 +135,22 @@ START_TEST(rank_replaces_what_came)
 }
 END_TEST
 
+/* Of what is read here no coding is wanted; others may have it. */
+START_TEST(accept_encoding_may_end_here)
+{
+	struct http_request_out o =
+		plain_request("GET / HTTP/1.1\r\nHost: a\r\nAccept-ENCODING: gzip\r\n"
+			      "Accept: a\r\naccept-encoding: br\r\n\r\n");
+
+	check_request(&o, "GET / HTTP/1.1\r\nHost: w0.test:8001\r\n"
+			  "Accept-ENCODING: gzip\r\nAccept: a\r\n"
+			  "accept-encoding: br\r\n" OURS "\r\n");
+	o.accepts_plain = true;
+	check_request(
+		&o, "GET / HTTP/1.1\r\nHost: w0.test:8001\r\nAccept: a\r\n" OURS "\r\n");
+}
+END_TEST
+
 START_TEST(nominated_fields_go_before_ours_come)
 {
 	struct http_request_out o = plain_request(
@@ -382,6 +398,7 @@ static Suite *write_suite(void)
 	tcase_add_test(t, request_is_made_anew);
 	tcase_add_test(t, request_joins_what_came);
 	tcase_add_test(t, rank_replaces_what_came);
+	tcase_add_test(t, accept_encoding_may_end_here);
 	tcase_add_test(t, nominated_fields_go_before_ours_come);
 	tcase_add_test(t, worker_key_replaces_credentials);
 	tcase_add_test(t, targets_leave_in_origin_form);

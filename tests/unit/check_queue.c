@@ -81,6 +81,17 @@ START_TEST(who_waits_long_rises)
 }
 END_TEST
 
+/* Whoever has waited however long; and first come, first served among them. */
+START_TEST(who_has_begun_is_before_all)
+{
+	queue_push(&q, &w[0], PRIORITY_HIGH, 0);
+	queue_push(&q, &w[1], PRIORITY_LOW, 0);
+	queue_push(&q, &w[2], PRIORITY_BEGUN, 9 * QUEUE_PROMOTE_MS);
+	queue_push(&q, &w[3], PRIORITY_BEGUN, 9 * QUEUE_PROMOTE_MS);
+	expect_order(9 * QUEUE_PROMOTE_MS, (int[]){2, 3, 0, 1, -1});
+}
+END_TEST
+
 /* Under a stream of high ones a low one is served within twice the promotion time. */
 START_TEST(nobody_starves)
 {
@@ -123,8 +134,11 @@ END_TEST
 static unsigned rank_of(const struct waiter *x, uint64_t now_ms)
 {
 	uint64_t steps = (now_ms - x->since_ms) / QUEUE_PROMOTE_MS;
+	int rank = (int)x->priority - (int)MIN(steps, (uint64_t)PRIORITY_MAX);
 
-	return steps > x->priority ? 0 : (unsigned)(x->priority - steps);
+	if (x->priority == PRIORITY_BEGUN)
+		return PRIORITY_BEGUN;
+	return (unsigned)MAX(rank, (int)PRIORITY_HIGH);
 }
 
 static struct waiter *slow_first(uint64_t now_ms)
@@ -179,6 +193,7 @@ static Suite *queue_suite(void)
 	tcase_add_test(c, first_come_first_served);
 	tcase_add_test(c, priorities_are_strict);
 	tcase_add_test(c, who_waits_long_rises);
+	tcase_add_test(c, who_has_begun_is_before_all);
 	tcase_add_test(c, nobody_starves);
 	tcase_add_test(c, the_waiter_returned_may_go);
 	tcase_add_test(c, random_walk_against_a_slow_model);

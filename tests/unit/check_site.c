@@ -165,6 +165,9 @@ START_TEST(the_head_may_say_enough)
 	"[pool p]\nmodels = m*\n[pool q]\nmodels = n\npolicy = random\n" \
 	"[worker a]\nurl = http://a:1\npool = p\n"
 #define OF_WORKER PLAIN "models = m\n"
+#define SPLIT                                                                 \
+	"[pool p]\nmodels = m*\npolicy = random\n[pool q]\npolicy = random\n" \
+	"[worker d]\nurl = http://a:1\npool = p\nrole = decode\n"
 	static const struct {
 		const char *text;
 		enum route_endpoint endpoint;
@@ -188,6 +191,12 @@ START_TEST(the_head_may_say_enough)
 		{BY_MODEL, ENDPOINT_OTHER, false, false, "", false},
 		{OF_WORKER, ENDPOINT_CHAT, true, false, "", true},
 		{OF_WORKER, ENDPOINT_CHAT, true, false, "m", false},
+		/* What goes to prefill and decode is taken apart, whatever it is. */
+		{SPLIT, ENDPOINT_CHAT, true, true, "", true},
+		{SPLIT, ENDPOINT_CHAT, true, true, "m", true},
+		{SPLIT, ENDPOINT_OTHER, false, false, "", true},
+		{SPLIT, ENDPOINT_OTHER, false, false, "m1", true},
+		{SPLIT, ENDPOINT_CHAT, true, true, "x", false},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {

@@ -1,0 +1,547 @@
+/*
+ * The order of things for a request on two workers: who is asked for which leg, what
+ * happens where one cannot be had or fails, and what is given back. See legs.h.
+ *
+ * Decode is looked at before prefill is asked, so that no prompt is computed for a decode
+ * worker that is not there. Where all of them are full, the request waits for one, and
+ * has it from then on; who waits for decode after its prefill is served first. A request
+ * waits for decode with no guard, and for prefill at most with a reserved guard of
+ * decode: nobody who has prefill's guard waits for anything but its answer.
+ */
+#include "proxy/legs.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/metric.h"
+#include "model/worker.h"
+#include "proxy/access_log.h"
+#include "proxy/admission.h"
+#include "proxy/attempt.h"
+#include "proxy/client_key.h"
+#include "proxy/dispatch.h"
+#include "proxy/errand.h"
+#include "proxy/legs_state.h"
+#include "proxy/own_answer.h"
+#include "proxy/pick.h"
+#include "proxy/pin.h"
+#include "proxy/request_state.h"
+
+#include <stdlib.h>
+
+/* ---- the key ---- */
+
+static bool are_blocks_equal(
+	const struct route_key_opts *a, const struct route_key_opts *b)
+{
+	return a->block_bytes == b->block_bytes && a->block_tokens == b->block_tokens;
+}
+
+void legs_key_opts(const struct pool *p, struct route_key_opts *out)
+{
+	struct route_key_opts decode;
+
+	if (!pool_is_split(p)) {
+		pool_key_opts(p, ROLE_UNIFIED, out);
+		return;
+	}
+	pool_key_opts(p, ROLE_PREFILL, out);
+	pool_key_opts(p, ROLE_DECODE, &decode);
+	if (out->skip_prompt)
+		*out = decode;
+	else if (!decode.skip_prompt && are_blocks_equal(out, &decode))
+		out->max_blocks = out->max_blocks == 0 || decode.max_blocks == 0
+					  ? 0
+					  : MAX(out->max_blocks, decode.max_blocks);
+}
+
+/* Where the two roles cut prompts into different blocks, decode has a key of its own. */
+static int build_decode_key(struct request *r)
+{
+	struct legs *m = r->legs;
+	struct span body = body_bytes(&r->body, r->c);
+	struct route_key_opts prefill, decode;
+
+	if (!r->is_scanning || !r->is_keyed || r->key.hashes_sent)
+		return 0;
+	pool_key_opts(r->pool, ROLE_PREFILL, &prefill);
+	pool_key_opts(r->pool, ROLE_DECODE, &decode);
+	if (prefill.skip_prompt || decode.skip_prompt ||
+		are_blocks_equal(&prefill, &decode))
+		return 0;
+	m->has_decode_key = true;
+	if (route_key_build(r->json, body.p, body.n, &decode, &m->decode_key) != 0)
+		return ERR_NOMEM;
+	pool_seal_key(r->pool, &m->decode_key, client_key_salt(r));
+	return 0;
+}
+
+struct route_key *legs_key(struct request *r)
+{
+	struct legs *m = r->legs;
+
+	return m != NULL && m->has_decode_key && m->at != LEGS_PREFILL ? &m->decode_key
+								       : &r->key;
+}
+
+/* ---- the beginning ---- */
+
+static const struct role_opts *role_opts(
+	const struct site *s, const struct pool *p, enum role role)
+{
+	size_t i = 0;
+
+	while (s->pools[i] != p)
+		i++;
+	return &s->conf->pools[i].roles[role];
+}
+
+enum legs_skip legs_would_skip(const struct site *site, const struct pool *p,
+	enum route_endpoint endpoint, struct span body, uint64_t uncached_tokens)
+{
+	struct kv_request kv = {0};
+	enum legs_skip skip = LEGS_SKIP_NOT;
+
+	if (kv_request_read(&kv, role_opts(site, p, ROLE_PREFILL)->kv_connector, endpoint,
+		    body) != 0)
+		return LEGS_SKIP_NOT;
+	if (kv.verdict != KV_SPLIT)
+		skip = LEGS_SKIP_WHOLE;
+	else if (kv_form(kv.connector)->decodes_alone &&
+		 uncached_tokens < role_opts(site, p, ROLE_DECODE)->pd_min_prefill)
+		skip = LEGS_SKIP_SHORT;
+	kv_request_free(&kv);
+	return skip;
+}
+
+/* A prefill worker by name: the client wants that leg there, and decode wherever. */
+static void read_pin(struct request *r)
+{
+	struct legs *m = r->legs;
+	struct pool_ask ask = {0};
+	uint64_t group;
+	enum role role;
+
+	if (!opts(r)->allow_pin)
+		return;
+	pin_read_head(r->c->buf, &r->head, &ask);
+	if (ask.pinned.n == 0 || !pool_find_role(r->pool, ask.pinned, &role, &group) ||
+		role != ROLE_PREFILL)
+		return;
+	m->is_prefill_pinned = true;
+	m->pinned_group = m->kv_group = group;
+}
+
+static enum fail read_body(struct request *r)
+{
+	struct legs *m = r->legs;
+
+	if (kv_request_read(&m->kv,
+		    role_opts(r->site, r->pool, ROLE_PREFILL)->kv_connector,
+		    r->verdict.endpoint, body_bytes(&r->body, r->c)) != 0)
+		return FAIL_OVERLOADED;
+	if (m->kv.verdict == KV_UNSAFE)
+		return FAIL_BAD_TRANSFER;
+	m->form = kv_form(m->kv.connector);
+	m->min_prefill = role_opts(r->site, r->pool, ROLE_DECODE)->pd_min_prefill;
+	/* Only the decode worker that made it knows what is continued. */
+	if (r->stored.is_asked_for && m->form->decodes_alone)
+		m->kv.verdict = KV_WHOLE;
+	if (m->kv.verdict != KV_SPLIT)
+		return FAIL_NONE;
+	read_pin(r);
+	return build_decode_key(r) == 0 ? FAIL_NONE : FAIL_OVERLOADED;
+}
+
+enum fail legs_begin(struct request *r)
+{
+	if (!pool_is_split(r->pool))
+		return FAIL_NONE;
+	if (kv_id_names_peers(request_id(r)))
+		own_answer_new_id(r);
+	/* Its pool was none of those when its head came: what is in it, nobody has read.
+	 */
+	if (r->upload.is_on)
+		return FAIL_NO_WORKER;
+	if (r->body.total == 0)
+		return FAIL_NONE;
+	r->legs = calloc(1, sizeof(*r->legs));
+	if (r->legs == NULL)
+		return FAIL_OVERLOADED;
+	route_key_init(&r->legs->decode_key);
+	return read_body(r);
+}
+
+/* ---- who is asked ---- */
+
+static bool is_whole(const struct legs *m)
+{
+	return m == NULL || m->kv.verdict != KV_SPLIT;
+}
+
+enum role legs_role(const struct request *r)
+{
+	if (is_whole(r->legs))
+		return pool_whole_role(r->pool);
+	return r->legs->at == LEGS_PREFILL ? ROLE_PREFILL : ROLE_DECODE;
+}
+
+void legs_ask(const struct request *r, struct pool_ask *ask)
+{
+	const struct legs *m = r->legs;
+	bool is_prefill;
+
+	if (is_whole(m))
+		return;
+	is_prefill = m->at == LEGS_PREFILL;
+	ask->kv_group = m->kv_group;
+	ask->is_further_leg = m->is_computed || m->reserved.worker != NULL;
+	if (is_prefill != m->is_prefill_pinned)
+		ask->pinned = span_make(NULL, 0);
+	if (is_prefill) {
+		ask->is_rank_pinned = false;
+		ask->home = 0;
+	}
+}
+
+unsigned legs_n_failed(const struct request *r)
+{
+	if (is_whole(r->legs))
+		return r->n_tried;
+	return r->legs->failed[legs_role(r)];
+}
+
+bool legs_is_begun(const struct request *r)
+{
+	return r->legs != NULL && r->legs->is_computed;
+}
+
+bool legs_has_slot(const struct request *r)
+{
+	const struct legs *m = r->legs;
+
+	return m != NULL && (m->slot != NULL || m->reserved.slots != NULL);
+}
+
+bool legs_is_prefill(const struct request *r)
+{
+	return r->legs != NULL && r->legs->at == LEGS_PREFILL && !r->legs->is_relayed;
+}
+
+bool legs_can_skip(const struct request *r)
+{
+	return legs_is_prefill(r) && r->legs->form->decodes_alone &&
+	       !r->legs->is_prefill_pinned && r->attempts.kept == NULL;
+}
+
+bool legs_skips_at_once(const struct request *r)
+{
+	return legs_can_skip(r) && pool_lacks_prefill(r->pool);
+}
+
+/* ---- PICK ---- */
+
+static bool is_short(const struct legs *m, uint64_t uncached_tokens)
+{
+	return m->form->decodes_alone && !m->is_prefill_pinned &&
+	       uncached_tokens < m->min_prefill;
+}
+
+static void go_alone(struct legs *m, enum legs_way way)
+{
+	m->at = LEGS_DECODE;
+	m->way = way;
+}
+
+static int look(struct request *r)
+{
+	struct legs *m = r->legs;
+	struct routing routing;
+	struct pool_ask ask;
+	struct pool_look seen;
+	int err;
+
+	if (is_whole(m)) {
+		go_alone(m, WAY_WHOLE);
+		return 0;
+	}
+	ask = pick_ask(r, &routing);
+	err = pool_look(r->pool, &ask, &seen);
+	if (err == ERR_LIMIT || err == ERR_STATE) {
+		m->at = LEGS_RESERVE; /* and wait there */
+		return 0;
+	}
+	if (err != 0)
+		return err;
+	m->kv_group = seen.kv_group;
+	if (is_short(m, seen.uncached_tokens))
+		go_alone(m, WAY_SHORT);
+	else
+		m->at = m->form->needs_both ? LEGS_RESERVE : LEGS_PREFILL;
+	return 0;
+}
+
+static void keep_reserved(struct request *r)
+{
+	struct legs *m = r->legs;
+
+	m->reserved = r->guard;
+	m->reserved_pick = r->pick;
+	r->guard = (struct guard){0};
+	r->pick = (struct pool_pick){0};
+	m->kv_group = m->reserved_pick.kv_group;
+	if (is_short(m, m->reserved_pick.uncached_tokens))
+		go_alone(m, WAY_SHORT);
+	else
+		m->at = LEGS_PREFILL;
+}
+
+static bool take_reserved(struct request *r)
+{
+	struct legs *m = r->legs;
+
+	if (m->reserved.worker == NULL)
+		return false;
+	r->guard = m->reserved;
+	r->pick = m->reserved_pick;
+	m->reserved = (struct guard){0};
+	m->reserved_pick = (struct pool_pick){0};
+	return true;
+}
+
+static void note_prefill(struct request *r)
+{
+	struct legs *m = r->legs;
+	size_t n = strnlen(r->guard.worker->name, sizeof(m->prefill_name) - 1);
+
+	worker_unref(m->prefill);
+	m->prefill = worker_ref(r->guard.worker);
+	memcpy(m->prefill_name, r->guard.worker->name, n);
+	m->prefill_name[n] = '\0';
+	m->prefill_pick = r->pick;
+	m->began_us = clock_us();
+	if (pool_note_prefill(r->pool, false))
+		log_notice(
+			"pool %s: a prefill worker can be had again", pool_name(r->pool));
+}
+
+/* If that is so for any request of the pool: others need not wait for it, too. */
+static void note_lack(struct request *r)
+{
+	struct pool_ask ask = {
+		.role = ROLE_PREFILL, .model = r->key.model, .now_ms = clock_now_ms()};
+	struct pool_look seen;
+	int err = pool_look(r->pool, &ask, &seen);
+
+	if ((err == ERR_STATE || err == ERR_NOENT) && pool_note_prefill(r->pool, true))
+		log_warn("pool %s: no prefill worker can be had: decode workers compute "
+			 "prompts themselves",
+			pool_name(r->pool));
+}
+
+bool legs_skip_prefill(struct request *r)
+{
+	if (!legs_can_skip(r))
+		return false;
+	note_lack(r);
+	go_alone(r->legs, WAY_NO_PREFILL);
+	return true;
+}
+
+static int pick_prefill(struct request *r)
+{
+	int err = pick_worker(r);
+
+	if (err == 0)
+		note_prefill(r);
+	else if ((err == ERR_NOENT || err == ERR_STATE) && legs_skip_prefill(r))
+		return ERR_EXISTS; /* decode is picked next */
+	return err;
+}
+
+static int pick_decode(struct request *r)
+{
+	struct legs *m = r->legs;
+	int err = take_reserved(r) ? 0 : pick_worker(r);
+
+	if (err == 0 && m->slot != NULL) {
+		guard_hold(&r->guard, m->slot);
+		m->slot = NULL;
+	}
+	return err;
+}
+
+int legs_pick(struct request *r)
+{
+	struct legs *m = r->legs;
+	int err;
+
+	for (;;) {
+		switch (m->at) {
+		case LEGS_LOOK:
+			err = look(r);
+			if (err != 0)
+				return err;
+			break;
+		case LEGS_RESERVE:
+			err = pick_worker(r);
+			if (err != 0)
+				return err;
+			keep_reserved(r);
+			break;
+		case LEGS_PREFILL:
+			err = pick_prefill(r);
+			if (err != ERR_EXISTS)
+				return err;
+			break;
+		default:
+			return pick_decode(r);
+		}
+	}
+}
+
+/* ---- FORWARD and HAND_OFF ---- */
+
+bool legs_is_worth(int status)
+{
+	return status >= 500 || attempt_is_worth(status);
+}
+
+void legs_relay(struct request *r)
+{
+	r->legs->is_relayed = true;
+}
+
+void legs_hand_over(struct request *r)
+{
+	struct legs *m = r->legs;
+
+	m->took_us = clock_us() - m->began_us;
+	m->is_computed = true;
+	m->at = LEGS_DECODE;
+	m->slot = guard_let_go(&r->guard);
+	legs_drop_body(r);
+	/* Prefill has computed the prompt: what was noted of it stands. */
+	r->pick.insertion.stamp = 0;
+	r->is_confirmed = false;
+	r->died_reused = false;
+}
+
+void legs_answered(struct request *r, int status)
+{
+	if (r->legs != NULL && status >= 200 && status < 300)
+		r->legs->is_taken = true;
+}
+
+/* ---- the ends ---- */
+
+static void release_kv(struct request *r)
+{
+	struct legs *m = r->legs;
+	char *body;
+	size_t n;
+
+	if (m->params.n == 0 || m->is_taken)
+		return;
+	if (kv_release_body(m->params, &body, &n) == 0 && body != NULL)
+		errand_release(
+			r->t, m->prefill, dispatch_authorization(r, m->prefill), body, n);
+}
+
+/* Of the attempt that was; true: something was freed that others may wait for. */
+static bool end_attempt(struct request *r)
+{
+	struct legs *m = r->legs;
+	bool is_freed = m->reserved.worker != NULL || m->slot != NULL;
+
+	release_kv(r);
+	legs_drop_answer(r);
+	legs_drop_body(r);
+	m->id_len = 0;
+	if (m->reserved.worker != NULL && r->is_keyed) {
+		m->at = LEGS_RESERVE; /* decode's key */
+		pool_withdraw(r->pool, legs_key(r), &m->reserved_pick.insertion);
+	}
+	guard_drop(&m->reserved);
+	if (m->slot != NULL)
+		slots_give(m->slot);
+	m->slot = NULL;
+	return is_freed;
+}
+
+void legs_retry(struct request *r)
+{
+	struct legs *m = r->legs;
+
+	if (m == NULL)
+		return;
+	if (m->at == LEGS_PREFILL) {
+		m->failed[ROLE_PREFILL]++;
+		legs_drop_answer(r);
+		m->way = WAY_SPLIT;
+		return;
+	}
+	m->failed[ROLE_DECODE]++;
+	if (end_attempt(r))
+		admission_freed(r);
+	m->at = LEGS_LOOK;
+	m->way = WAY_SPLIT;
+	m->kv_group = m->pinned_group;
+	m->is_computed = false;
+}
+
+static void count(const struct request *r)
+{
+	static const enum metric_id metrics[] = {
+		[WAY_SPLIT] = METRIC_PD_SPLIT,
+		[WAY_RECOMPUTED] = METRIC_PD_RECOMPUTED,
+		[WAY_SHORT] = METRIC_PD_SHORT,
+		[WAY_WHOLE] = METRIC_PD_WHOLE,
+		[WAY_NO_PREFILL] = METRIC_PD_NO_PREFILL,
+	};
+
+	if (r->picked_us > 0)
+		metric_inc(metrics[r->legs->way]);
+}
+
+void legs_end(struct request *r)
+{
+	if (r->legs == NULL)
+		return;
+	count(r);
+	if (end_attempt(r))
+		admission_freed(r);
+}
+
+void legs_free(struct request *r)
+{
+	struct legs *m = r->legs;
+
+	if (m == NULL)
+		return;
+	assert(m->reserved.worker == NULL && m->slot == NULL && m->counted == 0);
+	worker_unref(m->prefill);
+	kv_request_free(&m->kv);
+	route_key_free(&m->decode_key);
+	free(m);
+	r->legs = NULL;
+}
+
+void legs_tell(const struct request *r, struct access_line *line)
+{
+	const struct legs *m = r->legs;
+
+	if (m == NULL || m->prefill == NULL)
+		return;
+	line->prefill = m->prefill_name;
+	line->prefill_reason = pick_reason_name(m->prefill_pick.reason);
+	line->prefill_us = m->took_us;
+}
+
+void legs_matched(const struct request *r, uint32_t *matched, uint32_t *blocks)
+{
+	const struct pool_pick *p = legs_is_begun(r) ? &r->legs->prefill_pick : &r->pick;
+
+	*matched = p->matched;
+	*blocks = p->blocks;
+}

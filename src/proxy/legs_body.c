@@ -1,0 +1,225 @@
+/*
+ * What the legs of a request send and get: bodies made from the client's, the prefill's
+ * answer, and the memory of both, which counts as body_memory. See legs.h; the wire forms
+ * are model/kv_transfer.h.
+ */
+#include "base/err.h"
+#include "base/metric.h"
+#include "base/rng.h"
+#include "model/worker.h"
+#include "proxy/legs.h"
+#include "proxy/legs_state.h"
+#include "proxy/request_state.h"
+#include "proxy/upstream.h"
+
+#include <stdlib.h>
+
+/* ---- memory ---- */
+
+static bool hold(struct request *r, size_t n)
+{
+	uint64_t total = atomic_fetch_add_explicit(
+				 &r->t->process->body_memory, n, memory_order_relaxed) +
+			 n;
+
+	metric_add(METRIC_BODY_MEMORY, (int64_t)n);
+	r->legs->counted += n;
+	return total <= opts(r)->body_memory;
+}
+
+static void let_go(struct request *r, size_t n)
+{
+	assert(r->legs->counted >= n);
+	r->legs->counted -= n;
+	atomic_fetch_sub_explicit(&r->t->process->body_memory, n, memory_order_relaxed);
+	metric_add(METRIC_BODY_MEMORY, -(int64_t)n);
+}
+
+void legs_drop_body(struct request *r)
+{
+	struct legs *m = r->legs;
+
+	free(m->body);
+	let_go(r, m->body_len);
+	m->body = NULL;
+	m->body_len = 0;
+}
+
+void legs_drop_answer(struct request *r)
+{
+	struct legs *m = r->legs;
+
+	free(m->answer);
+	let_go(r, m->answer_cap);
+	m->answer = NULL;
+	m->answer_len = m->answer_cap = 0;
+	m->params = span_make(NULL, 0);
+}
+
+/* ---- bodies ---- */
+
+/* Both workers' addresses as they know each other; the configured ones are the pool's,
+ * what is needed of them was told by the pick. */
+static size_t make_id(struct legs *m)
+{
+	struct worker_conf p = {
+		.url = m->prefill->url, .bootstrap_port = m->prefill_pick.bootstrap_port};
+	struct worker_conf d = {.url = m->reserved.worker->url,
+		.bootstrap_port = m->reserved_pick.bootstrap_port};
+	char at[KV_ADDRESS_ROOM], to[KV_ADDRESS_ROOM];
+	size_t n_at = kv_address(&p, at), n_to = kv_address(&d, to);
+	uint8_t secret[16];
+
+	rng_secret(secret, sizeof(secret));
+	if (n_at == 0 || n_to == 0)
+		return 0;
+	return kv_make_id(span_make(at, n_at), span_make(to, n_to), secret, m->id);
+}
+
+/* What this pair has that no other has. False: it cannot be named. */
+static bool begin_pair(struct request *r)
+{
+	struct legs *m = r->legs;
+	uint8_t secret[16];
+
+	if (m->form->needs_id) {
+		m->id_len = make_id(m);
+		return m->id_len > 0;
+	}
+	if (m->kv.connector == CONNECTOR_MOONCAKE) {
+		rng_secret(secret, sizeof(secret));
+		kv_make_transfer_id(secret, m->transfer_id);
+	}
+	return true;
+}
+
+static struct kv_pair pair_of(const struct legs *m)
+{
+	return (struct kv_pair){
+		.prefill_host = span_str(m->prefill->url.host),
+		.bootstrap_port = m->prefill_pick.bootstrap_port,
+		.rank = m->prefill->rank,
+		.ranks = m->prefill->has_rank ? m->prefill_pick.dp_size : 0,
+		.room = m->room,
+		.transfer_id = span_str(m->transfer_id),
+	};
+}
+
+static int make_body(struct request *r, char **out, size_t *n)
+{
+	struct legs *m = r->legs;
+	struct span body = body_bytes(&r->body, r->c);
+	struct kv_pair pair;
+
+	if (!m->is_computed && m->at != LEGS_PREFILL)
+		return kv_request_whole(&m->kv, body, out, n);
+	pair = pair_of(m);
+	if (m->at == LEGS_PREFILL)
+		return kv_request_prefill(&m->kv, body, &pair, out, n);
+	return kv_request_decode(&m->kv, body, &pair, m->params, out, n);
+}
+
+enum fail legs_prepare(struct request *r)
+{
+	struct legs *m = r->legs;
+
+	if (m == NULL)
+		return FAIL_NONE;
+	legs_drop_body(r);
+	if (m->at == LEGS_PREFILL && !begin_pair(r))
+		return FAIL_INTERNAL;
+	if (make_body(r, &m->body, &m->body_len) != 0) {
+		m->body = NULL;
+		m->body_len = 0;
+		return FAIL_OVERLOADED;
+	}
+	return hold(r, m->body_len) ? FAIL_NONE : FAIL_OVERLOADED;
+}
+
+struct span legs_body(const struct request *r)
+{
+	if (r->legs == NULL || r->legs->body == NULL)
+		return body_bytes(&r->body, r->c);
+	return span_make(r->legs->body, r->legs->body_len);
+}
+
+struct span legs_request_id(const struct request *r)
+{
+	if (r->legs == NULL || r->legs->id_len == 0)
+		return request_id(r);
+	return span_make(r->legs->id, r->legs->id_len);
+}
+
+/* ---- the prefill's answer ---- */
+
+static int keep(struct request *r, struct span data)
+{
+	struct legs *m = r->legs;
+	size_t cap = MAX(m->answer_cap, (size_t)4096);
+	char *grown;
+
+	while (cap < m->answer_len + data.n)
+		cap *= 2;
+	if (cap != m->answer_cap) {
+		grown = realloc(m->answer, cap);
+		if (grown == NULL)
+			return ERR_NOMEM;
+		m->answer = grown;
+		if (!hold(r, cap - m->answer_cap)) {
+			m->answer_cap = cap;
+			return ERR_NOMEM;
+		}
+		m->answer_cap = cap;
+	}
+	memcpy(m->answer + m->answer_len, data.p, data.n);
+	m->answer_len += data.n;
+	return 0;
+}
+
+static enum fail judge(struct legs *m)
+{
+	struct span answer = span_make(m->answer, m->answer_len);
+
+	switch (kv_answer_read(answer, &m->params)) {
+	case KV_ANSWER_PARAMS:
+		return FAIL_NONE;
+	case KV_ANSWER_NONE:
+		m->way = WAY_RECOMPUTED;
+		return FAIL_NONE;
+	default:
+		return FAIL_WORKER_PROTOCOL;
+	}
+}
+
+static enum fail take(struct request *r, struct span data)
+{
+	struct legs *m = r->legs;
+
+	if (!m->form->has_params)
+		return FAIL_NONE;
+	if (data.n > LEGS_ANSWER_MAX - m->answer_len)
+		return FAIL_WORKER_PROTOCOL;
+	return keep(r, data) == 0 ? FAIL_NONE : FAIL_OVERLOADED;
+}
+
+int legs_read_answer(struct request *r, enum fail *why)
+{
+	struct span data;
+
+	for (*why = FAIL_NONE; *why == FAIL_NONE;) {
+		switch (exchange_body(r->ex, &data)) {
+		case EXCHANGE_OK:
+			*why = take(r, data);
+			break;
+		case EXCHANGE_AGAIN:
+			return ERR_AGAIN;
+		case EXCHANGE_END:
+			if (r->legs->form->has_params)
+				*why = judge(r->legs);
+			return *why == FAIL_NONE ? 0 : ERR_STATE;
+		default:
+			*why = exchange_failure(r->ex);
+		}
+	}
+	return ERR_STATE;
+}

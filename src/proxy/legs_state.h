@@ -1,0 +1,76 @@
+/*
+ * What is known of a request on two workers, for the files that are the legs: legs.c (the
+ * order of things), legs_body.c (what each leg sends and gets). Nobody else includes
+ * this.
+ */
+#ifndef PROXY_LEGS_STATE_H
+#define PROXY_LEGS_STATE_H
+
+#include "model/guard.h"
+#include "model/kv_transfer.h"
+#include "model/pool.h"
+#include "model/route_key.h"
+
+#define LEGS_ANSWER_MAX (1u << 20) /* of a prefill */
+
+enum legs_at {
+	LEGS_LOOK,    /* is a prefill worth it, and has decode room? */
+	LEGS_RESERVE, /* decode's worker, before prefill's */
+	LEGS_PREFILL, /* prefill's worker, and its exchange */
+	LEGS_DECODE,  /* decode's worker, and its exchange */
+};
+
+/* How it went, for the counts. */
+enum legs_way {
+	WAY_SPLIT,      /* over both */
+	WAY_RECOMPUTED, /* over both, but prefill's answer named no blocks */
+	WAY_SHORT,      /* below pd_min_prefill: decode alone */
+	WAY_WHOLE,      /* it cannot be split: decode alone */
+	WAY_NO_PREFILL, /* no prefill worker was to be had: decode alone */
+};
+
+struct legs {
+	enum legs_at at;
+	enum legs_way way;
+	struct kv_request kv;
+	const struct kv_form *form;
+	uint64_t min_prefill; /* tokens */
+	bool is_prefill_pinned;
+	uint64_t pinned_group, kv_group; /* 0: any */
+	unsigned failed[ROLE_MAX];       /* workers that did */
+	struct route_key decode_key;     /* where decode cuts prompts otherwise */
+	bool has_decode_key;
+
+	/* decode's worker that was picked before prefill's */
+	struct guard reserved;
+	struct pool_pick reserved_pick;
+	struct slots *slot; /* between prefill's guard and decode's; NULL: none */
+
+	/* this attempt's prefill */
+	struct worker *prefill; /* a reference; NULL: none yet */
+	char prefill_name[64];
+	struct pool_pick prefill_pick;
+	uint64_t began_us, took_us;
+	bool is_computed; /* its answer is there, and good */
+	bool is_relayed;  /* it refused: the client gets its answer */
+	bool is_taken;    /* decode answered: the blocks are its affair */
+	char transfer_id[KV_TRANSFER_ID_ROOM];
+	char id[KV_ID_ROOM];
+	size_t id_len; /* 0: the request's own */
+	uint64_t room;
+	char *answer; /* owned */
+	size_t answer_len, answer_cap;
+	struct span params; /* in it */
+
+	/* of the leg that is sent; NULL: the client's own */
+	char *body;
+	size_t body_len;
+
+	uint64_t counted; /* in body_memory */
+};
+
+/* legs_body.c: as legs.h has it, and what the next attempt begins without. */
+void legs_drop_body(struct request *r);
+void legs_drop_answer(struct request *r);
+
+#endif

@@ -1,0 +1,643 @@
+"""Prefill and decode apart (DESIGN 8): both legs of a request as scripted workers see them, every way in which either fails, and what is given back.
+
+Rows A4 and A5 of the origin systems are proven here for two roles.
+"""
+import json
+import re
+import subprocess
+import threading
+
+import pytest
+
+import harness
+from harness import Hold, answer_ok, make_request, wait_until
+
+WORDS = harness.text(2, 7)  # some 500 tokens: worth a prefill
+CHAT = {"model": "m", "messages": [{"role": "user", "content": WORDS}]}
+LASTING = "health_failures = 1000\nno_worker_wait = 0\ncb_failure_threshold = 1000000\n"
+POOL = "policy = least_requests\nkv_connector = nixl\n" + LASTING
+RELEASE = "/v1/kv/release"
+
+
+def params(x, **more):
+    """What a prefill worker says of the blocks that it keeps."""
+    return {"do_remote_prefill": True, "do_remote_decode": False, "remote_block_ids": [[4, 5, 6]], "remote_engine_id": f"e-{x.worker.name}",
+            "remote_request_id": f"cmpl-{x.worker.name}-{len(legs(x.worker))}", "remote_host": "10.0.0.7", "remote_port": 5600, "tp_size": 1,
+            "kvx_token": "t0ken", "remote_num_tokens": 12345678901234567890, **more}
+
+
+def prefilled(x):
+    """A prefill worker's good answer; and a release is taken."""
+    if x.request.target == RELEASE:
+        return x.answer(200, "{}")
+    return x.answer(200, json.dumps({"id": "p", "choices": [{"text": "x"}], "kv_transfer_params": params(x)}))
+
+
+def streams(x):
+    x.begin()
+    for i in range(3):
+        x.event(f'{{"n":{i},"worker":"{x.worker.name}"}}')
+    x.event("[DONE]")
+    x.end()
+
+
+def says(status, fields=()):
+    return lambda x: x.answer(status, json.dumps({"error": {"message": f"{x.worker.name} says {status}"}}), fields=fields)
+
+
+def dies(x):
+    x.wire.close()
+    raise harness.Closed()
+
+
+def hangs(x):
+    x.wait_gone()
+    return "close"
+
+
+def pd_conf(ps, ds, pool="", of_prefill="", of_decode="", extra=""):
+    conf = "[pool default]\n" + ("" if "health_interval" in pool else "health_interval = 1s\n") + pool + "\n"
+    conf += f"[pool default prefill]\n{of_prefill}\n" if of_prefill else ""
+    conf += f"[pool default decode]\n{of_decode}\n" if of_decode else ""
+    for w, role in [(w, "prefill") for w in ps] + [(w, "decode") for w in ds]:
+        conf += f"[worker {w.name}]\nurl = {w.url}\nrole = {role}\n{getattr(w, 'keys', '')}\n"
+    return conf + extra
+
+
+@pytest.fixture
+def pd(router, worker):
+    """pd(prefill=[handlers], decode=[handlers], ...) -> router, prefill workers p0.., decode workers d0.."""
+    def make(prefill=(prefilled,), decode=(answer_ok,), pool=POOL, keys="", wait=True, **kw):
+        ps = [worker(f"p{i}", h) for i, h in enumerate(prefill)]
+        ds = [worker(f"d{i}", h) for i, h in enumerate(decode)]
+        for w in ps + ds:
+            w.keys = kw.pop(w.name + "_keys", "")
+        parts = {k: kw.pop(k) for k in ("of_prefill", "of_decode", "extra") if k in kw}
+        r = router(conf=pd_conf(ps, ds, pool, **parts), keys=keys, wait=False, **kw)
+        if wait:
+            r.wait_workers(*[w.name for w in ps + ds])
+        return r, ps, ds
+    return make
+
+
+def legs(w):
+    """The requests that reached it, without releases."""
+    return [m for m in w.requests if m.target != RELEASE]
+
+
+def releases(w):
+    return [m.json() for m in w.requests if m.target == RELEASE]
+
+
+def counts(ws):
+    return [len(legs(w)) for w in ws]
+
+
+def went(r, **expected):
+    """How the requests went so far: counted as each ends, just after its last byte."""
+    wait_until(lambda: ways(r) == expected, f"{expected}, not {ways(r)}")
+    return True
+
+
+def ways(r):
+    found = {s.split('way="')[1].split('"')[0]: int(v) for s, v in r.metrics().items() if s.startswith("kvsteer_pd_requests_total{")}
+    return {k: v for k, v in found.items() if v}
+
+
+def wait_release(r, p, n=1):
+    wait_until(lambda: len(releases(p)) >= n and r.metric("kvsteer_kv_releases_total", result="done") >= n, "the blocks are given back")
+    return releases(p)[n - 1]
+
+
+# ---- both legs ----
+
+@pytest.mark.tsan
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_goes_over_both(pd, stream):
+    """nixl: prefill is asked for one token, its parameters go into decode's body as they are spelled, and decode's answer is the client's."""
+    r, (p,), (d,) = pd(decode=[streams if stream else answer_ok], keys="expose_worker = on\n")
+    body = dict(CHAT, stream=stream, max_tokens=50, temperature=0.25, **({"stream_options": {"include_usage": True}} if stream else {}))
+    m = r.request(body=body, headers={"X-Request-Id": "mine-1", "Accept-Encoding": "gzip", "Authorization": "Bearer c"})
+    assert m.status == 200 and m.ended and m.get("x-kvsteer-worker") == "d0" and m.get("x-request-id") == "mine-1"
+    assert (b"[DONE]" in m.body) if stream else m.json()["worker"] == "d0"
+    assert counts([p, d]) == [1, 1]
+    first, second = p.requests[0].json(), d.requests[0].json()
+    assert first.pop("kv_transfer_params") == {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None,
+                                              "remote_block_ids": None, "remote_host": None, "remote_port": None}
+    assert first.pop("stream") is False and first.pop("max_tokens") == 1 and "stream_options" not in first
+    assert first == {k: v for k, v in body.items() if k not in ("stream", "max_tokens", "stream_options")}
+    told = second.pop("kv_transfer_params")
+    assert second == body and told["remote_num_tokens"] == 12345678901234567890 and told["remote_engine_id"] == "e-p0"
+    assert b'"remote_block_ids": [[4, 5, 6]]' in d.requests[0].body, "as it was spelled"
+    for m in (p.requests[0], d.requests[0]):
+        assert m.get("x-request-id") == "mine-1" and m.get("authorization") == "Bearer c" and m.target == "/v1/chat/completions"
+    assert p.requests[0].get("accept-encoding") is None and d.requests[0].get("accept-encoding") == "gzip"
+    line = r.wait_log(r".*route=.*status=200.*").group(0)
+    assert "worker=d0" in line and "prefill=p0" in line and "prefill_ms=" in line and "retries=0" in line
+    assert went(r, split=1) and releases(p) == []
+
+
+def test_prefill_first_then_decode(pd):
+    """Decode sees nothing before prefill answered; prefill's guard is dropped then (A4), and decode's when the stream ends."""
+    at_p, at_d = Hold(prefilled), Hold(streams)
+    r, (p,), (d,) = pd([at_p], [at_d])
+    with r.connect() as c:
+        c.send(make_request(body=dict(CHAT, stream=True)))
+        p.wait_requests(1)
+        assert load(r, "p0") == 1 and load(r, "d0") == 0 and counts([d]) == [0]
+        at_p.release()
+        d.wait_requests(1)
+        assert load(r, "p0") == 0 and load(r, "d0") == 1
+        at_d.release()
+        assert b"[DONE]" in c.read_response().body
+    r.wait_idle()
+
+
+def load(r, name):
+    return r.metric("kvsteer_worker_load", worker=name)
+
+
+def test_many_at_once_are_balanced(pd):
+    """Two threads, streams of all ways side by side: every one is answered, and every load is back to zero."""
+    r, ps, ds = pd([prefilled] * 2, [streams] * 2, keys="threads = 2\n")
+    bodies = [dict(CHAT, stream=True), {"model": "m", "messages": [{"role": "user", "content": "hi"}]}, dict(CHAT, n=2)]
+    bad = []
+
+    def run(k):
+        with r.connect() as c:
+            for i in range(20):
+                c.send(make_request(body=bodies[(k + i) % 3]))
+                m = c.read_response()
+                if m.status != 200 or not m.ended or b"[DONE]" not in m.body:
+                    bad.append((m.status, m.body[:200]))
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(16)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(harness.DEADLINE * 3)
+    assert bad == []
+    r.wait_idle()
+    wait_until(lambda: sum(ways(r).values()) == 320, "all are counted")
+    assert sum(counts(ds)) == 320
+    assert sum(counts(ps)) == ways(r)["split"]
+    assert min(counts(ds)) > 0 and min(counts(ps)) > 0
+
+
+# ---- what needs no prefill ----
+
+def test_a_short_prompt_is_decodes_alone(pd):
+    """pd_min_prefill: below so many tokens that decode would have to compute, no prefill."""
+    r, (p,), (d,) = pd()
+    assert r.request(body={"model": "m", "messages": [{"role": "user", "content": "hi"}]}).status == 200
+    assert counts([p, d]) == [0, 1] and went(r, short=1)
+    assert d.requests[0].json() == {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+
+
+def test_what_decode_holds_already_needs_no_prefill(pd):
+    """The same prompt again, and a turn more: only what decode's index does not have counts."""
+    r, (p,), (d,) = pd(pool="policy = cache_aware\nkv_connector = nixl\n" + LASTING)
+    for more in ("", " and more"):
+        body = dict(CHAT, messages=CHAT["messages"] + ([{"role": "assistant", "content": "ok"}, {"role": "user", "content": more}] if more else []))
+        assert r.request(body=body).status == 200
+    assert counts([p, d]) == [1, 2] and went(r, split=1, short=1)
+
+
+@pytest.mark.parametrize("tokens,leg", [(400, 1), (600, 0), (0, 1)])
+def test_pd_min_prefill_is_counted_in_tokens(pd, tokens, leg):
+    r, (p,), _ = pd(pool=POOL + f"pd_min_prefill = {tokens}\n")
+    assert r.request(body=CHAT).status == 200
+    assert counts([p]) == [leg]
+
+
+def test_what_cannot_be_split_goes_to_decode_whole(pd):
+    r, (p,), (d,) = pd()
+    for path, body in [("/v1/chat/completions", dict(CHAT, n=2)), ("/v1/embeddings", {"model": "m", "input": WORDS}),
+                       ("/tokenize", {"model": "m", "prompt": WORDS}), ("/v1/completions", {"model": "m", "prompt": [WORDS, WORDS], "n": 2})]:
+        assert r.request(path=path, body=body).status == 200
+        assert d.requests[-1].json() == body
+    assert counts([p]) == [0] and went(r, whole=4)
+
+
+# ---- prefill fails ----
+
+@pytest.mark.parametrize("how", [500, 502, 503, 429, 408, "dies", "refuses", "lies", "bad_json", "error_in_200", "no_object", "huge", "cut", "slow"])
+def test_a_failed_prefill_is_had_elsewhere(pd, how):
+    """Before a byte was relayed: another prefill worker, and the client sees nothing of it."""
+    def lies(x):
+        x.send(b"HTTP/9.9 nonsense\r\n\r\n")
+        return "close"
+
+    def cut(x):
+        x.send(b'HTTP/1.1 200 X\r\nContent-Length: 100\r\n\r\n{"kv_tr')
+        return "close"
+    handler = {"dies": dies, "lies": lies, "cut": cut, "slow": hangs, "bad_json": lambda x: x.answer(200, "{nonsense"),
+               "error_in_200": lambda x: x.answer(200, '{"error":{"message":"no"}}'), "no_object": lambda x: x.answer(200, '{"kv_transfer_params":7}'),
+               "huge": lambda x: x.answer(200, json.dumps({"kv_transfer_params": params(x), "more": "x" * (1 << 20)}))}.get(how, None)
+    r, ps, (d,) = pd([handler or (says(how) if isinstance(how, int) else prefilled), prefilled], pool=POOL + "first_byte_timeout = 400ms\n")
+    if how == "refuses":
+        ps[0].stop()
+    m = r.request(body=CHAT)
+    assert m.status == 200 and m.json()["worker"] == "d0"
+    assert counts(ps) == [0 if how == "refuses" else 1, 1] and counts([d]) == [1]
+    assert d.requests[0].json()["kv_transfer_params"]["remote_engine_id"] == "e-p1"
+    line = r.wait_log(r".*status=200.*retries=1.*").group(0)
+    assert "prefill=p1" in line
+    r.wait_idle()
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 413, 422])
+def test_what_prefill_refuses_is_the_clients_answer(pd, status):
+    """What is wrong with the request is so everywhere: as it came, and decode is not asked."""
+    r, ps, (d,) = pd([says(status, [("X-Mine", "yes")]), prefilled], keys="expose_worker = on\n")
+    m = r.request(body=dict(CHAT, stream=True))
+    assert (m.status, m.get("x-mine"), m.get("x-kvsteer-worker")) == (status, "yes", "p0") and b"p0 says" in m.body
+    assert counts(ps) == [1, 0] and counts([d]) == [0]
+
+
+def test_when_all_prefills_say_no_the_last_says_it(pd):
+    """An overloaded prefill role is back pressure: decode is not given its work."""
+    r, ps, (d,) = pd([says(503, [("Retry-After", "7")]), says(503, [("Retry-After", "9")])])
+    m = r.request(body=CHAT)
+    assert m.status == 503 and m.get("retry-after") == "9" and b"p1 says 503" in m.body
+    assert counts(ps) == [1, 1] and counts([d]) == [0]
+
+
+def test_a_request_that_kills_two_prefills_goes_no_further(pd):
+    r, ps, (d,) = pd([dies] * 3)
+    m = r.request(body=CHAT)
+    assert m.status == 502 and m.json()["error"]["code"] == "worker_reset"
+    assert counts(ps) == [1, 1, 0] and counts([d]) == [0]
+
+
+def test_without_parameters_decode_computes(pd):
+    r, (p,), (d,) = pd([lambda x: x.answer(200, '{"choices":[],"kv_transfer_params":null}')])
+    assert r.request(body=CHAT).status == 200
+    assert d.requests[0].json() == CHAT and went(r, recomputed=1) and releases(p) == []
+
+
+# ---- no prefill worker ----
+
+def test_without_any_prefill_worker_decode_computes_all(pd):
+    r, _, (d,) = pd(prefill=[])
+    for _ in range(3):
+        assert r.request(body=CHAT).json()["worker"] == "d0"
+    assert d.requests[0].json() == CHAT and went(r, no_prefill=3)
+    assert r.log().count("no prefill worker can be had") == 1
+
+
+def test_prefill_out_is_waited_for_once_and_told_once(pd):
+    """DESIGN 9: the first waits no_worker_wait; the others need not, until one is back."""
+    r, (p,), (d,) = pd(wait=False, keys="threads = 1\n", pool=POOL.replace("no_worker_wait = 0", "no_worker_wait = 300ms").replace("health_failures = 1000", "health_failures = 1"))
+    r.wait_workers("p0", "d0")
+    p.healthy = False
+    r.wait_workers("p0", state="unhealthy")
+    for _ in range(3):
+        assert r.request(body=CHAT).json()["worker"] == "d0"
+    assert counts([p]) == [0] and went(r, no_prefill=3)
+    waited = [float(t) for t in re.findall(r"queue_ms=([0-9.]+)", r.wait_log(r"(?s)(.*status=200){3}.*").group(0))]
+    assert waited[0] >= 300 and r.log().count("no prefill worker can be had") == 1
+    p.healthy = True
+    r.wait_workers("p0")
+    assert r.request(body=CHAT).status == 200 and counts([p]) == [1]
+    r.wait_log("a prefill worker can be had again")
+
+
+def test_prefill_that_cannot_be_reached_is_done_without(pd):
+    """It died since its last probe: connection refused, and nobody else."""
+    r, (p,), (d,) = pd()
+    p.stop()
+    assert r.request(body=CHAT).json()["worker"] == "d0"
+    assert went(r, no_prefill=1) and d.requests[0].json() == CHAT
+
+
+def test_without_a_decode_worker_there_is_none(pd):
+    r, (p,), _ = pd(decode=[])
+    m = r.request(body=CHAT)
+    assert m.status == 503 and m.json()["error"]["code"] == "no_worker" and counts([p]) == [0]
+
+
+# ---- decode fails ----
+
+@pytest.mark.parametrize("how", [502, 503, 429, 504, "dies", "refuses"])
+def test_a_failed_decode_begins_anew(pd, how):
+    """Another pair from the start; what the first prefill keeps is given back."""
+    r, (p,), ds = pd(decode=[says(how) if isinstance(how, int) else dies, answer_ok])
+    if how == "refuses":
+        ds[0].stop()
+    m = r.request(body=CHAT)
+    assert m.status == 200 and m.json()["worker"] == "d1"
+    assert counts([p]) == [2] and counts(ds) == [0 if how == "refuses" else 1, 1]
+    assert ds[1].requests[0].json()["kv_transfer_params"]["remote_request_id"] == "cmpl-p0-2"
+    assert wait_release(r, p) == {"remote_request_id": "cmpl-p0-1", "token": "t0ken"}
+    assert len(releases(p)) == 1 and went(r, split=1)
+
+
+@pytest.mark.parametrize("status", [400, 409, 500])
+def test_decodes_own_answer_is_relayed(pd, status):
+    r, (p,), ds = pd(decode=[says(status), answer_ok])
+    m = r.request(body=CHAT)
+    assert m.status == status and b"d0 says" in m.body and counts(ds) == [1, 0]
+    wait_release(r, p)
+
+
+def test_a_decode_stream_that_breaks_is_seen_to_break(pd):
+    """After its first byte nothing is repeated, and the blocks are decode's affair."""
+    def breaks(x):
+        x.begin()
+        x.event("1")
+        dies(x)
+    r, (p,), ds = pd(decode=[breaks, streams])
+    m = r.request(body=dict(CHAT, stream=True))
+    assert m.status == 200 and not m.ended and b"worker_broke" in m.body
+    assert counts([p]) == [1] and counts(ds) == [1, 0]
+    r.wait_idle()
+    assert releases(p) == [] and r.metric("kvsteer_kv_releases_total") == 0
+
+
+def test_without_a_token_nothing_is_released(pd):
+    """vLLM: its lease ends by itself."""
+    r, (p,), _ = pd([lambda x: x.answer(200, json.dumps({"kv_transfer_params": {"remote_request_id": "a"}}))], decode=[says(500)])
+    assert r.request(body=CHAT).status == 500
+    r.wait_idle()
+    assert releases(p) == [] and r.metric("kvsteer_kv_releases_total") == 0
+
+
+@pytest.mark.parametrize("how", ["refuses", "404", "hangs"])
+def test_a_release_that_fails_is_nobodys_affair(pd, how):
+    def run(x):
+        if x.request.target != RELEASE:
+            return prefilled(x)
+        return hangs(x) if how == "hangs" else x.answer(404, "{}")
+    hold = Hold(says(400))
+    r, (p,), (d,) = pd([run], [hold])
+    with r.connect() as c:
+        c.send(make_request(body=CHAT))
+        d.wait_requests(1)
+        if how == "refuses":
+            p.stop()
+        hold.release()
+        assert c.read_response().status == 400
+    wait_until(lambda: r.metric("kvsteer_kv_releases_total", result="failed") == 1, "it is given up")
+
+
+# ---- clients that leave ----
+
+@pytest.mark.tsan
+@pytest.mark.parametrize("phase", ["prefill", "prefill_answer", "decode", "decode_stream"])
+def test_a_client_that_leaves_closes_the_leg(pd, phase):
+    """A4: aborting either phase returns both loads to zero; the worker sees it, and blocks of no more use are given back."""
+    def half(x):
+        x.send(b'HTTP/1.1 200 X\r\nContent-Length: 100\r\n\r\n{"kv_tr')
+        return hangs(x)
+
+    def begins(x):
+        x.begin()
+        x.event("1")
+        return hangs(x)
+    at_p = {"prefill": hangs, "prefill_answer": half}.get(phase)
+    r, (p,), (d,) = pd([lambda x: prefilled(x) if at_p is None or x.request.target == RELEASE else at_p(x)],
+                       [begins if phase == "decode_stream" else hangs])
+    with r.connect() as c:
+        c.send(make_request(body=dict(CHAT, stream=True)))
+        x = (d if phase.startswith("decode") else p).wait_requests(1)
+        if phase == "decode_stream":
+            c.read_head()
+            assert b"1" in c.read_chunk()
+    assert x.gone.wait(harness.DEADLINE)
+    r.wait_idle()
+    assert load(r, "p0") == load(r, "d0") == 0
+    if phase == "decode":
+        assert wait_release(r, p) == {"remote_request_id": "cmpl-p0-1", "token": "t0ken"}
+    else:
+        assert releases(p) == []
+    assert r.metric("kvsteer_requests_total", reason="client_gone") == 1
+
+
+def test_a_client_that_leaves_while_it_waits_for_decode(pd):
+    """After its prefill, in the queue: no guard is held, and the blocks are given back."""
+    at_p, at_d = Hold(prefilled), Hold()
+    r, (p,), (d,) = pd([at_p], [at_d], keys="allow_pin = on\n", d0_keys="max_requests = 1")
+    with r.connect() as c, r.connect() as other:
+        c.send(make_request(body=CHAT))
+        p.wait_requests(1)
+        other.send(make_request(body={"model": "m", "messages": []}))  # takes the only place meanwhile
+        d.wait_requests(1)
+        at_p.release()
+        wait_until(lambda: r.metric("kvsteer_queue_depth") == 1, "it waits for decode")
+        assert load(r, "p0") == 0
+        c.close()
+        wait_release(r, p)
+        wait_until(lambda: r.metric("kvsteer_queue_depth") == 0, "it has gone")
+        at_d.release()
+        assert other.read_response().status == 200
+    assert counts([d]) == [1]
+
+
+# ---- waiting ----
+
+def test_no_prompt_is_computed_for_a_decode_that_is_full(pd):
+    """It waits for decode first, and has it from then on."""
+    at_d = Hold()
+    r, (p,), (d,) = pd(decode=[at_d], d0_keys="max_requests = 1")
+    with r.connect() as a, r.connect() as b:
+        a.send(make_request(body=CHAT))
+        d.wait_requests(1)
+        b.send(make_request(body=CHAT))
+        wait_until(lambda: r.metric("kvsteer_queue_depth") == 1, "the second waits")
+        assert counts([p]) == [1]
+        at_d.release()
+        assert a.read_response().status == b.read_response().status == 200
+    assert counts([p, d]) == [2, 2]
+
+
+def test_who_was_prefilled_is_served_before_newcomers(pd):
+    """Its blocks are kept meanwhile: it waits for decode in front of those who have nothing yet."""
+    at_p, first, order = Hold(prefilled), Hold(), []
+
+    def decode(x):
+        order.append(x.request.json()["user"])
+        (first if len(order) == 1 else answer_ok)(x)
+    r, (p,), (d,) = pd([at_p], [decode], d0_keys="max_requests = 1")
+    short = {"model": "m", "messages": []}
+    with r.connect() as a, r.connect() as b, r.connect() as c:
+        a.send(make_request(body=dict(CHAT, user="prefilled")))
+        p.wait_requests(1)
+        b.send(make_request(body=dict(short, user="holds")))
+        d.wait_requests(1)
+        c.send(make_request(body=dict(short, user="newcomer")))
+        wait_until(lambda: r.metric("kvsteer_queue_depth") == 1, "the newcomer waits")
+        at_p.release()
+        wait_until(lambda: r.metric("kvsteer_queue_depth") == 2, "and the prefilled one")
+        first.release()
+        assert [w.read_response().status for w in (a, b, c)] == [200] * 3
+    assert order == ["holds", "prefilled", "newcomer"]
+
+
+def test_a_full_queue_does_not_refuse_who_was_prefilled(pd):
+    at_p, at_d = Hold(prefilled), Hold()
+    r, (p,), (d,) = pd([at_p], [at_d], d0_keys="max_requests = 1", keys="queue_size = 0\n")
+    with r.connect() as a, r.connect() as b:
+        a.send(make_request(body=CHAT))
+        p.wait_requests(1)
+        b.send(make_request(body={"model": "m", "messages": []}))
+        d.wait_requests(1)
+        assert r.request(body=CHAT).json()["error"]["code"] == "queue_full"
+        at_p.release()
+        wait_until(lambda: r.metric("kvsteer_queue_depth") == 1, "it waits")
+        at_d.release()
+        assert a.read_response().status == b.read_response().status == 200
+
+
+def test_one_slot_of_the_process_is_enough(pd):
+    """max_concurrent_requests = 1: both legs are one request."""
+    r, (p,), (d,) = pd(keys="max_concurrent_requests = 1\n", d0_keys="max_requests = 1", p0_keys="max_requests = 1")
+    threads = [threading.Thread(target=lambda: done.append(r.request(body=CHAT).status)) for _ in range(8)]
+    done = []
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(harness.DEADLINE * 2)
+    assert done == [200] * 8 and counts([p, d]) == [8, 8]
+
+
+def test_prefill_that_is_full_is_waited_for(pd):
+    at_p = Hold(prefilled)
+    r, (p,), (d,) = pd([at_p], p0_keys="max_requests = 1")
+    with r.connect() as a, r.connect() as b:
+        a.send(make_request(body=CHAT))
+        p.wait_requests(1)
+        b.send(make_request(body=CHAT))
+        wait_until(lambda: r.metric("kvsteer_queue_depth") == 1, "the second waits")
+        at_p.release()
+        assert a.read_response().status == b.read_response().status == 200
+    assert counts([p, d]) == [2, 2]
+
+
+# ---- roles ----
+
+def test_pairs_are_of_one_kv_group(pd):
+    """Engines of different kinds are never mixed."""
+    r, ps, ds = pd([prefilled] * 2, [answer_ok] * 2, p0_keys="kv_group = a", p1_keys="kv_group = b", d0_keys="kv_group = b", d1_keys="kv_group = a")
+    for _ in range(6):
+        assert r.request(body=CHAT).status == 200
+    for d, engine in ((ds[0], "e-p1"), (ds[1], "e-p0")):
+        assert [m.json()["kv_transfer_params"]["remote_engine_id"] for m in d.requests] == [engine] * len(d.requests)
+    assert counts(ps) == [3, 3] and counts(ds) == [3, 3]
+
+
+@pytest.mark.parametrize("name,status,seen", [("d1", 200, ([1, 0], [0, 1])), ("p1", 200, ([0, 1], [1, 0])), ("nobody", 400, ([0, 0], [0, 0]))])
+def test_a_pin_names_either_leg(pd, name, status, seen):
+    r, ps, ds = pd([prefilled] * 2, [answer_ok] * 2, keys="allow_pin = on\n")
+    assert r.request(body=CHAT, headers={"X-Kvsteer-Worker": name}).status == status
+    assert (counts(ps), counts(ds)) == seen
+
+
+def test_each_role_has_its_own_policy(pd):
+    """cache_aware for prefill keeps a prompt where it was; round_robin for decode does not."""
+    r, ps, ds = pd([prefilled] * 2, [answer_ok] * 2, of_prefill="policy = cache_aware", of_decode="policy = round_robin")
+    for _ in range(4):
+        assert r.request(body=CHAT).status == 200
+    assert sorted(counts(ps)) == [0, 4] and counts(ds) == [2, 2]
+    assert r.wait_log(r"prefill_policy=prefix_hit")
+
+
+def test_explain_tells_both_choices(pd):
+    """And routes nothing; kvsteerctl prints both."""
+    r, ps, ds = pd([prefilled] * 2, [answer_ok] * 2, of_prefill="policy = cache_aware", of_decode="policy = round_robin\nprefix_block = 256")
+    assert r.request(body=CHAT).status == 200
+    there = next(p.name for p in ps if legs(p))
+    e = r.explain(CHAT)
+    assert (e["role"], e["policy"], len(e["candidates"])) == ("decode", "round_robin", 2) and e["chosen"] in ("d0", "d1")
+    p = e["prefill"]
+    assert (p["role"], p["policy"], p["chosen"], p["reason"], p["skipped"]) == ("prefill", "cache_aware", there, "prefix_hit", None)
+    assert [c["worker"] for c in p["candidates"]] == ["p0", "p1"]
+    assert r.explain({"model": "m", "messages": []})["prefill"]["skipped"] == "short"
+    assert r.explain(dict(CHAT, n=2))["prefill"]["skipped"] == "whole"
+    e = r.explain(CHAT, headers={"X-Kvsteer-Worker": "p1"})
+    assert e["prefill"]["chosen"] == "p1" and e["prefill"]["reason"] == "pinned" and e["reason"] != "pinned"
+    assert sum(counts(ps)) == sum(counts(ds)) == 1
+    out = subprocess.run([harness.program("kvsteerctl"), "-s", r.admin_path, "explain", "-"], input=json.dumps(CHAT), capture_output=True, text=True, timeout=harness.DEADLINE)
+    assert out.returncode == 0 and re.search(r"decode +round_robin", out.stdout) and re.search(r"prefill +cache_aware", out.stdout), out
+
+
+def test_roles_with_blocks_of_their_own_size(pd):
+    """Each role's index is asked by hashes of its own prefix_block."""
+    r, (p,), (d,) = pd(pool="policy = cache_aware\nkv_connector = nixl\n" + LASTING, of_decode="prefix_block = 256")
+    assert [r.request(body=CHAT).status for _ in range(2)] == [200, 200]
+    assert went(r, split=1, short=1), "decode's own index knew the second"
+
+
+def test_readiness_wants_both_roles(pd):
+    r, (p,), (d,) = pd(pool=POOL.replace("health_failures = 1000", "health_failures = 1"))
+    assert r.request("GET", "/readiness").status == 200
+    d.healthy = False
+    r.wait_workers("d0", state="unhealthy")
+    assert r.request("GET", "/readiness").status == 503
+    assert r.admin("DELETE", "workers/d0")[0] == 202
+    wait_until(lambda: r.admin("GET", "workers/d0")[0] == 404, "it is gone")
+    assert r.request("GET", "/readiness").status == 503
+    assert [m["policy"] for m in r.admin("GET", "status")[1]["pools"]] == ["least_requests"]
+
+
+@pytest.mark.parametrize("leg", ["prefill", "decode"])
+@pytest.mark.parametrize("how", ["drain", "delete", "reload"])
+def test_a_role_changes_in_mid_leg(pd, leg, how):
+    """Drained, removed or reconfigured: the leg goes on to its end, and nothing is lost."""
+    at_p, at_d = Hold(prefilled), Hold(streams)
+    r, ps, ds = pd([at_p, prefilled], [at_d, streams])
+    with r.connect() as c:
+        c.send(make_request(body=dict(CHAT, stream=True)))
+        ps[0].wait_requests(1)
+        if leg == "decode":
+            at_p.release()
+            ds[0].wait_requests(1)
+        w = ps[0] if leg == "prefill" else ds[0]
+        if how == "drain":
+            assert r.admin("POST", f"workers/{w.name}/drain")[0] == 202
+        elif how == "delete":
+            assert r.admin("DELETE", f"workers/{w.name}")[0] == 202
+        else:
+            assert r.reload(pd_conf([p for p in ps if p is not w], [d for d in ds if d is not w], POOL.replace("least_requests", "round_robin")))[0]
+        at_p.release()
+        at_d.release()
+        m = c.read_response()
+        assert m.status == 200 and m.ended and b"[DONE]" in m.body
+    assert r.chat(CHAT["messages"], stream=True).status == 200
+    r.wait_idle()
+
+
+def test_a5_thresholds_of_a_role_count_where_it_inherits_its_policy(pd):
+    """The decode role has thresholds and no policy of its own: a load of one more sheds there, and not in prefill."""
+    at_d = Hold()
+    r, ps, ds = pd([prefilled] * 2, [at_d] * 2, pool="policy = cache_aware\nkv_connector = nixl\npd_min_prefill = 0\n" + LASTING,
+                   of_decode="balance_abs_threshold = 0\nbalance_rel_threshold = 1")
+    with r.connect() as a, r.connect() as b:
+        for n, c in enumerate((a, b), 1):
+            c.send(make_request(body=CHAT))
+            wait_until(lambda k=n: sum(counts(ds)) == k, "decode has it")
+        assert sorted(counts(ps)) == [0, 2] and counts(ds) == [1, 1]
+        at_d.release()
+        assert a.read_response().status == b.read_response().status == 200
+
+
+def test_a4_probes_never_touch_loads_of_either_role(pd):
+    """Twelve health cycles with requests in both phases: their loads stay."""
+    at_p, at_d = Hold(prefilled), Hold()
+    calls = []
+
+    def first_passes(x):
+        calls.append(1)
+        (prefilled if len(calls) == 1 or x.request.target == RELEASE else at_p)(x)
+    r, (p,), (d,) = pd([first_passes], [at_d], pool="health_interval = 50ms\n" + POOL)
+    with r.connect() as a, r.connect() as b:
+        a.send(make_request(body=CHAT))
+        d.wait_requests(1)
+        b.send(make_request(body=CHAT))
+        p.wait_requests(2)
+        begin = (len(p.probes), len(d.probes))
+        wait_until(lambda: len([m for m in p.probes[begin[0]:] if m.target == "/health"]) >= 12
+                   and len([m for m in d.probes[begin[1]:] if m.target == "/health"]) >= 12, "12 health cycles")
+        assert load(r, "p0") == load(r, "d0") == 1
+        at_p.release()
+        at_d.release()
+        assert a.read_response().status == b.read_response().status == 200
