@@ -111,6 +111,7 @@ libkvsteer_a_SOURCES += src/model/conf_source.h
 libkvsteer_a_SOURCES += src/model/path_table.c src/model/path_table.h
 libkvsteer_a_SOURCES += src/model/prefix_arena.c src/model/prefix_arena.h
 libkvsteer_a_SOURCES += src/model/prefix_keys.c src/model/prefix_keys.h
+libkvsteer_a_SOURCES += src/model/prefix_fold.c
 libkvsteer_a_SOURCES += src/model/prefix_lru.c
 libkvsteer_a_SOURCES += src/model/prefix_tree.c src/model/prefix_tree.h
 libkvsteer_a_SOURCES += src/model/response_map.c src/model/response_map.h

@@ -97,8 +97,8 @@ static inline bool pool_ask_is_pinned(const struct pool_ask *ask)
 
 /* What was believed and inserted; kept by the request for withdraw. */
 struct pool_insertion {
-	uint64_t worker_id;
-	uint32_t epoch, slot, from, stamp, blocks;
+	uint64_t worker_id, stamp;
+	uint32_t epoch, slot, from, blocks;
 };
 
 struct pool_pick {

@@ -9,7 +9,7 @@
 
 /* What the walk over all nodes counts. */
 struct census {
-	uint64_t nodes, distinct, blocks, entries, cells;
+	uint64_t nodes, twigs, distinct, blocks, entries, cells;
 	uint32_t *children; /* by node: how many name it as their parent */
 	uint32_t *child_xor;
 };
@@ -21,112 +21,136 @@ static uint32_t held_end(const struct prefix_index *ix, uint32_t node, uint32_t 
 	for (uint32_t cell = node_at(ix, node)->entries; cell != PREFIX_NIL;) {
 		const struct prefix_entry *e = entry_at(ix, cell);
 
-		if (e->slot == slot)
+		if (use_slot(&e->use) == slot)
 			end = e->end;
 		cell = e->next;
 	}
 	return end;
 }
 
+static void check_holder(const struct prefix_index *ix, uint32_t parent, uint32_t slot)
+{
+	assert(slot < ix->n_slots && ix->workers[slot].is_used);
+	assert(ix->workers[slot].mark == PREFIX_NIL);
+	if (parent != PREFIX_ROOT)
+		assert(held_end(ix, parent, slot) == node_at(ix, parent)->len);
+}
+
 static void check_first_of_slot(
 	const struct prefix_index *ix, uint32_t node, uint32_t first)
 {
-	const struct prefix_node *n = node_at(ix, node);
+	uint32_t slot = use_slot(use_at(ix, first));
 	uint32_t prev;
 
 	/* Entries of a worker stand together: the first found is this one. */
-	assert(tree_find_entry(ix, node, entry_at(ix, first)->slot, &prev) == first);
-	assert(ix->workers[entry_at(ix, first)->slot].is_used);
-	if (n->parent != PREFIX_ROOT)
-		assert(held_end(ix, n->parent, entry_at(ix, first)->slot) ==
-			node_at(ix, n->parent)->len);
+	assert(tree_find_entry(ix, node, slot, &prev) == first);
+	check_holder(ix, place_at(ix, node)->parent, slot);
 }
 
 static void check_entries(const struct prefix_index *ix, uint32_t node, struct census *c)
 {
 	const struct prefix_node *n = node_at(ix, node);
+	uint64_t clock = 0;
 	uint32_t start = 0, deepest = 0, slot = PREFIX_NO_SLOT;
 
 	for (uint32_t cell = n->entries; cell != PREFIX_NIL;) {
 		const struct prefix_entry *e = entry_at(ix, cell);
 
-		assert(e->node == node && e->slot < ix->n_slots);
-		if (e->slot != slot) {
+		assert(e->node == node && !is_twig(ix, cell));
+		if (use_slot(&e->use) != slot) {
 			check_first_of_slot(ix, node, cell);
 			start = 0;
+			clock = 0;
 		}
 		assert(e->end > start && e->end <= n->len);
-		assert(ix->workers[e->slot].mark == PREFIX_NIL);
+		assert(use_clock(&e->use) != clock);
 		c->entries++;
 		c->blocks += e->end - start;
 		deepest = MAX(deepest, e->end);
-		slot = e->slot;
+		slot = use_slot(&e->use);
+		clock = use_clock(&e->use);
 		start = e->end;
 		cell = e->next;
 	}
 	assert(deepest == n->len);
 }
 
-static void check_node(const struct prefix_index *ix, uint32_t node, struct census *c)
+static void check_twig(const struct prefix_index *ix, uint32_t twig, struct census *c)
+{
+	check_holder(ix, place_at(ix, twig)->parent, use_slot(use_at(ix, twig)));
+	c->twigs++;
+	c->blocks++;
+}
+
+static void check_true_node(
+	const struct prefix_index *ix, uint32_t node, struct census *c)
 {
 	const struct prefix_node *n = node_at(ix, node);
 
 	assert(n->len > 0 && n->n_children != 1);
-	c->nodes++;
-	c->distinct += n->len;
-	c->cells += keys_check(&ix->arena, &n->run, n->len);
-	c->children[n->parent]++;
-	c->child_xor[n->parent] ^= node;
-	/* Found where it would be looked for, and nothing else is. */
-	assert(tree_child(ix, n->parent, keys_first(&ix->arena, &n->run, n->len)) ==
-		node);
+	c->cells += keys_check(&ix->arena, &n->at.run, n->len);
 	check_entries(ix, node, c);
+	/* It could not be a twig. */
+	assert(n->len > 1 || n->n_children > 0 ||
+		entry_at(ix, n->entries)->next != PREFIX_NIL);
 }
 
-/* Whether `below` is the next thing on a path after `above`. */
-static bool is_next_on_path(const struct prefix_index *ix,
-	const struct prefix_entry *above, const struct prefix_entry *below)
+static void check_node(const struct prefix_index *ix, uint32_t node, struct census *c)
 {
-	if (above->node == below->node)
-		return above->end < below->end;
-	return node_at(ix, below->node)->parent == above->node &&
-	       above->end == node_at(ix, above->node)->len;
+	const struct prefix_place *at = place_at(ix, node);
+
+	c->nodes++;
+	c->distinct += place_len(ix, node);
+	c->children[at->parent]++;
+	c->child_xor[at->parent] ^= node;
+	/* Found where it would be looked for, and nothing else is. */
+	assert(tree_child(ix, at->parent,
+		       keys_first(&ix->arena, &at->run, place_len(ix, node))) == node);
+	if (is_twig(ix, node))
+		check_twig(ix, node, c);
+	else
+		check_true_node(ix, node, c);
 }
 
-static void check_order(const struct prefix_index *ix, const struct prefix_entry *newer,
-	const struct prefix_entry *e)
+static uint32_t node_of_use(const struct prefix_index *ix, uint32_t use)
 {
-	assert(entry_used_ms(newer) >= entry_used_ms(e));
-	if (newer->stamp == e->stamp) {
-		assert(entry_used_ms(newer) == entry_used_ms(e));
-		assert(is_next_on_path(ix, newer, e));
-	} else if (entry_used_ms(newer) == entry_used_ms(e)) {
-		assert((int32_t)(newer->stamp - e->stamp) > 0);
-	}
+	return is_twig(ix, use) ? use : entry_at(ix, use)->node;
+}
+
+/* Whether `below` is the next thing on a path after `above`. Not in one node: there the
+ * two would be one. */
+static bool is_next_on_path(const struct prefix_index *ix, uint32_t above, uint32_t below)
+{
+	const struct prefix_entry *e = entry_at(ix, above);
+
+	return !is_twig(ix, above) &&
+	       place_at(ix, node_of_use(ix, below))->parent == e->node &&
+	       e->end == node_at(ix, e->node)->len;
 }
 
 static uint64_t check_worker(const struct prefix_index *ix, uint32_t slot)
 {
 	const struct prefix_worker *w = &ix->workers[slot];
-	uint64_t blocks = 0, entries = 0;
+	uint64_t blocks = 0, uses = 0, clock = ix->last_clock;
 	uint32_t newer = PREFIX_NIL;
 
 	for (uint32_t cell = w->newest; cell != PREFIX_NIL;
-		cell = entry_at(ix, cell)->older) {
-		const struct prefix_entry *e = entry_at(ix, cell);
+		cell = use_at(ix, cell)->older) {
+		const struct prefix_use *use = use_at(ix, cell);
 
-		assert(e->slot == slot && e->newer == newer &&
-			entry_used_ms(e) <= ix->now_ms);
-		if (newer != PREFIX_NIL)
-			check_order(ix, entry_at(ix, newer), e);
-		blocks += tree_entry_blocks(ix, cell);
-		entries++;
+		assert(use_slot(use) == slot && use->newer == newer);
+		assert(use_clock(use) > 0 && use_clock(use) <= clock);
+		if (newer != PREFIX_NIL && use_clock(use) == clock)
+			assert(is_next_on_path(ix, newer, cell));
+		clock = use_clock(use);
+		blocks += tree_use_blocks(ix, cell);
+		uses++;
 		newer = cell;
 	}
 	assert(w->oldest == newer && w->blocks == blocks);
 	assert(w->capacity == 0 || w->blocks <= w->capacity);
 	assert(w->is_used || w->blocks == 0);
-	return entries;
+	return uses;
 }
 
 static void check_family(
@@ -154,22 +178,25 @@ void prefix_index_check(const struct prefix_index *ix)
 	c.child_xor = xcalloc(n_cells, sizeof(*c.child_xor));
 	for (uint32_t i = 0; i < ix->n_buckets; i++) {
 		for (uint32_t n = ix->buckets[i]; n != PREFIX_NIL;
-			n = node_at(ix, n)->hash_next)
+			n = place_at(ix, n)->hash_next)
 			check_node(ix, n, &c);
 	}
 	check_family(ix, PREFIX_ROOT, &c);
 	for (uint32_t i = 0; i < ix->n_buckets; i++) {
 		for (uint32_t n = ix->buckets[i]; n != PREFIX_NIL;
-			n = node_at(ix, n)->hash_next)
-			check_family(ix, n, &c);
+			n = place_at(ix, n)->hash_next) {
+			if (!is_twig(ix, n))
+				check_family(ix, n, &c);
+		}
 	}
 	for (uint32_t slot = 0; slot < ix->n_slots; slot++)
 		listed += check_worker(ix, slot);
 	lru_check_heap(ix);
-	assert(listed == c.entries && c.nodes == ix->n_nodes);
+	assert(listed == c.entries + c.twigs);
+	assert(c.nodes == ix->n_nodes && c.twigs == ix->n_twigs);
 	assert(c.blocks == ix->blocks && c.distinct == ix->distinct_blocks);
-	/* Every busy cell is "none", the root, a node, an entry, or of a chunk of keys.
-	 */
+	/* Every busy cell is "none", the root, a node or twig, an entry, or of a chunk of
+	 * keys. */
 	assert(arena_check(&ix->arena) == 2 + c.nodes + c.entries + c.cells);
 	check_bytes(ix);
 	free(c.children);

@@ -31,15 +31,15 @@ static size_t workers_bytes(uint32_t slots)
 }
 
 /*
- * At most 1/32 for workers, and 1/48 for buckets: where every node is one block of one
- * holder, and so takes 64 bytes, that is still a bucket for each three nodes.
+ * At most 1/32 for workers, and 1/24 for buckets: where every node is one block of one
+ * holder, and so takes 32 bytes, that is still a bucket for each three nodes.
  */
 static struct shares deal_out(size_t memory_bytes, uint32_t n_slots)
 {
 	struct shares s;
 	size_t bytes = MAX(memory_bytes, MIN_MEMORY_BYTES);
 	size_t slot_bytes = MAX(arena_pages(bytes / 32), workers_bytes(n_slots));
-	size_t table_bytes = arena_pages(bytes / 48);
+	size_t table_bytes = arena_pages(bytes / 24);
 	size_t taken;
 
 	slot_bytes = MIN(slot_bytes, workers_bytes(PREFIX_MAX_SLOTS));
@@ -98,15 +98,12 @@ static struct prefix_worker *worker_at(const struct prefix_index *ix, uint32_t s
 	return &ix->workers[slot];
 }
 
-/* Takes the worker's oldest entry whole. Returns its blocks. */
-static uint32_t evict_entry(
-	struct prefix_index *ix, uint32_t slot, enum prefix_evict reason)
+/* Takes the worker's oldest use whole. */
+static void evict_use(struct prefix_index *ix, uint32_t slot, enum prefix_evict reason)
 {
-	uint32_t entry = ix->workers[slot].oldest;
-	uint32_t blocks = tree_entry_blocks(ix, entry);
+	uint32_t use = ix->workers[slot].oldest;
 
-	tree_take(ix, entry, blocks, reason);
-	return blocks;
+	tree_take(ix, use, tree_use_blocks(ix, use), reason);
 }
 
 /* Takes the worker's `count` oldest blocks, deepest first; all if it has fewer. */
@@ -114,11 +111,10 @@ static void evict_blocks(
 	struct prefix_index *ix, uint32_t slot, uint64_t count, enum prefix_evict reason)
 {
 	while (count > 0 && ix->workers[slot].blocks > 0) {
-		uint32_t entry = ix->workers[slot].oldest;
-		uint32_t part =
-			(uint32_t)MIN(count, (uint64_t)tree_entry_blocks(ix, entry));
+		uint32_t use = ix->workers[slot].oldest;
+		uint32_t part = (uint32_t)MIN(count, (uint64_t)tree_use_blocks(ix, use));
 
-		tree_take(ix, entry, part, reason);
+		tree_take(ix, use, part, reason);
 		count -= part;
 	}
 }
@@ -159,7 +155,7 @@ static void shrink_arena(struct prefix_index *ix, uint32_t blocks)
 		}
 		/* Counting is not free, and a cell counts for up to three halves. */
 		while (ix->heap_n > 0 && arena_room(&ix->arena) < before + excess / 2 + 1)
-			evict_entry(ix, lru_oldest_slot(ix), PREFIX_EVICT_MEMORY);
+			evict_use(ix, lru_oldest_slot(ix), PREFIX_EVICT_MEMORY);
 	}
 }
 
@@ -254,6 +250,19 @@ uint32_t prefix_index_slots(const struct prefix_index *ix)
 	return ix->n_slots;
 }
 
+/* The same as match_node() for a twig, which ends the walk. */
+static size_t match_twig(const struct prefix_index *ix, const struct prefix_use *use,
+	size_t base, uint64_t now_ms, uint32_t *depth, uint32_t n_slots)
+{
+	uint32_t slot = use_slot(use);
+
+	if (slot >= n_slots || depth[slot] != base ||
+		is_expired(ix, use_clock(use), now_ms))
+		return 0;
+	depth[slot] = (uint32_t)base + 1;
+	return base + 1;
+}
+
 /* Counts one node into the depths of the workers that hold everything above it. */
 static size_t match_node(const struct prefix_index *ix, const struct prefix_node *n,
 	size_t base, size_t matched, uint64_t now_ms, uint32_t *depth, uint32_t n_slots)
@@ -264,11 +273,11 @@ static size_t match_node(const struct prefix_index *ix, const struct prefix_node
 	for (uint32_t cell = n->entries; cell != PREFIX_NIL;) {
 		const struct prefix_entry *e = entry_at(ix, cell);
 
-		if (e->slot != slot)
+		if (use_slot(&e->use) != slot)
 			start = 0;
-		slot = e->slot;
+		slot = use_slot(&e->use);
 		if (start < matched && slot < n_slots && depth[slot] == base + start &&
-			!is_expired(ix, entry_used_ms(e), now_ms)) {
+			!is_expired(ix, use_clock(&e->use), now_ms)) {
 			size_t reach = base + MIN(matched, (size_t)e->end);
 
 			depth[slot] = (uint32_t)reach;
@@ -297,9 +306,15 @@ size_t prefix_index_match(const struct prefix_index *ix, const uint64_t *keys, s
 		node = tree_child(ix, node, keys[base]);
 		if (node == PREFIX_NIL)
 			break;
+		if (is_twig(ix, node)) {
+			reach = match_twig(
+				ix, use_at(ix, node), base, now_ms, depth, n_slots);
+			deepest = MAX(deepest, reach);
+			break;
+		}
 		child = node_at(ix, node);
 		matched = keys_match(
-			&ix->arena, &child->run, child->len, keys + base, n - base);
+			&ix->arena, &child->at.run, child->len, keys + base, n - base);
 		reach = match_node(ix, child, base, matched, now_ms, depth, n_slots);
 		deepest = MAX(deepest, reach);
 		base += matched;
@@ -315,10 +330,10 @@ struct visit {
 	const uint64_t *keys;
 	size_t n;
 	uint32_t slot;
-	uint32_t stamp;
-	uint32_t above; /* the last entry given the stamp: the next one follows it */
+	uint64_t clock;
+	uint32_t above; /* the last use given the clock: the next one follows it */
 	size_t base;    /* blocks in the nodes above */
-	size_t held;    /* blocks that the worker holds with this stamp by now */
+	size_t held;    /* blocks that the worker holds with this clock by now */
 	size_t missing; /* cells that were not to be had; 0: none was missing */
 };
 
@@ -338,18 +353,28 @@ static size_t find_depth(const struct prefix_index *ix, uint32_t slot,
 		node = tree_child(ix, node, keys[base]);
 		if (node == PREFIX_NIL)
 			break;
+		if (is_twig(ix, node)) {
+			const struct prefix_use *use = use_at(ix, node);
+
+			if (use_slot(use) != slot)
+				break;
+			held++;
+			if (*live == base && !is_expired(ix, use_clock(use), ix->now_ms))
+				*live = held;
+			break;
+		}
 		child = node_at(ix, node);
 		matched = keys_match(
-			&ix->arena, &child->run, child->len, keys + base, n - base);
+			&ix->arena, &child->at.run, child->len, keys + base, n - base);
 		entry = tree_find_entry(ix, node, slot, &prev);
-		while (entry != PREFIX_NIL && entry_at(ix, entry)->slot == slot &&
+		while (entry != PREFIX_NIL && use_slot(use_at(ix, entry)) == slot &&
 			held < base + matched) {
 			const struct prefix_entry *e = entry_at(ix, entry);
 			size_t before = held;
 
 			held = base + MIN(matched, (size_t)e->end);
 			if (*live == before &&
-				!is_expired(ix, entry_used_ms(e), ix->now_ms))
+				!is_expired(ix, use_clock(&e->use), ix->now_ms))
 				*live = held;
 			entry = e->next;
 		}
@@ -360,23 +385,17 @@ static size_t find_depth(const struct prefix_index *ix, uint32_t slot,
 	return held;
 }
 
-static void entry_use(struct prefix_index *ix, struct visit *v, uint32_t cell)
+/* Moves the entry or twig to where this use has come to. */
+static void use_touch(struct prefix_index *ix, struct visit *v, uint32_t cell)
 {
-	struct prefix_entry *e = entry_at(ix, cell);
+	struct prefix_use *use = use_at(ix, cell);
 
-	e->stamp = v->stamp;
-	entry_set_used(e, ix->now_ms);
-	v->above = cell;
-}
-
-/* Moves the entry to where this use has come to. */
-static void entry_touch(struct prefix_index *ix, struct visit *v, uint32_t cell)
-{
-	if (entry_at(ix, cell)->stamp != v->stamp) {
+	if (use_clock(use) != v->clock) {
 		lru_unlink(ix, cell);
 		lru_link(ix, cell, v->above);
+		use_set(use, v->slot, v->clock);
 	}
-	entry_use(ix, v, cell);
+	v->above = cell;
 }
 
 /* A new entry of the worker in a node, after `prev` in its list. False without a cell. */
@@ -394,13 +413,14 @@ static bool entry_new(struct prefix_index *ix, struct visit *v, uint32_t node,
 	e = entry_at(ix, cell);
 	link = prev != PREFIX_NIL ? &entry_at(ix, prev)->next
 				  : &node_at(ix, node)->entries;
-	e->slot = (uint16_t)v->slot;
 	e->node = node;
 	e->end = end;
 	e->next = *link;
 	*link = cell;
+	e->use.who = 0;
+	use_set(&e->use, v->slot, v->clock);
 	lru_link(ix, cell, v->above);
-	entry_use(ix, v, cell);
+	v->above = cell;
 	return true;
 }
 
@@ -421,7 +441,7 @@ static uint32_t absorb_entries(struct prefix_index *ix, uint32_t first, uint32_t
 		uint32_t cell = e->next;
 		const struct prefix_entry *after = entry_at(ix, cell);
 
-		if (after->slot != e->slot)
+		if (use_slot(&after->use) != use_slot(&e->use))
 			break;
 		reach = MIN(after->end, matched);
 		if (after->end > matched)
@@ -447,18 +467,60 @@ static bool hold_matched(
 	} else if (entry_at(ix, first)->end > matched) {
 		reach = matched;
 		/* Of this very use already, when the path is walked again. */
-		if (entry_at(ix, first)->stamp == v->stamp)
+		if (use_clock(use_at(ix, first)) == v->clock)
 			v->above = first;
 		else if (!entry_new(ix, v, node, prev, matched))
 			return false;
 	} else {
 		reach = absorb_entries(ix, first, matched);
 		entry_at(ix, first)->end = matched;
-		entry_touch(ix, v, first);
+		use_touch(ix, v, first);
 	}
 	add_blocks(ix, v->slot, matched - reach);
 	v->held = v->base + matched;
 	return true;
+}
+
+/*
+ * The path comes to a twig. True if that is all of it, or if there is a node in its place
+ * now, for another holder or for more keys: two cells at once, so that it does not stay
+ * one which could be a twig.
+ */
+static bool enter_twig(struct prefix_index *ix, struct visit *v, uint32_t twig)
+{
+	bool is_own = use_slot(use_at(ix, twig)) == v->slot;
+	size_t rest = v->n - v->base;
+
+	if (is_own) {
+		use_touch(ix, v, twig);
+		v->held = v->base + 1;
+		if (rest == 1)
+			return true;
+	}
+	if (arena_room(&ix->arena) < 2) {
+		v->missing = 2 + KEYS_CELLS(rest);
+		return false;
+	}
+	twig_unfold(ix, twig);
+	return true;
+}
+
+/* A block below `parent` that is the path's last, or the last there is memory for. */
+static bool add_twig(struct prefix_index *ix, struct visit *v, uint32_t parent)
+{
+	size_t rest = v->n - v->base;
+	uint32_t cell = twig_new(ix, parent, v->keys[v->base], v->slot, v->clock);
+
+	v->missing = 2 + KEYS_CELLS(rest);
+	if (cell == PREFIX_NIL)
+		return false;
+	lru_link(ix, cell, v->above);
+	v->above = cell;
+	tree_publish(ix, cell);
+	ix->distinct_blocks++;
+	add_blocks(ix, v->slot, 1);
+	v->held = v->base + 1;
+	return rest == 1;
 }
 
 /* The rest of the keys in a node of their own below `parent`. False if not all of them.
@@ -469,16 +531,15 @@ static bool add_leaf(struct prefix_index *ix, struct visit *v, uint32_t parent)
 	uint32_t cell;
 	struct prefix_node *leaf;
 
-	if (arena_room(&ix->arena) < 2) {
-		v->missing = 2 + KEYS_CELLS(rest);
-		return false;
-	}
+	/* Node, entry and two keys. */
+	if (rest == 1 || arena_room(&ix->arena) < 3)
+		return add_twig(ix, v, parent);
 	cell = tree_new_node(ix, parent);
 	leaf = node_at(ix, cell);
 	if (!entry_new(ix, v, cell, PREFIX_NIL, 1))
-		assert(!"there was room for two cells");
-	leaf->len =
-		(uint32_t)keys_append(&ix->arena, &leaf->run, 0, v->keys + v->base, rest);
+		assert(!"there was room for three cells");
+	leaf->len = (uint32_t)keys_append(
+		&ix->arena, &leaf->at.run, 0, v->keys + v->base, rest);
 	entry_at(ix, v->above)->end = leaf->len;
 	tree_publish(ix, cell);
 	ix->distinct_blocks += leaf->len;
@@ -495,7 +556,7 @@ static bool extend_leaf(struct prefix_index *ix, struct visit *v, uint32_t node)
 	struct prefix_node *leaf = node_at(ix, node);
 	size_t rest = v->n - v->held;
 	uint32_t added = (uint32_t)keys_append(
-		&ix->arena, &leaf->run, leaf->len, v->keys + v->held, rest);
+		&ix->arena, &leaf->at.run, leaf->len, v->keys + v->held, rest);
 
 	leaf->len += added;
 	entry_at(ix, v->above)->end = leaf->len;
@@ -539,8 +600,12 @@ static bool enter_path(struct prefix_index *ix, struct visit *v)
 
 		if (child == PREFIX_NIL)
 			return add_leaf(ix, v, node);
-		matched = (uint32_t)keys_match(
-			&ix->arena, &c->run, c->len, v->keys + v->base, v->n - v->base);
+		if (is_twig(ix, child) && !enter_twig(ix, v, child))
+			return false;
+		if (v->held == v->n)
+			break;
+		matched = (uint32_t)keys_match(&ix->arena, &c->at.run, c->len,
+			v->keys + v->base, v->n - v->base);
 		if (!hold_matched(ix, v, child, matched))
 			return false;
 		if (v->held == v->n)
@@ -557,16 +622,16 @@ static bool enter_path(struct prefix_index *ix, struct visit *v)
 
 /* Makes room by evicting the oldest leaves of all, sparing this use. False if it is the
  * oldest. */
-static bool make_room(struct prefix_index *ix, uint32_t stamp, size_t cells)
+static bool make_room(struct prefix_index *ix, uint64_t clock, size_t cells)
 {
 	bool is_some = false;
 
 	while (!is_some || arena_room(&ix->arena) < cells) {
 		uint32_t slot = lru_oldest_slot(ix);
 
-		if (slot == PREFIX_NO_SLOT || ix->workers[slot].oldest_stamp == stamp)
+		if (slot == PREFIX_NO_SLOT || ix->workers[slot].oldest_clock == clock)
 			return is_some;
-		evict_entry(ix, slot, PREFIX_EVICT_MEMORY);
+		evict_use(ix, slot, PREFIX_EVICT_MEMORY);
 		is_some = true;
 	}
 	return true;
@@ -583,15 +648,27 @@ static size_t use_path(struct prefix_index *ix, struct visit *v, size_t n)
 		lru_settle(ix, v->slot);
 		if (is_whole)
 			break;
-	} while (make_room(ix, v->stamp, v->missing));
+	} while (make_room(ix, v->clock, v->missing));
 	return v->held;
 }
 
-static uint32_t next_stamp(struct prefix_index *ix)
+/* The next use's clock is within its range, at the price of all there is if need be. */
+static void wind_clock(struct prefix_index *ix)
 {
-	if (++ix->last_stamp == 0)
-		ix->last_stamp = 1;
-	return ix->last_stamp;
+	if (ix->last_clock > 0 && ix->last_clock < PREFIX_MAX_CLOCK &&
+		ix->now_ms - ix->base_ms <= PREFIX_MAX_CLOCK >> PREFIX_COUNT_BITS)
+		return;
+	tree_forget(ix);
+	ix->base_ms = ix->now_ms;
+	ix->last_clock = 0;
+}
+
+static uint64_t next_clock(struct prefix_index *ix)
+{
+	uint64_t told = (ix->now_ms - ix->base_ms) << PREFIX_COUNT_BITS;
+
+	ix->last_clock = MAX(ix->last_clock + 1, told);
+	return ix->last_clock;
 }
 
 /* Expired entries below a live prefix would hang on blocks that a withdrawal takes. */
@@ -599,25 +676,26 @@ static void sweep_worker(struct prefix_index *ix, uint32_t slot)
 {
 	const struct prefix_worker *w = &ix->workers[slot];
 
-	while (w->oldest != PREFIX_NIL && is_expired(ix, w->oldest_ms, ix->now_ms))
-		evict_entry(ix, slot, PREFIX_EVICT_TTL);
+	while (w->oldest != PREFIX_NIL && is_expired(ix, w->oldest_clock, ix->now_ms))
+		evict_use(ix, slot, PREFIX_EVICT_TTL);
 }
 
 void prefix_index_insert(struct prefix_index *ix, uint32_t slot, const uint64_t *keys,
-	size_t n, uint64_t now_ms, uint32_t *from, uint32_t *stamp)
+	size_t n, uint64_t now_ms, uint32_t *from, uint64_t *stamp)
 {
 	const struct prefix_worker *w = worker_at(ix, slot);
 	struct visit v = {.keys = keys, .slot = slot};
 	size_t live, held, depth;
 
 	tell_time(ix, now_ms);
+	wind_clock(ix);
 	n = MIN(n, (size_t)UINT32_MAX);
 	if (w->capacity > 0)
 		n = (size_t)MIN((uint64_t)n, w->capacity);
 	held = find_depth(ix, slot, keys, n, &live);
 	if (live < held)
 		sweep_worker(ix, slot);
-	v.stamp = next_stamp(ix);
+	v.clock = next_clock(ix);
 	if (w->capacity > 0 && w->blocks + (n - live) > w->capacity) {
 		/* What is there counts as used before the tail is looked for. */
 		use_path(ix, &v, live);
@@ -626,10 +704,10 @@ void prefix_index_insert(struct prefix_index *ix, uint32_t slot, const uint64_t 
 	depth = use_path(ix, &v, n);
 	keep_capacity(ix, slot, 0);
 	*from = (uint32_t)live;
-	*stamp = depth > live ? v.stamp : 0;
+	*stamp = depth > live ? v.clock : 0;
 }
 
-/* The worker's deepest entry on the path, and its end counted from the first block. */
+/* The worker's deepest use on the path, and its end counted from the first block. */
 static uint32_t find_deepest(const struct prefix_index *ix, uint32_t slot,
 	const uint64_t *keys, size_t n, size_t *end)
 {
@@ -644,11 +722,17 @@ static uint32_t find_deepest(const struct prefix_index *ix, uint32_t slot,
 		node = tree_child(ix, node, keys[base]);
 		if (node == PREFIX_NIL)
 			break;
+		if (is_twig(ix, node)) {
+			if (use_slot(use_at(ix, node)) != slot)
+				break;
+			*end = base + 1;
+			return node;
+		}
 		child = node_at(ix, node);
 		matched = keys_match(
-			&ix->arena, &child->run, child->len, keys + base, n - base);
+			&ix->arena, &child->at.run, child->len, keys + base, n - base);
 		entry = tree_find_entry(ix, node, slot, &prev);
-		while (entry != PREFIX_NIL && entry_at(ix, entry)->slot == slot &&
+		while (entry != PREFIX_NIL && use_slot(use_at(ix, entry)) == slot &&
 			entry_at(ix, entry)->end <= matched) {
 			found = entry;
 			*end = base + entry_at(ix, entry)->end;
@@ -661,29 +745,39 @@ static uint32_t find_deepest(const struct prefix_index *ix, uint32_t slot,
 	return found;
 }
 
+static bool has_clock(const struct prefix_index *ix, uint32_t use, uint64_t clock)
+{
+	return use != PREFIX_NIL && use_clock(use_at(ix, use)) == clock;
+}
+
 /*
  * Blocks that still carry the stamp are the path's last ones, and the worker holds
  * nothing below them: whatever it used there later, it used them too, and so gave them
- * another stamp.
+ * another stamp. What carries it above them is in a node with children: its number
+ * outlives theirs.
  */
 void prefix_index_withdraw(struct prefix_index *ix, uint32_t slot, const uint64_t *keys,
-	size_t n, uint32_t from, uint32_t stamp)
+	size_t n, uint32_t from, uint64_t stamp)
 {
 	size_t end = 0;
-	uint32_t entry;
+	uint32_t use;
 
 	if (stamp == 0)
 		return;
 	assert(slot < ix->n_slots);
-	entry = find_deepest(ix, slot, keys, n, &end);
-	while (entry != PREFIX_NIL && end > from && entry_at(ix, entry)->stamp == stamp) {
-		uint32_t blocks = tree_entry_blocks(ix, entry);
-		uint32_t above = entry_at(ix, entry)->newer;
-		uint32_t count = (uint32_t)MIN((size_t)blocks, end - from);
+	use = find_deepest(ix, slot, keys, n, &end);
+	if (!has_clock(ix, use, stamp))
+		return;
+	while (end > from) {
+		size_t blocks = tree_use_blocks(ix, use);
+		uint32_t above = use_at(ix, use)->newer;
+		bool is_last = !has_clock(ix, above, stamp);
 
-		tree_take(ix, entry, count, PREFIX_EVICT_MAX);
-		end -= count;
-		entry = above;
+		tree_take(ix, use, (uint32_t)MIN(blocks, end - from), PREFIX_EVICT_MAX);
+		end -= MIN(blocks, end - from);
+		if (is_last)
+			break;
+		use = above;
 	}
 }
 
@@ -696,9 +790,9 @@ size_t prefix_index_sweep(struct prefix_index *ix, uint64_t now_ms, size_t max_w
 		uint32_t slot = lru_oldest_slot(ix);
 
 		if (slot == PREFIX_NO_SLOT ||
-			!is_expired(ix, ix->workers[slot].oldest_ms, ix->now_ms))
+			!is_expired(ix, ix->workers[slot].oldest_clock, ix->now_ms))
 			break;
-		evict_entry(ix, slot, PREFIX_EVICT_TTL);
+		evict_use(ix, slot, PREFIX_EVICT_TTL);
 	}
 	return gone;
 }
@@ -708,7 +802,9 @@ void prefix_index_stats(const struct prefix_index *ix, struct prefix_index_stats
 	out->blocks = ix->blocks;
 	out->distinct_blocks = ix->distinct_blocks;
 	out->nodes = ix->n_nodes;
+	out->twigs = ix->n_twigs;
 	out->bytes = sizeof(*ix) + workers_bytes(ix->n_slots) + tree_table_bytes(ix) +
 		     arena_bytes(&ix->arena);
+	out->used_bytes = out->bytes - (size_t)ix->arena.free_cells * ARENA_CELL_BYTES;
 	memcpy(out->evicted, ix->evicted, sizeof(out->evicted));
 }

@@ -12,10 +12,10 @@
  *  - eviction is leaf-first and least recently used (per worker for capacity, over all
  *    for memory); every bound costs O(work done).
  *
- * memory_bytes is dealt out in fixed shares: at most 1/32 for the table of workers, 1/48
+ * memory_bytes is dealt out in fixed shares: at most 1/32 for the table of workers, 1/24
  * for the table of nodes, the rest for all else. A block and holder takes 8 to 25 bytes
- * in runs of eight blocks and more, 64 and a table's share where every prompt is one
- * block that one worker holds.
+ * in runs of eight blocks and more, 36 where every prompt is one block that one worker
+ * holds, and on the average of an index never more than 64.
  *
  * Not locked: the pool's one lock is held around every call. Pure: now_ms is an argument
  * and never goes back. Called by pool.c and by policies.
@@ -46,7 +46,9 @@ struct prefix_index_stats {
 	uint64_t blocks;          /* sum over workers of resident blocks */
 	uint64_t distinct_blocks; /* blocks in the tree */
 	uint64_t nodes;
-	size_t bytes; /* what memory_bytes bounds */
+	uint64_t twigs;    /* nodes in one cell: a last block that one worker holds */
+	size_t bytes;      /* what memory_bytes bounds */
+	size_t used_bytes; /* the same without free lists */
 	/* (worker, block) pairs since the start; withdrawn ones are in none of them */
 	uint64_t evicted[PREFIX_EVICT_MAX];
 };
@@ -65,7 +67,7 @@ void prefix_index_configure(
 /*
  * A worker takes a slot (small dense numbers, reused after drop). capacity_blocks 0:
  * unbounded. ERR_LIMIT: 65,535 slots are taken. ERR_NOMEM: the table's share is full,
- * which ends at 73 slots in 64 KiB and takes all of them from 112 MiB on.
+ * which ends at 85 slots in 64 KiB and takes all of them from 96 MiB on.
  */
 int prefix_index_worker_add(
 	struct prefix_index *ix, uint64_t capacity_blocks, uint32_t *slot) MUST_CHECK;
@@ -96,12 +98,12 @@ size_t prefix_index_match(const struct prefix_index *ix, const uint64_t *keys, s
  * its first blocks. Never fails: without memory it keeps less.
  */
 void prefix_index_insert(struct prefix_index *ix, uint32_t slot, const uint64_t *keys,
-	size_t n, uint64_t now_ms, uint32_t *from, uint32_t *stamp);
+	size_t n, uint64_t now_ms, uint32_t *from, uint64_t *stamp);
 
 /* The request failed: takes back only the blocks beyond `from` that still carry `stamp`
  * (a later use of them has its own stamp and keeps them). */
 void prefix_index_withdraw(struct prefix_index *ix, uint32_t slot, const uint64_t *keys,
-	size_t n, uint32_t from, uint32_t stamp);
+	size_t n, uint32_t from, uint64_t stamp);
 
 /* Drops expired entries, oldest first, at most max_work of them (an entry is a run of
  * blocks that a worker last used at once); stops at the first live one. Returns how many

@@ -1,53 +1,64 @@
 /*
- * Order of last use: each worker's list of entries, and a heap of the workers by their
- * tails, so that the oldest leaf of all is found at once.
+ * Order of last use: each worker's list of uses (entries and twigs), and a heap of the
+ * workers by their tails, so that the oldest leaf of all is found at once.
  *
  * Always true after lru_settle(): parents in the heap are no younger than their children;
- * a worker is in the heap exactly while its list has entries. Called by prefix_tree.c,
- * prefix_index.c and prefix_shrink.c.
+ * a worker is in the heap exactly while its list has any. Called by prefix_fold.c,
+ * prefix_tree.c, prefix_index.c and prefix_shrink.c.
  */
 #include "model/prefix_tree.h"
 
 void lru_link(struct prefix_index *ix, uint32_t cell, uint32_t newer)
 {
-	struct prefix_entry *e = entry_at(ix, cell);
-	struct prefix_worker *w = &ix->workers[e->slot];
-	uint32_t older = newer != PREFIX_NIL ? entry_at(ix, newer)->older : w->newest;
+	struct prefix_use *use = use_at(ix, cell);
+	struct prefix_worker *w = &ix->workers[use_slot(use)];
+	uint32_t older = newer != PREFIX_NIL ? use_at(ix, newer)->older : w->newest;
 
-	e->newer = newer;
-	e->older = older;
+	use->newer = newer;
+	use->older = older;
 	if (newer != PREFIX_NIL)
-		entry_at(ix, newer)->older = cell;
+		use_at(ix, newer)->older = cell;
 	else
 		w->newest = cell;
 	if (older != PREFIX_NIL)
-		entry_at(ix, older)->newer = cell;
+		use_at(ix, older)->newer = cell;
+	else
+		w->oldest = cell;
+}
+
+void lru_replace(struct prefix_index *ix, uint32_t cell)
+{
+	const struct prefix_use *use = use_at(ix, cell);
+	struct prefix_worker *w = &ix->workers[use_slot(use)];
+
+	if (use->newer != PREFIX_NIL)
+		use_at(ix, use->newer)->older = cell;
+	else
+		w->newest = cell;
+	if (use->older != PREFIX_NIL)
+		use_at(ix, use->older)->newer = cell;
 	else
 		w->oldest = cell;
 }
 
 void lru_unlink(struct prefix_index *ix, uint32_t cell)
 {
-	const struct prefix_entry *e = entry_at(ix, cell);
-	struct prefix_worker *w = &ix->workers[e->slot];
+	const struct prefix_use *use = use_at(ix, cell);
+	struct prefix_worker *w = &ix->workers[use_slot(use)];
 
-	if (e->newer != PREFIX_NIL)
-		entry_at(ix, e->newer)->older = e->older;
+	if (use->newer != PREFIX_NIL)
+		use_at(ix, use->newer)->older = use->older;
 	else
-		w->newest = e->older;
-	if (e->older != PREFIX_NIL)
-		entry_at(ix, e->older)->newer = e->newer;
+		w->newest = use->older;
+	if (use->older != PREFIX_NIL)
+		use_at(ix, use->older)->newer = use->newer;
 	else
-		w->oldest = e->newer;
+		w->oldest = use->newer;
 }
 
-/* Time first; insertions of one millisecond by their stamps, which may have wrapped
- * round. */
 static bool is_older(const struct prefix_worker *a, const struct prefix_worker *b)
 {
-	if (a->oldest_ms != b->oldest_ms)
-		return a->oldest_ms < b->oldest_ms;
-	return (int32_t)(a->oldest_stamp - b->oldest_stamp) < 0;
+	return a->oldest_clock < b->oldest_clock;
 }
 
 static struct prefix_worker *heap_worker(const struct prefix_index *ix, uint32_t at)
@@ -118,8 +129,7 @@ void lru_settle(struct prefix_index *ix, uint32_t slot)
 			heap_leave(ix, slot);
 		return;
 	}
-	w->oldest_ms = entry_used_ms(entry_at(ix, w->oldest));
-	w->oldest_stamp = entry_at(ix, w->oldest)->stamp;
+	w->oldest_clock = use_clock(use_at(ix, w->oldest));
 	if (w->heap_at == PREFIX_NO_HEAP)
 		heap_put(ix, ix->heap_n++, slot);
 	heap_up(ix, slot);
@@ -143,8 +153,7 @@ void lru_check_heap(const struct prefix_index *ix)
 			continue;
 		holding++;
 		assert(w->heap_at < ix->heap_n && heap_worker(ix, w->heap_at) == w);
-		assert(w->oldest_ms == entry_used_ms(entry_at(ix, w->oldest)));
-		assert(w->oldest_stamp == entry_at(ix, w->oldest)->stamp);
+		assert(w->oldest_clock == use_clock(use_at(ix, w->oldest)));
 		if (w->heap_at > 0)
 			assert(!is_older(w, heap_worker(ix, (w->heap_at - 1) / 2)));
 	}

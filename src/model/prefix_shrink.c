@@ -16,13 +16,12 @@ static uint32_t cell_copy(struct prefix_index *ix, uint32_t cell)
 	return fresh;
 }
 
-static uint32_t entry_move(struct prefix_index *ix, uint32_t cell)
+/* The same of an entry or twig, in the worker's list as well. */
+static uint32_t use_move(struct prefix_index *ix, uint32_t cell)
 {
 	uint32_t fresh = cell_copy(ix, cell);
-	uint32_t newer = entry_at(ix, cell)->newer;
 
-	lru_unlink(ix, cell);
-	lru_link(ix, fresh, newer);
+	lru_replace(ix, fresh);
 	arena_free(&ix->arena, cell, 0);
 	return fresh;
 }
@@ -31,18 +30,34 @@ static void move_parts(struct prefix_index *ix, uint32_t node, uint32_t limit)
 {
 	struct prefix_node *n = node_at(ix, node);
 
-	keys_move(&ix->arena, &n->run, n->len, limit);
+	keys_move(&ix->arena, &n->at.run, n->len, limit);
 	for (uint32_t *link = &n->entries; *link != PREFIX_NIL;
 		link = &entry_at(ix, *link)->next) {
 		if (*link >= limit)
-			*link = entry_move(ix, *link);
+			*link = use_move(ix, *link);
 	}
 }
 
-/*
- * Takes every node out of its bucket into one chain, moved where need be. A node left
- * behind names its new place in `entries`, and is chained in *left.
- */
+/* Returns where it is now. A node left behind names that in `entries`, for its children,
+ * and is chained in *left. */
+static uint32_t node_move(
+	struct prefix_index *ix, uint32_t cell, uint32_t limit, uint32_t *left)
+{
+	uint32_t fresh;
+
+	if (is_twig(ix, cell))
+		return cell >= limit ? use_move(ix, cell) : cell;
+	move_parts(ix, cell, limit);
+	if (cell < limit)
+		return cell;
+	fresh = cell_copy(ix, cell);
+	node_at(ix, cell)->entries = fresh;
+	node_at(ix, cell)->at.hash_next = *left;
+	*left = cell;
+	return fresh;
+}
+
+/* Takes every node out of its bucket into one chain, moved where need be. */
 static uint32_t gather_nodes(struct prefix_index *ix, uint32_t limit, uint32_t *left)
 {
 	uint32_t all = PREFIX_NIL;
@@ -52,17 +67,10 @@ static uint32_t gather_nodes(struct prefix_index *ix, uint32_t limit, uint32_t *
 
 		ix->buckets[i] = PREFIX_NIL;
 		while (cell != PREFIX_NIL) {
-			uint32_t next = node_at(ix, cell)->hash_next;
-			uint32_t kept = cell;
+			uint32_t next = place_at(ix, cell)->hash_next;
+			uint32_t kept = node_move(ix, cell, limit, left);
 
-			move_parts(ix, cell, limit);
-			if (cell >= limit) {
-				kept = cell_copy(ix, cell);
-				node_at(ix, cell)->entries = kept;
-				node_at(ix, cell)->hash_next = *left;
-				*left = cell;
-			}
-			node_at(ix, kept)->hash_next = all;
+			place_at(ix, kept)->hash_next = all;
 			all = kept;
 			cell = next;
 		}
@@ -72,12 +80,15 @@ static uint32_t gather_nodes(struct prefix_index *ix, uint32_t limit, uint32_t *
 
 static void set_links(struct prefix_index *ix, uint32_t node, uint32_t limit)
 {
+	struct prefix_place *at = place_at(ix, node);
 	struct prefix_node *n = node_at(ix, node);
 
+	if (at->parent >= limit)
+		at->parent = node_at(ix, at->parent)->entries;
+	if (is_twig(ix, node))
+		return;
 	n->n_children = 0;
 	n->child_xor = 0;
-	if (n->parent >= limit)
-		n->parent = node_at(ix, n->parent)->entries;
 	for (uint32_t cell = n->entries; cell != PREFIX_NIL;
 		cell = entry_at(ix, cell)->next)
 		entry_at(ix, cell)->node = node;
@@ -87,7 +98,7 @@ static void publish_all(struct prefix_index *ix, uint32_t all)
 {
 	ix->n_nodes = 0;
 	while (all != PREFIX_NIL) {
-		uint32_t next = node_at(ix, all)->hash_next;
+		uint32_t next = place_at(ix, all)->hash_next;
 
 		tree_publish(ix, all);
 		all = next;
@@ -103,11 +114,12 @@ void shrink_to(struct prefix_index *ix, uint32_t blocks)
 	all = gather_nodes(ix, limit, &left);
 	node_at(ix, PREFIX_ROOT)->n_children = 0;
 	node_at(ix, PREFIX_ROOT)->child_xor = 0;
-	for (uint32_t cell = all; cell != PREFIX_NIL; cell = node_at(ix, cell)->hash_next)
+	for (uint32_t cell = all; cell != PREFIX_NIL;
+		cell = place_at(ix, cell)->hash_next)
 		set_links(ix, cell, limit);
 	publish_all(ix, all);
 	while (left != PREFIX_NIL) {
-		uint32_t next = node_at(ix, left)->hash_next;
+		uint32_t next = place_at(ix, left)->hash_next;
 
 		arena_free(&ix->arena, left, 0);
 		left = next;

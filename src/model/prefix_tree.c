@@ -4,8 +4,8 @@
  *
  * Always true: every node but the root is in the bucket of its parent and first key; the
  * number of buckets follows the number of nodes one by one, up to its bound. Nothing here
- * that takes away needs memory: a join may use the cell that it just freed. Called by
- * prefix_index.c; see prefix_tree.h for the invariants.
+ * that takes away needs memory: a join may use the cells that it and the end of a child
+ * just freed. Called by prefix_index.c; see prefix_tree.h for the invariants.
  */
 #include "model/prefix_tree.h"
 
@@ -29,24 +29,26 @@ static uint32_t *bucket_of(const struct prefix_index *ix, uint32_t hash)
 	return &ix->buckets[at < ix->n_buckets ? at : hash & (mask >> 1)];
 }
 
-static uint32_t *bucket_of_node(
-	const struct prefix_index *ix, const struct prefix_node *n)
+static uint32_t *bucket_of_node(const struct prefix_index *ix, uint32_t node)
 {
-	return bucket_of(ix, hash_of(n->parent, keys_tag(&n->run, n->len)));
+	const struct prefix_place *at = place_at(ix, node);
+
+	return bucket_of(
+		ix, hash_of(at->parent, keys_tag(&at->run, place_len(ix, node))));
 }
 
 static void bucket_push(struct prefix_index *ix, uint32_t node)
 {
-	uint32_t *bucket = bucket_of_node(ix, node_at(ix, node));
+	uint32_t *bucket = bucket_of_node(ix, node);
 
-	node_at(ix, node)->hash_next = *bucket;
+	place_at(ix, node)->hash_next = *bucket;
 	*bucket = node;
 }
 
 static void push_all(struct prefix_index *ix, uint32_t chain)
 {
 	while (chain != PREFIX_NIL) {
-		uint32_t next = node_at(ix, chain)->hash_next;
+		uint32_t next = place_at(ix, chain)->hash_next;
 
 		bucket_push(ix, chain);
 		chain = next;
@@ -94,12 +96,13 @@ uint32_t tree_child(const struct prefix_index *ix, uint32_t parent, uint64_t key
 	uint32_t cell = *bucket_of(ix, hash_of(parent, (uint32_t)key));
 
 	while (cell != PREFIX_NIL) {
-		const struct prefix_node *n = node_at(ix, cell);
+		const struct prefix_place *at = place_at(ix, cell);
+		uint32_t len = place_len(ix, cell);
 
-		if (n->parent == parent && keys_tag(&n->run, n->len) == (uint32_t)key &&
-			keys_first(&ix->arena, &n->run, n->len) == key)
+		if (at->parent == parent && keys_tag(&at->run, len) == (uint32_t)key &&
+			keys_first(&ix->arena, &at->run, len) == key)
 			break;
-		cell = n->hash_next;
+		cell = at->hash_next;
 	}
 	return cell;
 }
@@ -110,7 +113,7 @@ uint32_t tree_find_entry(
 	uint32_t cell = node_at(ix, node)->entries;
 
 	*prev = PREFIX_NIL;
-	while (cell != PREFIX_NIL && entry_at(ix, cell)->slot != slot) {
+	while (cell != PREFIX_NIL && use_slot(use_at(ix, cell)) != slot) {
 		*prev = cell;
 		cell = entry_at(ix, cell)->next;
 	}
@@ -131,13 +134,37 @@ void tree_plant(struct prefix_index *ix)
 	memset(node_at(ix, root), 0, sizeof(struct prefix_node));
 }
 
+static void worker_forget(struct prefix_index *ix, struct prefix_worker *w)
+{
+	ix->evicted[PREFIX_EVICT_TTL] += w->blocks;
+	w->blocks = 0;
+	w->newest = PREFIX_NIL;
+	w->oldest = PREFIX_NIL;
+	w->heap_at = PREFIX_NO_HEAP;
+}
+
+void tree_forget(struct prefix_index *ix)
+{
+	for (uint32_t slot = 0; slot < ix->n_slots; slot++) {
+		if (ix->workers[slot].is_used)
+			worker_forget(ix, &ix->workers[slot]);
+	}
+	ix->heap_n = 0;
+	ix->blocks = 0;
+	ix->distinct_blocks = 0;
+	ix->n_nodes = 0;
+	ix->n_twigs = 0;
+	memset(ix->buckets, 0, MIN_BUCKETS * sizeof(*ix->buckets));
+	tree_plant(ix);
+}
+
 uint32_t tree_new_node(struct prefix_index *ix, uint32_t parent)
 {
 	uint32_t cell = arena_alloc(&ix->arena, 0);
 
 	if (cell != PREFIX_NIL) {
 		memset(node_at(ix, cell), 0, sizeof(struct prefix_node));
-		node_at(ix, cell)->parent = parent;
+		node_at(ix, cell)->at.parent = parent;
 	}
 	return cell;
 }
@@ -156,7 +183,7 @@ static void child_remove(struct prefix_index *ix, uint32_t parent, uint32_t chil
 
 void tree_publish(struct prefix_index *ix, uint32_t node)
 {
-	child_add(ix, node_at(ix, node)->parent, node);
+	child_add(ix, place_at(ix, node)->parent, node);
 	bucket_push(ix, node);
 	ix->n_nodes++;
 	if (ix->n_nodes > ix->n_buckets && ix->n_buckets < ix->max_buckets)
@@ -166,12 +193,12 @@ void tree_publish(struct prefix_index *ix, uint32_t node)
 /* The other way round. The node keeps its keys and is no longer found. */
 static void tree_withdraw(struct prefix_index *ix, uint32_t node)
 {
-	uint32_t *link = bucket_of_node(ix, node_at(ix, node));
+	uint32_t *link = bucket_of_node(ix, node);
 
 	while (*link != node)
-		link = &node_at(ix, *link)->hash_next;
-	*link = node_at(ix, node)->hash_next;
-	child_remove(ix, node_at(ix, node)->parent, node);
+		link = &place_at(ix, *link)->hash_next;
+	*link = place_at(ix, node)->hash_next;
+	child_remove(ix, place_at(ix, node)->parent, node);
 	ix->n_nodes--;
 	/* Two at most, so that a node's end costs what it costs; two keep up with any. */
 	for (unsigned n = 0; n < 2; n++) {
@@ -188,11 +215,11 @@ uint32_t tree_split_cells(const struct prefix_index *ix, uint32_t node, uint32_t
 	while (cell != PREFIX_NIL) {
 		const struct prefix_entry *e = entry_at(ix, cell);
 
-		if (e->slot != slot)
+		if (use_slot(&e->use) != slot)
 			start = 0;
 		cells += start < at && e->end > at;
 		start = e->end;
-		slot = e->slot;
+		slot = use_slot(&e->use);
 		cell = e->next;
 	}
 	return cells;
@@ -208,7 +235,7 @@ static uint32_t entry_split(
 	*entry_at(ix, fresh) = *entry_at(ix, cell);
 	entry_at(ix, fresh)->node = upper;
 	entry_at(ix, fresh)->end = at;
-	lru_link(ix, fresh, entry_at(ix, cell)->newer);
+	lru_link(ix, fresh, entry_at(ix, cell)->use.newer);
 	return fresh;
 }
 
@@ -223,9 +250,9 @@ static void entries_split(
 		struct prefix_entry *e = entry_at(ix, cell);
 		uint32_t next = e->next, end = e->end;
 
-		if (e->slot != slot)
+		if (use_slot(&e->use) != slot)
 			start = 0;
-		slot = e->slot;
+		slot = use_slot(&e->use);
 		if (start < at) {
 			uint32_t above =
 				end <= at ? cell : entry_split(ix, cell, upper, at);
@@ -249,18 +276,19 @@ static void entries_split(
 uint32_t tree_split(struct prefix_index *ix, uint32_t node, uint32_t at)
 {
 	struct prefix_node *lower = node_at(ix, node);
-	uint32_t cell = tree_new_node(ix, lower->parent);
+	uint32_t cell = tree_new_node(ix, lower->at.parent);
 	struct prefix_node *upper = node_at(ix, cell);
 
 	assert(cell != PREFIX_NIL && at > 0 && at < lower->len);
 	tree_withdraw(ix, node);
-	keys_split(&ix->arena, &upper->run, &lower->run, lower->len, at);
+	keys_split(&ix->arena, &upper->at.run, &lower->at.run, lower->len, at);
 	upper->len = at;
 	lower->len -= at;
-	lower->parent = cell;
+	lower->at.parent = cell;
 	tree_publish(ix, cell);
 	tree_publish(ix, node);
 	entries_split(ix, cell, node, at);
+	node_fold(ix, node);
 	return cell;
 }
 
@@ -274,9 +302,9 @@ static void mark_entries(struct prefix_index *ix, uint32_t node, uint32_t offset
 		struct prefix_entry *e = entry_at(ix, cell);
 
 		e->end += offset;
-		if (e->slot != slot)
-			ix->workers[e->slot].mark = cell;
-		slot = e->slot;
+		if (use_slot(&e->use) != slot)
+			ix->workers[use_slot(&e->use)].mark = cell;
+		slot = use_slot(&e->use);
 		cell = e->next;
 	}
 }
@@ -287,7 +315,7 @@ static uint32_t last_of_slot(const struct prefix_index *ix, uint32_t cell)
 		uint32_t next = entry_at(ix, cell)->next;
 
 		if (next == PREFIX_NIL ||
-			entry_at(ix, next)->slot != entry_at(ix, cell)->slot)
+			use_slot(use_at(ix, next)) != use_slot(use_at(ix, cell)))
 			return cell;
 		cell = next;
 	}
@@ -308,11 +336,14 @@ static void entries_join(
 	while (cell != PREFIX_NIL) {
 		struct prefix_entry *e = entry_at(ix, cell);
 		uint32_t next = e->next;
-		bool is_last = next == PREFIX_NIL || entry_at(ix, next)->slot != e->slot;
-		uint32_t below = is_last ? ix->workers[e->slot].mark : PREFIX_NIL;
+		bool is_last = next == PREFIX_NIL ||
+			       use_slot(use_at(ix, next)) != use_slot(&e->use);
+		uint32_t below =
+			is_last ? ix->workers[use_slot(&e->use)].mark : PREFIX_NIL;
 
 		e->node = lower;
-		if (below != PREFIX_NIL && entry_at(ix, below)->stamp == e->stamp) {
+		if (below != PREFIX_NIL &&
+			use_clock(use_at(ix, below)) == use_clock(&e->use)) {
 			lru_unlink(ix, cell);
 			arena_free(&ix->arena, cell, 0);
 		} else {
@@ -320,7 +351,7 @@ static void entries_join(
 			link = &e->next;
 		}
 		if (below != PREFIX_NIL) {
-			ix->workers[entry_at(ix, below)->slot].mark = PREFIX_NIL;
+			ix->workers[use_slot(use_at(ix, below))].mark = PREFIX_NIL;
 			*link = below;
 			link = &entry_at(ix, last_of_slot(ix, below))->next;
 		}
@@ -329,31 +360,38 @@ static void entries_join(
 	*link = PREFIX_NIL;
 }
 
-/* A node and its only child become one; the child's number stays. */
+/* A node and its only child become one; the child's number stays. Takes two cells at
+ * most: that of the node, and one for a child that is a twig. */
 static void node_join(struct prefix_index *ix, uint32_t node)
 {
 	struct prefix_node upper = *node_at(ix, node);
 	uint32_t child = upper.child_xor;
 	struct prefix_node *lower = node_at(ix, child);
 
-	assert(upper.n_children == 1 && lower->parent == node);
+	assert(upper.n_children == 1 && place_at(ix, child)->parent == node);
+	if (is_twig(ix, child))
+		twig_unfold(ix, child);
 	tree_withdraw(ix, child);
 	tree_withdraw(ix, node);
 	entries_join(ix, node, child, upper.len);
 	/* The cell may be needed at once for a key. */
 	arena_free(&ix->arena, node, 0);
-	keys_join(&ix->arena, &upper.run, upper.len, &lower->run, lower->len);
+	keys_join(&ix->arena, &upper.at.run, upper.len, &lower->at.run, lower->len);
 	lower->len += upper.len;
-	lower->parent = upper.parent;
+	lower->at.parent = upper.at.parent;
 	tree_publish(ix, child);
 }
 
+/* Its holders are gone, and all keys but the first. */
 static void node_remove(struct prefix_index *ix, uint32_t node)
 {
-	uint32_t parent = node_at(ix, node)->parent;
+	uint32_t parent = place_at(ix, node)->parent;
 
 	tree_withdraw(ix, node);
-	arena_free(&ix->arena, node, 0);
+	if (is_twig(ix, node))
+		twig_free(ix, node);
+	else
+		arena_free(&ix->arena, node, 0);
 	if (parent != PREFIX_ROOT && node_at(ix, parent)->n_children == 1)
 		node_join(ix, parent);
 }
@@ -371,12 +409,13 @@ static void node_settle(struct prefix_index *ix, uint32_t node)
 		held = MAX(held, entry_at(ix, cell)->end);
 	ix->distinct_blocks -= n->len - held;
 	if (held > 0) {
-		keys_trim(&ix->arena, &n->run, n->len, held);
+		keys_trim(&ix->arena, &n->at.run, n->len, held);
 		n->len = held;
+		node_fold(ix, node);
 		return;
 	}
 	/* In the table until now, and found there by the first key. */
-	keys_trim(&ix->arena, &n->run, n->len, 1);
+	keys_trim(&ix->arena, &n->at.run, n->len, 1);
 	n->len = 1;
 	node_remove(ix, node);
 }
@@ -386,7 +425,7 @@ static uint32_t entry_start(const struct prefix_index *ix, uint32_t cell, uint32
 {
 	const struct prefix_entry *e = entry_at(ix, cell);
 	uint32_t start = 0;
-	uint32_t at = tree_find_entry(ix, e->node, e->slot, prev);
+	uint32_t at = tree_find_entry(ix, e->node, use_slot(&e->use), prev);
 
 	while (at != cell) {
 		start = entry_at(ix, at)->end;
@@ -396,26 +435,30 @@ static uint32_t entry_start(const struct prefix_index *ix, uint32_t cell, uint32
 	return start;
 }
 
-uint32_t tree_entry_blocks(const struct prefix_index *ix, uint32_t entry)
+uint32_t tree_use_blocks(const struct prefix_index *ix, uint32_t use)
 {
 	uint32_t prev;
 
-	return entry_at(ix, entry)->end - entry_start(ix, entry, &prev);
+	if (is_twig(ix, use))
+		return 1;
+	return entry_at(ix, use)->end - entry_start(ix, use, &prev);
 }
 
-void tree_take(
-	struct prefix_index *ix, uint32_t entry, uint32_t count, enum prefix_evict reason)
+static void take_twig(struct prefix_index *ix, uint32_t twig)
+{
+	lru_unlink(ix, twig);
+	ix->distinct_blocks--;
+	node_remove(ix, twig);
+}
+
+static void take_of_entry(struct prefix_index *ix, uint32_t entry, uint32_t count)
 {
 	struct prefix_entry *e = entry_at(ix, entry);
-	uint32_t node = e->node, slot = e->slot;
+	uint32_t node = e->node;
 	bool reached_end = e->end == node_at(ix, node)->len;
 	uint32_t prev, start = entry_start(ix, entry, &prev);
 
-	assert(count > 0 && count <= e->end - start && last_of_slot(ix, entry) == entry);
-	ix->blocks -= count;
-	ix->workers[slot].blocks -= count;
-	if (reason < PREFIX_EVICT_MAX)
-		ix->evicted[reason] += count;
+	assert(count <= e->end - start && last_of_slot(ix, entry) == entry);
 	e->end -= count;
 	if (e->end == start) {
 		if (prev != PREFIX_NIL)
@@ -427,6 +470,22 @@ void tree_take(
 	}
 	if (reached_end)
 		node_settle(ix, node);
+}
+
+void tree_take(
+	struct prefix_index *ix, uint32_t use, uint32_t count, enum prefix_evict reason)
+{
+	uint32_t slot = use_slot(use_at(ix, use));
+
+	assert(count > 0);
+	ix->blocks -= count;
+	ix->workers[slot].blocks -= count;
+	if (reason < PREFIX_EVICT_MAX)
+		ix->evicted[reason] += count;
+	if (is_twig(ix, use))
+		take_twig(ix, use);
+	else
+		take_of_entry(ix, use, count);
 	lru_settle(ix, slot);
 	if (ix->heap_n == 0)
 		tree_plant(ix);

@@ -1,25 +1,33 @@
 /*
- * The parts that a prefix index is made of, shared by prefix_lru.c, prefix_tree.c,
- * prefix_index.c, prefix_shrink.c and prefix_check.c. Everybody else includes
- * prefix_index.h.
+ * The parts that a prefix index is made of, shared by prefix_lru.c, prefix_fold.c,
+ * prefix_tree.c, prefix_index.c, prefix_shrink.c and prefix_check.c. Everybody else
+ * includes prefix_index.h.
  *
  * A node is a run of keys as long as no prompt branches inside it. Residency does not
  * split it: a worker's part of a node is one or more entries, each [end of the one
- * before, end) with one time of last use and one stamp; they stand together in the node's
- * list, shallow before deep.
+ * before, end) with one use; they stand together in the node's list, shallow before deep.
+ * A use is named by its clock, which is unique to an insertion and tells when that was.
+ *
+ * A leaf of one key that one worker holds is a twig: one cell in which node and entry are
+ * one. It has a node's place, so the buckets do not know the difference, and an entry's
+ * use, so the workers' lists do not know it either.
  *
  * Always true between calls:
  *  - a node other than the root has keys, a holder that reaches each of them, and no
  * children or at least two;
+ *  - what can be a twig is one, whatever it was before; so a block alone takes one cell;
  *  - a worker in a node holds the whole of every ancestor;
- *  - a worker's entries stand in its list by last use, the latest first; of one use,
- * shallow first. So an entry is never older than what hangs below it, and the list's tail
- * is always a leaf of that worker: eviction from the tail is leaf-first without looking;
+ *  - a worker's uses stand in its list by clock, the latest first; those of one clock are
+ * one path, shallow first. So a use is never older than what hangs below it, and the
+ * list's tail is always a leaf of that worker: eviction from the tail is leaf-first
+ * without looking;
  *  - the heap holds the workers that hold anything, the one with the oldest tail on top:
  * the top's tail is the oldest leaf of all.
  */
 #ifndef MODEL_PREFIX_TREE_H
 #define MODEL_PREFIX_TREE_H
+
+#include <string.h>
 
 #include "model/prefix_index.h"
 #include "model/prefix_keys.h"
@@ -29,36 +37,66 @@
 #define PREFIX_MAX_SLOTS 65535u
 #define PREFIX_NO_HEAP UINT32_MAX
 
+/*
+ * A clock is milliseconds since the first insertion above a count of those within one.
+ * The count may run over into the milliseconds: it is an insertion's place first, and its
+ * age only to within one millisecond for each 2,048 insertions that were told the same.
+ */
+#define PREFIX_CLOCK_BITS 47
+#define PREFIX_COUNT_BITS 11
+#define PREFIX_MAX_CLOCK ((UINT64_C(1) << PREFIX_CLOCK_BITS) - 1) /* 2.18 years */
+
+/* Where a node or twig hangs, and how it is found. */
+struct prefix_place {
+	union prefix_run run; /* a twig's is one key */
+	uint32_t parent;
+	uint32_t hash_next; /* of its bucket */
+};
+
+/* Who holds, since when, and where that stands in the worker's list. */
+struct prefix_use {
+	uint32_t who; /* PREFIX_TWIG, 15 bits of the clock, 16 of the slot */
+	uint32_t clock_low;
+	uint32_t newer, older; /* entries or twigs */
+};
+
+#define PREFIX_TWIG 0x80000000u /* where a node has its length, and an entry nothing */
+
 /* One cell. */
 struct prefix_node {
-	union prefix_run run;
-	uint32_t len; /* keys; 0 for the root */
-	uint32_t parent;
-	uint32_t entries;   /* the holders' list */
-	uint32_t hash_next; /* of its bucket */
+	struct prefix_place at;
+	uint32_t len;     /* keys; 0 for the root */
+	uint32_t entries; /* the holders' list */
 	uint32_t n_children;
 	uint32_t child_xor; /* of the children's numbers: the number of an only child */
 };
 
 /* One cell. */
 struct prefix_entry {
-	uint16_t slot;
-	uint16_t used_high; /* last use, ms: 48 bits */
-	uint32_t used_low;
-	uint32_t stamp;
 	uint32_t node;
-	uint32_t end;          /* within the node, never 0 */
-	uint32_t next;         /* in the node's list */
-	uint32_t newer, older; /* in the worker's list */
+	uint32_t next; /* in the node's list */
+	uint32_t end;  /* within the node, never 0 */
+	uint32_t unused;
+	struct prefix_use use;
 };
+
+/* One cell. */
+struct prefix_twig {
+	struct prefix_place at;
+	struct prefix_use use;
+};
+
+#define PREFIX_USE_AT offsetof(struct prefix_twig, use)
 _Static_assert(sizeof(struct prefix_node) == ARENA_CELL_BYTES, "a node is one cell");
 _Static_assert(sizeof(struct prefix_entry) == ARENA_CELL_BYTES, "an entry is one cell");
+_Static_assert(sizeof(struct prefix_twig) == ARENA_CELL_BYTES, "a twig is one cell");
+_Static_assert(offsetof(struct prefix_node, len) == PREFIX_USE_AT, "the flag's place");
+_Static_assert(offsetof(struct prefix_entry, use) == PREFIX_USE_AT, "a twig's place");
 
 struct prefix_worker {
 	uint64_t blocks;
-	uint64_t capacity;  /* 0: unbounded */
-	uint64_t oldest_ms; /* of the list's tail, for the heap */
-	uint32_t oldest_stamp;
+	uint64_t capacity;       /* 0: unbounded */
+	uint64_t oldest_clock;   /* of the list's tail, for the heap */
 	uint32_t newest, oldest; /* ends of its list */
 	uint32_t mark;           /* scratch of a merge; the next free slot while unused */
 	uint32_t heap_at; /* its place in the heap, PREFIX_NO_HEAP if it holds nothing */
@@ -69,10 +107,12 @@ struct prefix_worker {
 struct prefix_index {
 	struct prefix_arena arena;
 	struct prefix_index_opts opts;
-	uint64_t now_ms; /* the latest told */
-	uint64_t blocks, distinct_blocks, n_nodes;
+	uint64_t now_ms;     /* the latest told */
+	uint64_t base_ms;    /* when clocks began */
+	uint64_t last_clock; /* 0: none yet */
+	uint64_t blocks, distinct_blocks;
+	uint64_t n_nodes, n_twigs; /* twigs are nodes, too */
 	uint64_t evicted[PREFIX_EVICT_MAX];
-	uint32_t last_stamp;
 
 	struct prefix_worker *workers; /* reserved for PREFIX_MAX_SLOTS */
 	uint32_t n_slots, max_slots;
@@ -93,61 +133,124 @@ static inline struct prefix_entry *entry_at(const struct prefix_index *ix, uint3
 	return arena_cell(&ix->arena, cell);
 }
 
-static inline uint64_t entry_used_ms(const struct prefix_entry *e)
+static inline struct prefix_twig *twig_at(const struct prefix_index *ix, uint32_t cell)
 {
-	return (uint64_t)e->used_high << 32 | e->used_low;
+	return arena_cell(&ix->arena, cell);
 }
 
-static inline void entry_set_used(struct prefix_entry *e, uint64_t used_ms)
+/* Of a node or twig. */
+static inline struct prefix_place *place_at(const struct prefix_index *ix, uint32_t cell)
 {
-	e->used_high = (uint16_t)(used_ms >> 32);
-	e->used_low = (uint32_t)used_ms;
+	return arena_cell(&ix->arena, cell);
+}
+
+/* Of an entry or twig. */
+static inline struct prefix_use *use_at(const struct prefix_index *ix, uint32_t cell)
+{
+	return (struct prefix_use *)((unsigned char *)arena_cell(&ix->arena, cell) +
+				     PREFIX_USE_AT);
+}
+
+/* Of what stands in a bucket, or in a worker's list: a twig, or else a node there and an
+ * entry here. Read as bytes, since it is a part of any of them. */
+static inline bool is_twig(const struct prefix_index *ix, uint32_t cell)
+{
+	uint32_t word;
+
+	memcpy(&word, use_at(ix, cell), sizeof(word));
+	return (word & PREFIX_TWIG) != 0;
+}
+
+static inline uint32_t place_len(const struct prefix_index *ix, uint32_t cell)
+{
+	return is_twig(ix, cell) ? 1 : node_at(ix, cell)->len;
+}
+
+static inline uint32_t use_slot(const struct prefix_use *use)
+{
+	return use->who & 0xffff;
+}
+
+static inline uint64_t use_clock(const struct prefix_use *use)
+{
+	return (uint64_t)(use->who >> 16 & 0x7fff) << 32 | use->clock_low;
+}
+
+static inline void use_set(struct prefix_use *use, uint32_t slot, uint64_t clock)
+{
+	use->who = (use->who & PREFIX_TWIG) | (uint32_t)(clock >> 32) << 16 | slot;
+	use->clock_low = (uint32_t)clock;
 }
 
 static inline bool is_expired(
-	const struct prefix_index *ix, uint64_t used_ms, uint64_t now_ms)
+	const struct prefix_index *ix, uint64_t clock, uint64_t now_ms)
 {
+	uint64_t used_ms = ix->base_ms + (clock >> PREFIX_COUNT_BITS);
+
 	return ix->opts.ttl_ms > 0 && now_ms > used_ms &&
 	       now_ms - used_ms > ix->opts.ttl_ms;
 }
 
 /* prefix_lru.c: the workers' lists and the heap over their tails. */
 
-/* Links entry `cell` behind `newer` of the same worker; PREFIX_NIL: at the front. */
+/* Links use `cell`, which has its slot, behind `newer` of the same worker; PREFIX_NIL: at
+ * the front. */
 void lru_link(struct prefix_index *ix, uint32_t cell, uint32_t newer);
 void lru_unlink(struct prefix_index *ix, uint32_t cell);
+/* The use of `cell`, a copy of one in the list, stands there in its place from now on. */
+void lru_replace(struct prefix_index *ix, uint32_t cell);
 /* The worker's tail may have changed: puts it where it belongs in the heap. */
 void lru_settle(struct prefix_index *ix, uint32_t slot);
-/* The worker with the oldest entry of all; PREFIX_NO_SLOT if the index is empty. */
+/* The worker with the oldest use of all; PREFIX_NO_SLOT if the index is empty. */
 uint32_t lru_oldest_slot(const struct prefix_index *ix);
 void lru_check_heap(const struct prefix_index *ix);
+
+/* prefix_fold.c: twigs. */
+
+/* The use of one key by one worker, below `parent`, in no bucket and no list yet;
+ * PREFIX_NIL without a cell. */
+uint32_t twig_new(struct prefix_index *ix, uint32_t parent, uint64_t key, uint32_t slot,
+	uint64_t clock);
+/* It has left bucket and list. */
+void twig_free(struct prefix_index *ix, uint32_t twig);
+/* The twig is a node with an entry, which is returned; the number is the node's now.
+ * Takes a cell, which must be there, and is for what makes it more than a twig at once.
+ */
+uint32_t twig_unfold(struct prefix_index *ix, uint32_t twig);
+/* The other way round if the node is a leaf of one key and one holder. */
+void node_fold(struct prefix_index *ix, uint32_t node);
 
 /* prefix_tree.c: nodes, and taking blocks away. */
 
 /* The child of `parent` that begins with `key`; PREFIX_NIL if none. */
 uint32_t tree_child(const struct prefix_index *ix, uint32_t parent, uint64_t key);
-/* The worker's first entry in a node (*prev: the one before it in the list); PREFIX_NIL
- * if none. */
+/* The worker's first entry in a node that is no twig (*prev: the one before it in the
+ * list); PREFIX_NIL if none. */
 uint32_t tree_find_entry(
 	const struct prefix_index *ix, uint32_t node, uint32_t slot, uint32_t *prev);
 /* The root, in an empty arena. */
 void tree_plant(struct prefix_index *ix);
+/* All is gone at once, at the cost of the workers and not of what they hold; counted as
+ * aged out. */
+void tree_forget(struct prefix_index *ix);
 /* An empty node below `parent`, in no bucket yet; PREFIX_NIL without a cell. */
 uint32_t tree_new_node(struct prefix_index *ix, uint32_t parent);
-/* The node has its keys and parent: it is found from now on. */
+/* The node or twig has its keys and parent: it is found from now on. */
 void tree_publish(struct prefix_index *ix, uint32_t node);
-/* Cells that tree_split() may take. */
+/* Cells that tree_split() may take. What it leaves of the node may be a twig. */
 uint32_t tree_split_cells(const struct prefix_index *ix, uint32_t node, uint32_t at);
 /* Makes the first `at` keys a node of their own, the parent of the rest. Returns it. */
 uint32_t tree_split(struct prefix_index *ix, uint32_t node, uint32_t at);
 /*
- * Takes the last `count` blocks of a worker's entry below which it holds nothing. Counted
- * under the reason; PREFIX_EVICT_MAX: under none.
+ * Takes the last `count` blocks of a worker's use below which it holds nothing. Counted
+ * under the reason; PREFIX_EVICT_MAX: under none. What is left may fold: only the numbers
+ * of nodes that have children stay, and those of their entries.
  */
-void tree_take(struct prefix_index *ix, uint32_t entry, uint32_t count,
-	enum prefix_evict reason);
-/* Blocks of an entry, all of the worker's in that node from the entry before it on. */
-uint32_t tree_entry_blocks(const struct prefix_index *ix, uint32_t entry);
+void tree_take(
+	struct prefix_index *ix, uint32_t use, uint32_t count, enum prefix_evict reason);
+/* Blocks of an entry, all of the worker's in that node from the entry before it on; 1 of
+ * a twig. */
+uint32_t tree_use_blocks(const struct prefix_index *ix, uint32_t use);
 void tree_set_buckets(struct prefix_index *ix, uint32_t max_buckets);
 size_t tree_table_bytes(const struct prefix_index *ix);
 

@@ -67,7 +67,8 @@ static struct prefix_index *new_index(size_t memory_bytes, unsigned workers)
 
 static void insert(struct prefix_index *ix, uint32_t slot, const uint64_t *keys, size_t n)
 {
-	uint32_t from, stamp;
+	uint32_t from;
+	uint64_t stamp;
 
 	prefix_index_insert(ix, slot, keys, n, 1, &from, &stamp);
 }
@@ -230,6 +231,122 @@ static void bench_unique(size_t blocks, const char *what)
 	prefix_index_free(ix);
 }
 
+/* What is done with each of many prompts of one block, in this order. */
+static void insert_one(struct prefix_index *ix, const uint64_t *key, uint32_t slot)
+{
+	insert(ix, slot, key, 1);
+}
+
+static void match_one(struct prefix_index *ix, const uint64_t *key, UNUSED uint32_t slot)
+{
+	prefix_index_match(ix, key, 1, 1, depth, 4);
+}
+
+/* By one who has not got it: a second holder comes and goes. */
+static void withdraw_one(struct prefix_index *ix, const uint64_t *key, uint32_t slot)
+{
+	uint32_t from;
+	uint64_t stamp;
+
+	slot = (slot + 1) % 4;
+	prefix_index_insert(ix, slot, key, 1, 1, &from, &stamp);
+	prefix_index_withdraw(ix, slot, key, 1, from, stamp);
+}
+
+static void insert_elsewhere(struct prefix_index *ix, const uint64_t *key, uint32_t slot)
+{
+	insert(ix, (slot + 1) % 4, key, 1);
+}
+
+static const struct {
+	const char *what;
+	void (*do_one)(struct prefix_index *ix, const uint64_t *key, uint32_t slot);
+	bool is_weighed;
+} single_ops[] = {
+	{"  insert, new", insert_one, true},
+	{"  match", match_one, false},
+	{"  insert of what is there", insert_one, false},
+	{"  insert by a second holder, and withdraw", withdraw_one, false},
+	{"  insert by a second holder", insert_elsewhere, true},
+};
+
+/* The time for each of `n` prompts; `order` holds their numbers in any order. */
+static double time_single(struct prefix_index *ix, const uint64_t *keys,
+	const uint32_t *order, size_t n, size_t op)
+{
+	uint64_t start = now_ns();
+
+	for (size_t i = 0; i < n; i++)
+		single_ops[op].do_one(ix, keys + order[i], order[i] % 4);
+	return (double)(now_ns() - start) / (double)n;
+}
+
+static uint32_t *any_order(size_t n)
+{
+	uint32_t *order = xcalloc(n, sizeof(*order));
+
+	for (size_t i = 0; i < n; i++) {
+		size_t k = rng_below(&rng, i + 1);
+
+		order[i] = order[k];
+		order[k] = (uint32_t)i;
+	}
+	return order;
+}
+
+/* Prompts of one block, each held by one worker: what takes most memory. The best of
+ * several rounds. */
+static void bench_single_blocks(size_t n, unsigned rounds)
+{
+	uint64_t *keys = xcalloc(n, sizeof(*keys));
+	uint32_t *order = any_order(n);
+	double best[ARRAY_LEN(single_ops)] = {0};
+
+	printf("prompts of one block, %zu of them, best of %u rounds:\n", n, rounds);
+	for (unsigned round = 1; round <= rounds; round++) {
+		struct prefix_index *ix = new_index((size_t)64 << 20, 4);
+
+		random_keys(keys, n);
+		for (size_t op = 0; op < ARRAY_LEN(single_ops); op++) {
+			double ns = time_single(ix, keys, order, n, op);
+
+			best[op] = round == 1 ? ns : MIN(best[op], ns);
+			if (round < rounds)
+				continue;
+			printf("%-58s %8.1f ns\n", single_ops[op].what, best[op]);
+			if (single_ops[op].is_weighed)
+				print_weight(single_ops[op].what, ix);
+		}
+		prefix_index_free(ix);
+	}
+	free(order);
+	free(keys);
+}
+
+/* The memory full of them: each new one takes the place of the oldest. */
+static void bench_single_blocks_full(unsigned rounds)
+{
+	enum { PROMPTS = 200000 };
+	struct prefix_index *ix = new_index((size_t)4 << 20, 4);
+	uint64_t *keys = xcalloc(PROMPTS, sizeof(*keys));
+	uint32_t *order = any_order(PROMPTS);
+	double best = 0;
+
+	for (unsigned round = 0; round <= rounds; round++) {
+		double ns;
+
+		random_keys(keys, PROMPTS);
+		ns = time_single(ix, keys, order, PROMPTS, 0);
+		if (round > 0)
+			best = round == 1 ? ns : MIN(best, ns);
+	}
+	printf("%-58s %8.1f ns\n", "insert, new, one block, 4 MiB full", best);
+	print_weight("the same", ix);
+	free(order);
+	free(keys);
+	prefix_index_free(ix);
+}
+
 int main(void)
 {
 	rng_seed(&rng, 1);
@@ -238,6 +355,9 @@ int main(void)
 	bench_conversations(8);
 	bench_conversations(64);
 	bench_shared_heads();
+	bench_single_blocks(2000, 200);
+	bench_single_blocks(200000, 9);
+	bench_single_blocks_full(9);
 	bench_unique(1, "unique prompts of 1 block (the worst there is)");
 	bench_unique(2, "unique prompts of 2 blocks");
 	bench_unique(8, "unique prompts of 8 blocks");

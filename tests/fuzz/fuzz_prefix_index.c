@@ -25,7 +25,8 @@ struct input {
 struct insertion {
 	uint32_t slot;
 	size_t n;
-	uint32_t from, stamp;
+	uint32_t from;
+	uint64_t stamp;
 	uint64_t keys[MAX_PROMPT];
 };
 

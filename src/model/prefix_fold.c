@@ -1,0 +1,67 @@
+/*
+ * Twigs: a leaf of one key and one holder in one cell, and what becomes of it when it is
+ * more than that, and again.
+ *
+ * Always true: folding and unfolding keep the node's number, so neither its bucket nor
+ * its parent notices; the use keeps its place in the worker's list under another number.
+ * Called by prefix_tree.c and prefix_index.c; see prefix_tree.h for the invariants.
+ */
+#include "model/prefix_tree.h"
+
+uint32_t twig_new(struct prefix_index *ix, uint32_t parent, uint64_t key, uint32_t slot,
+	uint64_t clock)
+{
+	uint32_t cell = arena_alloc(&ix->arena, 0);
+	struct prefix_twig *twig;
+
+	if (cell == PREFIX_NIL)
+		return PREFIX_NIL;
+	twig = twig_at(ix, cell);
+	twig->at.run.only = key;
+	twig->at.parent = parent;
+	twig->use.who = PREFIX_TWIG;
+	use_set(&twig->use, slot, clock);
+	ix->n_twigs++;
+	return cell;
+}
+
+void twig_free(struct prefix_index *ix, uint32_t twig)
+{
+	arena_free(&ix->arena, twig, 0);
+	ix->n_twigs--;
+}
+
+uint32_t twig_unfold(struct prefix_index *ix, uint32_t twig)
+{
+	struct prefix_use use = twig_at(ix, twig)->use;
+	struct prefix_node *n = node_at(ix, twig);
+	uint32_t cell = arena_alloc(&ix->arena, 0);
+	struct prefix_entry *e = entry_at(ix, cell);
+
+	assert(cell != PREFIX_NIL && (use.who & PREFIX_TWIG));
+	use.who &= ~PREFIX_TWIG;
+	*e = (struct prefix_entry){
+		.node = twig, .next = PREFIX_NIL, .end = 1, .use = use};
+	lru_replace(ix, cell);
+	n->len = 1;
+	n->entries = cell;
+	n->n_children = 0;
+	n->child_xor = 0;
+	ix->n_twigs--;
+	return cell;
+}
+
+void node_fold(struct prefix_index *ix, uint32_t node)
+{
+	const struct prefix_node *n = node_at(ix, node);
+	uint32_t cell = n->entries;
+	struct prefix_twig *twig = twig_at(ix, node);
+
+	if (n->len != 1 || n->n_children > 0 || entry_at(ix, cell)->next != PREFIX_NIL)
+		return;
+	twig->use = entry_at(ix, cell)->use;
+	twig->use.who |= PREFIX_TWIG;
+	lru_replace(ix, node);
+	arena_free(&ix->arena, cell, 0);
+	ix->n_twigs++;
+}
