@@ -84,6 +84,7 @@ check_PROGRAMS += tests/unit/check_client_body
 check_PROGRAMS += tests/unit/check_relay
 check_PROGRAMS += tests/unit/check_response_map
 check_PROGRAMS += tests/unit/check_pool_retry
+check_PROGRAMS += tests/unit/check_retry_fleet
 check_PROGRAMS += tests/unit/check_resume_body
 check_PROGRAMS += tests/unit/check_kv_transfer
 check_PROGRAMS += tests/unit/check_kv_split

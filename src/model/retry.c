@@ -38,7 +38,7 @@ bool retry_take(struct retry_budget *b, double percent, uint64_t now_ms)
 		requests += b->counts[i].requests;
 		retries += b->counts[i].retries;
 	}
-	allowed = percent <= 0 ? 0 : MAX((double)requests * percent / 100, RETRY_MIN);
+	allowed = percent <= 0 ? 0 : (double)requests * percent / 100 + RETRY_MIN;
 	if ((double)retries + 1 > allowed)
 		return false;
 	b->counts[b->bucket % RETRY_BUCKETS].retries++;
