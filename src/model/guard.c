@@ -88,6 +88,11 @@ enum breaker_change guard_report(struct guard *g, enum outcome o, uint64_t now_m
 	return breaker_report(&g->worker->breaker, o, g->is_trial, now_ms);
 }
 
+bool slots_are_taken(const struct slots *s, unsigned max)
+{
+	return s != NULL && atomic_load(&s->taken) >= max;
+}
+
 bool slots_take(struct slots *s, unsigned max)
 {
 	if (atomic_fetch_add(&s->taken, 1) < max)

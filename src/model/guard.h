@@ -61,6 +61,8 @@ enum breaker_change guard_report(struct guard *g, enum outcome o, uint64_t now_m
 /* Safe on an empty guard. */
 void guard_drop(struct guard *g);
 
+/* A look at them: all `max` are taken now. NULL is no cap. */
+bool slots_are_taken(const struct slots *s, unsigned max);
 /* One of `max`; false: all are taken. */
 bool slots_take(struct slots *s, unsigned max) MUST_CHECK;
 void slots_give(struct slots *s);

@@ -5,7 +5,8 @@
  * as they would themselves. So nobody overtakes, and a request that cannot be served now
  * (it wants another model, a pinned worker) holds up none behind it. A pick's cost is
  * paid under the lock for each that can be served, and a look at the workers for each
- * that cannot; SERVE_MAX bounds the latter.
+ * that cannot (at the process's slots alone, while all are taken); SERVE_MAX bounds the
+ * latter.
  *
  * No wake-up is lost: who is about to wait first counts itself in `waiting` and then
  * looks once more; who frees first takes its load away and then reads `waiting`; all of
@@ -34,6 +35,9 @@ static void leave(struct pool *p, struct pool_waiter *w)
 static bool serve_one(struct pool *p, struct pool_waiter *w, uint64_t now_ms)
 {
 	w->ask.now_ms = now_ms;
+	/* Most often that is all: no worker needs to be looked at. */
+	if (slots_are_taken(w->ask.slots, w->ask.max_slots))
+		return false;
 	if (pool_pick_locked(p, &w->ask, w->guard, w->pick) != 0)
 		return false;
 	leave(p, w);

@@ -431,6 +431,48 @@ START_TEST(no_wake_up_is_lost)
 }
 END_TEST
 
+/* Each look at a worker asks its breaker. */
+static unsigned looks;
+
+bool __real_breaker_admits(struct breaker *b, uint64_t now_ms);
+bool __wrap_breaker_admits(struct breaker *b, uint64_t now_ms);
+
+bool __wrap_breaker_admits(struct breaker *b, uint64_t now_ms)
+{
+	looks++;
+	return __real_breaker_admits(b, now_ms);
+}
+
+/* While all slots of the process are taken nobody who waits costs a look at a worker; one
+ * who may have more of them, since a reload, is not held up by those before it. */
+START_TEST(no_worker_is_looked_at_in_vain)
+{
+	struct slots slots = {0};
+	unsigned i;
+
+	one_worker("");
+	for (i = 0; i < 12; i++) {
+		clients[i].waiter.ask.slots = &slots;
+		clients[i].waiter.ask.max_slots = i < 11 ? 2 : 3;
+	}
+	for (i = 0; i < 11; i++)
+		ck_assert_int_eq(ask(&clients[i]), i < 2 ? 0 : ERR_AGAIN);
+	looks = 0;
+	pool_serve(pool, NOW);
+	ck_assert_uint_eq(looks, 0);
+	ck_assert_int_eq(ask(&clients[11]), 0);
+	ck_assert_uint_eq(looks, 1);
+	drop(&clients[0]); /* two are taken, still */
+	ck_assert_uint_eq(looks, 1);
+	drop(&clients[11]);
+	ck_assert_uint_eq(looks, 2);
+	ck_assert(pool_wait_end(pool, &clients[2].waiter));
+	ck_assert_uint_eq(slots.taken, 2);
+	for (i = 3; i < 11; i++)
+		ck_assert(!pool_wait_end(pool, &clients[i].waiter));
+}
+END_TEST
+
 static Suite *pool_wait_suite(void)
 {
 	Suite *s = suite_create("pool_wait");
@@ -448,6 +490,7 @@ static Suite *pool_wait_suite(void)
 	tcase_add_test(c, the_least_bad_one_is_the_last_resort);
 	tcase_add_test(c, breakers_among_candidates);
 	tcase_add_test(c, slots_of_the_process);
+	tcase_add_test(c, no_worker_is_looked_at_in_vain);
 	tcase_add_test(c, no_wake_up_is_lost);
 	suite_add_tcase(s, c);
 	return s;
