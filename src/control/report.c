@@ -82,7 +82,8 @@ static bool has_load(const struct report *r)
 
 static bool has_identity(const struct report *r)
 {
-	return r->said.start_seconds != 0 || r->said.id[0] != '\0' || r->said.tokens >= 0;
+	return r->said.start_seconds != 0 || r->said.id[0] != '\0' ||
+	       r->said.all.has_tokens;
 }
 
 /* Load is shown where it comes unasked, with the rest; it is looked for where it counts.
@@ -108,16 +109,7 @@ static bool is_another_process(const struct report *r)
 	if (r->id[0] != '\0' && s->id[0] != '\0')
 		return strcmp(r->id, s->id) != 0;
 	/* Counters only grow while a process lives. */
-	return r->tokens >= 0 && s->tokens >= 0 && s->tokens < r->tokens;
-}
-
-/* The counter is one of all ranks: it tells nothing of each. */
-static void apply_steps(const struct report *r)
-{
-	struct worker *w = host_worker(r->host);
-
-	if (!w->has_rank && r->tokens >= 0 && r->said.tokens > r->tokens)
-		atomic_fetch_add_explicit(&w->engine_steps, 1, memory_order_relaxed);
+	return r->tokens >= 0 && s->all.has_tokens && s->all.tokens < r->tokens;
 }
 
 static void apply_identity(struct report *r)
@@ -129,8 +121,8 @@ static void apply_identity(struct report *r)
 	}
 	if (r->said.start_seconds != 0)
 		r->start_seconds = r->said.start_seconds;
-	if (r->said.tokens >= 0)
-		r->tokens = r->said.tokens;
+	if (r->said.all.has_tokens)
+		r->tokens = r->said.all.tokens;
 	if (r->said.id[0] != '\0')
 		memcpy(r->id, r->said.id, sizeof(r->id));
 }
@@ -167,15 +159,27 @@ static void apply_load(const struct report *r, struct worker *w)
 		now_ms + FRESH_INTERVALS * w->conf->opts.health_interval_ms);
 }
 
+/* A count of all ranks together says nothing of one. */
+static void apply_steps(const struct report *r, struct worker *w)
+{
+	const struct scrape_engine *e = engine_of(r, w);
+
+	if (e == NULL || !e->has_tokens)
+		return;
+	if (w->engine_tokens >= 0 && e->tokens > w->engine_tokens)
+		atomic_fetch_add_explicit(&w->engine_steps, 1, memory_order_relaxed);
+	w->engine_tokens = e->tokens;
+}
+
 static void apply(struct report *r)
 {
 	size_t i;
 
-	apply_steps(r);
 	apply_identity(r);
 	for (i = 0; i < r->host->n; i++) {
 		apply_capacity(r, r->host->workers[i]);
 		apply_load(r, r->host->workers[i]);
+		apply_steps(r, r->host->workers[i]);
 	}
 }
 

@@ -4,7 +4,6 @@
  */
 #include "control/scrape.h"
 
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,6 +149,16 @@ static void add_load(
 	}
 }
 
+static void add_tokens(struct scrape *s, struct scrape_engine *rank, double n)
+{
+	s->all.has_tokens = true;
+	s->all.tokens += n;
+	if (rank == NULL)
+		return;
+	rank->has_tokens = true;
+	rank->tokens += n;
+}
+
 static void take_number(
 	struct scrape *s, enum meaning meaning, struct scrape_engine *rank, double number)
 {
@@ -159,7 +168,7 @@ static void take_number(
 		add_load(s, rank, whole(number), meaning == MEANS_WAITING);
 		break;
 	case MEANS_TOKENS:
-		s->tokens = MAX(s->tokens, 0.0) + number;
+		add_tokens(s, rank, number);
 		break;
 	case MEANS_START:
 		if (number > 0)
@@ -199,7 +208,7 @@ void scrape_begin(struct scrape *s)
 {
 	if (s->n_ranks > 0)
 		memset(s->ranks, 0, s->n_ranks * sizeof(*s->ranks));
-	*s = (struct scrape){.ranks = s->ranks, .n_ranks = s->n_ranks, .tokens = -1};
+	*s = (struct scrape){.ranks = s->ranks, .n_ranks = s->n_ranks};
 }
 
 void scrape_read(struct span text, struct scrape *s)

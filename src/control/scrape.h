@@ -17,6 +17,8 @@ struct scrape_engine {
 	uint64_t capacity_tokens; /* of its KV cache; 0: not said */
 	uint64_t running, waiting;
 	bool has_load; /* running or waiting was said */
+	bool has_tokens;
+	double tokens; /* counted since the process began */
 };
 
 struct scrape {
@@ -27,7 +29,6 @@ struct scrape {
 
 	struct scrape_engine all;
 	double start_seconds;   /* process_start_time_seconds; 0: not said */
-	double tokens;          /* counted since the process began; < 0: not said */
 	char id[SCRAPE_ID_MAX]; /* of this process; empty: not said */
 };
 

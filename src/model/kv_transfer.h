@@ -32,19 +32,24 @@
 #define KV_BOOTSTRAP_PORT 8998
 
 struct kv_form {
-	bool is_concurrent; /* both legs at once; else prefill is answered first */
-	bool needs_both; /* prefill's body or id names the decode worker, or both legs go
-			    at once: both workers are picked before the first byte */
-	bool has_params; /* prefill's answer is read for its kv_transfer_params */
-	bool needs_engine;  /* the decode body names prefill's engine: GET /query of its
-			       bootstrap server must have been answered (kv_engine_id) */
-	bool needs_port;    /* prefill workers have a bootstrap port */
-	bool needs_id;      /* both legs carry kv_make_id() as X-Request-Id; else the
-			       request's own */
-	bool decodes_alone; /* a decode worker computes a whole request (KV_WHOLE, and
-			       below pd_min_prefill). Else its engine waits for a prefill:
-			       a request that generates always takes both legs, and fails
-			       where there is no prefill worker. */
+	/* Both legs at once; else prefill is answered first. */
+	bool is_concurrent;
+	/* Both workers are picked before the first byte: they go at once, or the id names
+	 * both. */
+	bool needs_both;
+	/* Prefill's answer is read for its kv_transfer_params. */
+	bool has_params;
+	/* The decode body names prefill's engine: its bootstrap server must have answered
+	 * GET /query (kv_engine_id()). */
+	bool needs_engine;
+	/* Prefill workers have a bootstrap port. */
+	bool needs_port;
+	/* Both legs carry kv_make_id() as X-Request-Id; else the request's own. */
+	bool needs_id;
+	/* A decode worker computes a whole request (KV_WHOLE, and below pd_min_prefill).
+	 * Else its engine waits for a prefill: what generates always takes both legs, and
+	 * fails where there is no prefill worker. */
+	bool decodes_alone;
 };
 /* Of the connector in force: CONNECTOR_NONE counts as CONNECTOR_NIXL (conf.h). */
 const struct kv_form *kv_form(enum kv_connector connector);
@@ -52,11 +57,15 @@ const struct kv_form *kv_form(enum kv_connector connector);
 /* ---- the client's request ---- */
 
 enum kv_verdict {
-	KV_SPLIT,  /* two legs can serve it */
-	KV_WHOLE,  /* one decode worker gets it, as kv_request_whole() makes it */
-	KV_UNSAFE, /* it cannot be read as JSON, an engine that is laxer might read it,
-		      and it seems to hold what must not reach one: 400 malformed_request
-		    */
+	KV_SPLIT, /* two legs can serve it */
+	KV_WHOLE, /* one decode worker gets it, as kv_request_whole() makes it */
+	/*
+	 * 400 malformed_request, for these alone: it cannot be read as JSON, a laxer
+	 * engine might read it, and it may hold what must not reach one, or decode would
+	 * wait for a prefill that nobody can ask for; the transfer has no place in it,
+	 * and the same; forbidden or repeated names a thousand times.
+	 */
+	KV_UNSAFE
 };
 
 struct kv_place; /* kv_place.h: something in the body that a leg may change */

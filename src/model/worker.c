@@ -211,6 +211,7 @@ struct worker *worker_new_rank(
 	w->has_rank = c->dp_size > 1;
 	w->rank = rank;
 	w->index_slot = UINT32_MAX;
+	w->engine_tokens = -1;
 	pthread_mutex_init(&w->addr_lock, NULL);
 	breaker_init(&w->breaker, &breaker);
 	atomic_store(&w->health, WORKER_STARTING);

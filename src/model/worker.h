@@ -89,6 +89,7 @@ struct worker {
 	uint64_t state_since_ms;
 	struct progress progress; /* of its answers (watch.c) */
 	char verdict_reason[160]; /* why progress.verdict is what it is */
+	double engine_tokens;     /* report.c: as its engine counts them; < 0: not said */
 	unsigned load_when_asked; /* report.c: own load as the report was asked for */
 
 	/* Any thread. */

@@ -251,6 +251,78 @@ def test_b12_an_idle_one_is_tried_once_and_comes_back(router, worker):
     wait_until(lambda: r.request(body=CHAT).status == 200 and r.worker_state("w1") == "healthy", "the next trial, ten seconds later", 2 * harness.DEADLINE)
 
 
+# ---- data-parallel ranks ----
+
+class Ranks:
+    """A handler of two ranks: what rank 0 is asked it answers, rank 1 holds until it is let go. And what /metrics counts meanwhile."""
+
+    def __init__(self, counts):
+        self.counts, self.hold, self.n = counts, Hold(), 0
+        self.asked = threading.Semaphore(0)
+
+    def __call__(self, x):
+        if x.request.get("x-data-parallel-rank") == "1":
+            return self.hold(x)
+        return answer_ok(x)
+
+    def probe(self, x):
+        if not x.request.target.endswith("/metrics"):
+            return x.answer(200)
+        self.n += 1
+        self.asked.release()
+        return x.answer(200, "".join(f"vllm:generation_tokens_total{labels} {self.n}\n" for labels in self.counts), content_type="text/plain")
+
+    def wait_probes(self, n):
+        while self.asked.acquire(blocking=False):
+            pass
+        for _ in range(n):
+            assert self.asked.acquire(timeout=harness.DEADLINE)
+
+
+def ranks(router, worker, counts, stall):
+    handler = Ranks(counts)
+    w = worker("gpu", handler)
+    w.healthy = handler.probe
+    pool = f"[pool default]\npolicy = round_robin\nhealth_interval = 50ms\nstall_timeout = {stall}\ndegraded_ratio = 0\n"
+    r = router(conf=f"{pool}[worker gpu]\nurl = {w.url}\ndp_size = 2\n", keys="allow_pin = on\n", wait=False).wait_workers("gpu@0", "gpu@1")
+    return r, w, handler
+
+
+@pytest.mark.parametrize("counts", [[], [""], ['{engine="0"}']], ids=["no tokens", "tokens of all", "tokens of the other"])
+def test_a_wedged_rank_beside_a_busy_one(router, worker, counts):
+    """Bytes, completions and tokens of one rank say nothing of the other: it is stalled, it alone, behind the same green /health."""
+    r, w, handler = ranks(router, worker, counts, "1s")
+    held = r.connect()
+    held.send(make_request(body=CHAT, headers={"X-Kvsteer-Worker": "gpu@1"}))
+    w.wait_requests(1)
+    wait_until(lambda: r.request(body=CHAT, headers={"X-Kvsteer-Worker": "gpu@0"}).status == 200 and r.worker_state("gpu@1") == "stalled", "stalled")
+    r.wait_log(r"worker gpu@1 healthy -> stalled \(no byte for [\d.]+ s with 1 in flight")
+    seen = len(w.requests)
+    for _ in range(10):
+        assert r.request(body=CHAT).status == 200
+    assert [m.get("x-data-parallel-rank") for m in list(w.requests)[seen:]] == ["0"] * 10
+    assert r.worker_state("gpu@0") == "healthy" and r.metric("kvsteer_worker_load", worker="gpu@1") == 1
+    handler.hold.release()
+    assert held.read_response("POST").status == 200
+    r.wait_workers("gpu@1")
+    held.close()
+
+
+def test_a_rank_whose_own_tokens_grow_computes(router, worker):
+    """An answer that comes whole is silent before that; that rank's tokens say that it is being computed."""
+    r, w, handler = ranks(router, worker, ['{engine="0"}', '{engine="1"}'], "2s")
+    held = r.connect()
+    held.send(make_request(body=CHAT, headers={"X-Kvsteer-Worker": "gpu@1"}))
+    w.wait_requests(1)
+    for _ in range(10):
+        assert r.request(body=CHAT, headers={"X-Kvsteer-Worker": "gpu@0"}).status == 200
+        handler.wait_probes(10)  # five seconds in all, at least, and more than two stall_timeouts
+    assert r.worker_state("gpu@1") == "healthy" and "stalled" not in r.log()
+    handler.hold.release()
+    assert held.read_response("POST").status == 200
+    held.close()
+
+
 # ---- what is no fault of a worker ----
 
 def test_a_slow_client_is_no_stall(router, worker):

@@ -132,11 +132,11 @@ END_TEST
 
 START_TEST(test_tokens)
 {
-	ck_assert(scrape("").tokens < 0);
+	ck_assert(!scrape("").all.has_tokens);
 	ck_assert(scrape("vllm:prompt_tokens_total 7\nvllm:generation_tokens_total{} 5\n"
 			 "vllm:prompt_tokens_created 1.7e9\n")
-			  .tokens == 12);
-	ck_assert(scrape("sglang:prompt_tokens_total 0\n").tokens == 0);
+			  .all.tokens == 12);
+	ck_assert(scrape("sglang:prompt_tokens_total 0\n").all.has_tokens);
 }
 END_TEST
 
@@ -173,6 +173,13 @@ START_TEST(test_ranks)
 	ck_assert_uint_eq(engines[1].running, 9);
 	ck_assert_uint_eq(engines[1].capacity_tokens, 0);
 	ck_assert(!engines[2].has_load);
+	s = of_ranks(scrape_read, "vllm:prompt_tokens_total{engine=\"1\"} 7\n"
+				  "vllm:generation_tokens_total{engine=\"1\"} 5\n"
+				  "vllm:generation_tokens_total{engine=\"2\"} 3\n"
+				  "vllm:generation_tokens_total 100\n");
+	ck_assert(
+		s.all.tokens == 115 && engines[1].tokens == 12 && engines[2].tokens == 3);
+	ck_assert(!engines[0].has_tokens && engines[1].has_tokens);
 }
 END_TEST
 
