@@ -43,10 +43,10 @@ static struct span request_body(const struct request *r)
 	return r->legs != NULL ? legs_body(r) : resume_request_body(r);
 }
 
-bool dispatch(struct request *r, bool fresh_only)
+/* To this worker, as it was picked. */
+static struct exchange *send_to(struct request *r, struct worker *w,
+	const struct pool_pick *pick, struct span body, bool fresh_only, bool is_prefill)
 {
-	const struct worker *w = r->guard.worker;
-	struct span body = r->upload.is_on ? span_make(NULL, 0) : request_body(r);
 	struct http_request_out out = {
 		.base = r->c->buf,
 		.head = &r->head,
@@ -57,7 +57,7 @@ bool dispatch(struct request *r, bool fresh_only)
 		.request_id = legs_request_id(r),
 		.authorization = authorization(r, w),
 		.drop_credentials = r->tenant != NULL,
-		.accepts_plain = legs_is_prefill(r),
+		.accepts_plain = is_prefill,
 		.framing = framing_upstream(r),
 		.content_length = r->upload.is_on ? r->body.expected : body.n,
 	};
@@ -66,19 +66,36 @@ bool dispatch(struct request *r, bool fresh_only)
 		.in_pieces = r->upload.is_on,
 		.method = r->head.method,
 		.fresh_only = fresh_only,
-		.connect_timeout_ms = r->pick.connect_timeout_ms,
-		.trial_timeout_ms = r->pick.trial_timeout_ms,
-		.first_byte_timeout_ms = r->pick.first_byte_timeout_ms,
-		.stream_idle_timeout_ms = r->pick.stream_idle_timeout_ms,
-		.total_timeout_ms = r->pick.total_timeout_ms,
-		.idle_ms = r->pick.upstream_idle_ms,
+		.connect_timeout_ms = pick->connect_timeout_ms,
+		.trial_timeout_ms = pick->trial_timeout_ms,
+		.first_byte_timeout_ms = pick->first_byte_timeout_ms,
+		.stream_idle_timeout_ms = pick->stream_idle_timeout_ms,
+		.total_timeout_ms = pick->total_timeout_ms,
+		.idle_ms = pick->upstream_idle_ms,
 	};
 	size_t n = http_write_request(&out, r->t->out, IO_OUT_BYTES);
 
 	if (n == 0)
-		return false;
+		return NULL;
 	o.head = span_make(r->t->out, n);
+	return exchange_start(r->t, w, &o, r->c->run, r->c);
+}
+
+bool dispatch(struct request *r, bool fresh_only)
+{
+	struct span body = r->upload.is_on ? span_make(NULL, 0) : request_body(r);
+
 	upload_rewind(&r->upload);
-	r->ex = exchange_start(r->t, r->guard.worker, &o, r->c->run, r->c);
+	r->ex = send_to(
+		r, r->guard.worker, &r->pick, body, fresh_only, legs_is_prefill(r));
 	return r->ex != NULL;
+}
+
+struct exchange *dispatch_beside(struct request *r, struct worker *w,
+	const struct pool_pick *pick, struct span body)
+{
+	struct pool_pick beside = *pick;
+
+	beside.trial_timeout_ms = 0; /* the request has another exchange to go by */
+	return send_to(r, w, &beside, body, true, true);
 }

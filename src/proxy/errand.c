@@ -3,10 +3,14 @@
  */
 #include "proxy/errand.h"
 
+#include "base/clock.h"
 #include "base/metric.h"
 #include "http/http_write.h"
+#include "model/guard.h"
+#include "model/pool.h"
 #include "model/worker.h"
 #include "proxy/io_thread.h"
+#include "proxy/outcome.h"
 #include "proxy/upstream.h"
 
 #include <stdio.h>
@@ -17,6 +21,8 @@ struct errand {
 	struct reap reap;
 	struct io_thread *t;
 	struct worker *worker; /* a reference */
+	struct pool *pool;     /* a reference, where it drains */
+	struct guard guard;    /* likewise */
 	struct exchange *ex;
 	bool has_head;
 	char *body; /* owned */
@@ -30,9 +36,29 @@ static void errand_destroy(struct reap *r)
 	free(e);
 }
 
+static enum fail failure(const struct errand *e)
+{
+	enum fail why = exchange_failure(e->ex);
+
+	return why != FAIL_NONE ? why : FAIL_WORKER_PROTOCOL;
+}
+
+/* Its worker's breaker and load learn of it, and who waits is served. */
+static void end_drain(struct errand *e, bool is_done)
+{
+	outcome_of(&e->guard, e->ex, is_done ? FAIL_NONE : failure(e));
+	guard_drop(&e->guard);
+	if (atomic_load(&e->t->process->queued) > 0)
+		pool_serve(e->pool, clock_now_ms());
+	pool_unref(e->pool);
+}
+
 static void errand_end(struct errand *e, bool is_done)
 {
-	metric_inc(is_done ? METRIC_KV_RELEASES_DONE : METRIC_KV_RELEASES_FAILED);
+	if (e->pool != NULL)
+		end_drain(e, is_done);
+	else
+		metric_inc(is_done ? METRIC_KV_RELEASES_DONE : METRIC_KV_RELEASES_FAILED);
 	if (is_done)
 		exchange_finish(&e->ex);
 	exchange_cancel(&e->ex);
@@ -140,8 +166,39 @@ void errand_release(struct io_thread *t, struct worker *w, struct span authoriza
 		errand_end(e, false);
 }
 
+void errand_drain(struct io_thread *t, struct pool *p, struct exchange **ex,
+	bool has_head, struct guard *g, char *body)
+{
+	struct errand *e = t->n_errands < ERRANDS_MAX ? calloc(1, sizeof(*e)) : NULL;
+
+	if (e == NULL) {
+		exchange_cancel(ex);
+		guard_drop(g);
+		free(body);
+		return;
+	}
+	e->t = t;
+	e->pool = pool_ref(p);
+	e->guard = *g;
+	*g = (struct guard){0};
+	e->ex = *ex;
+	*ex = NULL;
+	e->has_head = has_head;
+	e->body = body;
+	TAILQ_INSERT_TAIL(&t->errands, e, link);
+	t->n_errands++;
+	exchange_set_wake(e->ex, errand_run, e);
+	errand_run(e);
+}
+
 void errand_cancel_all(struct io_thread *t)
 {
-	while (!TAILQ_EMPTY(&t->errands))
-		errand_end(TAILQ_FIRST(&t->errands), false);
+	while (!TAILQ_EMPTY(&t->errands)) {
+		struct errand *e = TAILQ_FIRST(&t->errands);
+
+		/* Not its worker's failure: a guard that nobody reported is neutral. */
+		if (e->pool != NULL)
+			e->guard.is_reported = true;
+		errand_end(e, false);
+	}
 }

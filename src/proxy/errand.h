@@ -9,7 +9,10 @@
 #include "base/base.h"
 #include "base/span.h"
 
+struct exchange;
+struct guard;
 struct io_thread;
+struct pool;
 struct worker;
 
 #define ERRANDS_MAX 256        /* of one thread */
@@ -21,6 +24,13 @@ struct worker;
  */
 void errand_release(struct io_thread *t, struct worker *w, struct span authorization,
 	char *body, size_t n);
+/*
+ * Reads the rest of an answer that nobody wants any more, and then drops its guard. *ex,
+ * *g and body, what it sends or sent (NULL: nothing), are taken. has_head: its head was
+ * read, and good.
+ */
+void errand_drain(struct io_thread *t, struct pool *p, struct exchange **ex,
+	bool has_head, struct guard *g, char *body);
 /* The thread ends. */
 void errand_cancel_all(struct io_thread *t);
 

@@ -352,10 +352,13 @@ static int pick_prefill(struct request *r)
 {
 	int err = pick_worker(r);
 
-	if (err == 0)
+	if (err == 0) {
 		note_prefill(r);
-	else if ((err == ERR_NOENT || err == ERR_STATE) && legs_skip_prefill(r))
+		if (r->legs->form->is_concurrent)
+			legs_go_beside(r);
+	} else if ((err == ERR_NOENT || err == ERR_STATE) && legs_skip_prefill(r)) {
 		return ERR_EXISTS; /* decode is picked next */
+	}
 	return err;
 }
 
@@ -407,6 +410,11 @@ bool legs_is_worth(int status)
 	return status >= 500 || attempt_is_worth(status);
 }
 
+uint64_t legs_since(const struct legs *m)
+{
+	return clock_us() - m->began_us;
+}
+
 void legs_relay(struct request *r)
 {
 	r->legs->is_relayed = true;
@@ -416,7 +424,7 @@ void legs_hand_over(struct request *r)
 {
 	struct legs *m = r->legs;
 
-	m->took_us = clock_us() - m->began_us;
+	m->took_us = legs_since(m);
 	m->is_computed = true;
 	m->at = LEGS_DECODE;
 	m->slot = guard_let_go(&r->guard);
@@ -429,8 +437,12 @@ void legs_hand_over(struct request *r)
 
 void legs_answered(struct request *r, int status)
 {
-	if (r->legs != NULL && status >= 200 && status < 300)
+	if (r->legs == NULL)
+		return;
+	if (status >= 200 && status < 300)
 		r->legs->is_taken = true;
+	else if (r->legs->at == LEGS_DECODE)
+		legs_end_beside(r, false); /* it would wait for decode in vain */
 }
 
 /* ---- the ends ---- */
@@ -448,13 +460,15 @@ static void release_kv(struct request *r)
 			r->t, m->prefill, dispatch_authorization(r, m->prefill), body, n);
 }
 
-/* Of the attempt that was; true: something was freed that others may wait for. */
-static bool end_attempt(struct request *r)
+/* Of the attempt that was; is_answered: by decode, in full. True: something was freed
+ * that others may wait for. */
+static bool end_attempt(struct request *r, bool is_answered)
 {
 	struct legs *m = r->legs;
 	bool is_freed = m->reserved.worker != NULL || m->slot != NULL;
 
 	release_kv(r);
+	legs_end_beside(r, is_answered);
 	legs_drop_answer(r);
 	legs_drop_body(r);
 	m->id_len = 0;
@@ -482,7 +496,7 @@ void legs_retry(struct request *r)
 		return;
 	}
 	m->failed[ROLE_DECODE]++;
-	if (end_attempt(r))
+	if (end_attempt(r, false))
 		admission_freed(r);
 	m->at = LEGS_LOOK;
 	m->way = WAY_SPLIT;
@@ -509,7 +523,7 @@ void legs_end(struct request *r)
 	if (r->legs == NULL)
 		return;
 	count(r);
-	if (end_attempt(r))
+	if (end_attempt(r, r->why == FAIL_NONE))
 		admission_freed(r);
 }
 
@@ -519,7 +533,8 @@ void legs_free(struct request *r)
 
 	if (m == NULL)
 		return;
-	assert(m->reserved.worker == NULL && m->slot == NULL && m->counted == 0);
+	assert(m->reserved.worker == NULL && m->beside.worker == NULL &&
+		m->slot == NULL && m->counted == 0);
 	worker_unref(m->prefill);
 	kv_request_free(&m->kv);
 	route_key_free(&m->decode_key);
@@ -540,7 +555,10 @@ void legs_tell(const struct request *r, struct access_line *line)
 
 void legs_matched(const struct request *r, uint32_t *matched, uint32_t *blocks)
 {
-	const struct pool_pick *p = legs_is_begun(r) ? &r->legs->prefill_pick : &r->pick;
+	const struct legs *m = r->legs;
+	bool is_by_prefill = m != NULL && m->prefill != NULL && m->at == LEGS_DECODE &&
+			     (m->is_computed || m->form->is_concurrent);
+	const struct pool_pick *p = is_by_prefill ? &m->prefill_pick : &r->pick;
 
 	*matched = p->matched;
 	*blocks = p->blocks;

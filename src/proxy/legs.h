@@ -4,7 +4,8 @@
  * request, and at no cost in pools of unified workers.
  *
  *	PICK      legs_pick(): a look at decode, then prefill's worker; later decode's
- *	FORWARD   legs_prepare(): the leg's body
+ *	FORWARD   legs_prepare(): the leg's body; legs_start_beside(), legs_run_beside():
+ *	          prefill's leg where both go at once
  *	HAND_OFF  legs_read_answer(), legs_hand_over(): prefill is done, and PICK again
  *
  * Always true: no byte of a prefill's good answer reaches the client; a guard of prefill
@@ -82,6 +83,25 @@ void legs_hand_over(struct request *r);
 bool legs_skip_prefill(struct request *r);
 /* The head of the answer that the client gets. */
 void legs_answered(struct request *r, int status);
+
+/* ---- both at once ---- */
+
+/* Prefill's exchange goes on beside the request's own, which is decode's. */
+bool legs_is_beside(const struct request *r);
+/* With decode's. False: out of memory. */
+bool legs_start_beside(struct request *r) MUST_CHECK;
+enum beside {
+	BESIDE_GOES_ON, /* or has ended well, or is not there */
+	BESIDE_REFUSES, /* its answer's head, no good one, is in *a and *base */
+	BESIDE_FAILED,  /* no answer came */
+	BESIDE_BROKE,   /* it broke off */
+};
+/* Whatever happens after the client's first byte is GOES_ON. */
+enum beside legs_run_beside(
+	struct request *r, const struct http_head **a, const char **base);
+/* It failed: decode's exchange is closed, and prefill's is the request's, as if it had
+ * gone first. */
+void legs_turn_back(struct request *r);
 
 /* ---- the ends ---- */
 

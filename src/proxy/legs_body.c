@@ -43,6 +43,16 @@ void legs_drop_body(struct request *r)
 	let_go(r, m->body_len);
 	m->body = NULL;
 	m->body_len = 0;
+	free(m->beside_body);
+	let_go(r, m->beside_len);
+	m->beside_body = NULL;
+	m->beside_len = 0;
+}
+
+void legs_give_body(struct request *r)
+{
+	let_go(r, r->legs->beside_len);
+	r->legs->beside_len = 0;
 }
 
 void legs_drop_answer(struct request *r)
@@ -76,11 +86,17 @@ static size_t make_id(struct legs *m)
 	return kv_make_id(span_make(at, n_at), span_make(to, n_to), secret, m->id);
 }
 
+static unsigned ranks_of(const struct legs *m)
+{
+	return m->prefill->has_rank ? m->prefill_pick.dp_size : 0;
+}
+
 /* What this pair has that no other has. False: it cannot be named. */
 static bool begin_pair(struct request *r)
 {
 	struct legs *m = r->legs;
 	uint8_t secret[16];
+	uint64_t random;
 
 	if (m->form->needs_id) {
 		m->id_len = make_id(m);
@@ -90,6 +106,8 @@ static bool begin_pair(struct request *r)
 		rng_secret(secret, sizeof(secret));
 		kv_make_transfer_id(secret, m->transfer_id);
 	}
+	rng_secret(&random, sizeof(random));
+	m->room = kv_make_room(random, m->prefill->rank, ranks_of(m));
 	return true;
 }
 
@@ -99,7 +117,7 @@ static struct kv_pair pair_of(const struct legs *m)
 		.prefill_host = span_str(m->prefill->url.host),
 		.bootstrap_port = m->prefill_pick.bootstrap_port,
 		.rank = m->prefill->rank,
-		.ranks = m->prefill->has_rank ? m->prefill_pick.dp_size : 0,
+		.ranks = ranks_of(m),
 		.room = m->room,
 		.transfer_id = span_str(m->transfer_id),
 	};
@@ -111,12 +129,26 @@ static int make_body(struct request *r, char **out, size_t *n)
 	struct span body = body_bytes(&r->body, r->c);
 	struct kv_pair pair;
 
-	if (!m->is_computed && m->at != LEGS_PREFILL)
+	if (!m->is_computed && m->at != LEGS_PREFILL && !legs_is_beside(r))
 		return kv_request_whole(&m->kv, body, out, n);
 	pair = pair_of(m);
 	if (m->at == LEGS_PREFILL)
 		return kv_request_prefill(&m->kv, body, &pair, out, n);
 	return kv_request_decode(&m->kv, body, &pair, m->params, out, n);
+}
+
+static enum fail make_beside(struct request *r)
+{
+	struct legs *m = r->legs;
+	struct kv_pair pair = pair_of(m);
+
+	if (kv_request_prefill(&m->kv, body_bytes(&r->body, r->c), &pair, &m->beside_body,
+		    &m->beside_len) != 0) {
+		m->beside_body = NULL;
+		m->beside_len = 0;
+		return FAIL_OVERLOADED;
+	}
+	return hold(r, m->beside_len) ? FAIL_NONE : FAIL_OVERLOADED;
 }
 
 enum fail legs_prepare(struct request *r)
@@ -126,14 +158,16 @@ enum fail legs_prepare(struct request *r)
 	if (m == NULL)
 		return FAIL_NONE;
 	legs_drop_body(r);
-	if (m->at == LEGS_PREFILL && !begin_pair(r))
+	if ((m->at == LEGS_PREFILL || legs_is_beside(r)) && !begin_pair(r))
 		return FAIL_INTERNAL;
 	if (make_body(r, &m->body, &m->body_len) != 0) {
 		m->body = NULL;
 		m->body_len = 0;
 		return FAIL_OVERLOADED;
 	}
-	return hold(r, m->body_len) ? FAIL_NONE : FAIL_OVERLOADED;
+	if (!hold(r, m->body_len))
+		return FAIL_OVERLOADED;
+	return legs_is_beside(r) ? make_beside(r) : FAIL_NONE;
 }
 
 struct span legs_body(const struct request *r)
@@ -184,7 +218,8 @@ static enum fail judge(struct legs *m)
 	case KV_ANSWER_PARAMS:
 		return FAIL_NONE;
 	case KV_ANSWER_NONE:
-		m->way = WAY_RECOMPUTED;
+		if (m->form->decodes_alone) /* others find the blocks without */
+			m->way = WAY_RECOMPUTED;
 		return FAIL_NONE;
 	default:
 		return FAIL_WORKER_PROTOCOL;

@@ -1,7 +1,7 @@
 /*
  * What is known of a request on two workers, for the files that are the legs: legs.c (the
- * order of things), legs_body.c (what each leg sends and gets). Nobody else includes
- * this.
+ * order of things), legs_body.c (what each leg sends and gets), legs_beside.c (both at
+ * once). Nobody else includes this.
  */
 #ifndef PROXY_LEGS_STATE_H
 #define PROXY_LEGS_STATE_H
@@ -10,6 +10,9 @@
 #include "model/kv_transfer.h"
 #include "model/pool.h"
 #include "model/route_key.h"
+
+struct exchange;
+struct request;
 
 #define LEGS_ANSWER_MAX (1u << 20) /* of a prefill */
 
@@ -62,6 +65,13 @@ struct legs {
 	size_t answer_len, answer_cap;
 	struct span params; /* in it */
 
+	/* both at once: prefill's part, while decode's is the request's */
+	struct guard beside; /* holds nothing: it has ended, or has not begun */
+	struct exchange *beside_ex;
+	bool is_beside_good; /* its head was 2xx */
+	char *beside_body;   /* owned */
+	size_t beside_len;
+
 	/* of the leg that is sent; NULL: the client's own */
 	char *body;
 	size_t body_len;
@@ -72,5 +82,16 @@ struct legs {
 /* legs_body.c: as legs.h has it, and what the next attempt begins without. */
 void legs_drop_body(struct request *r);
 void legs_drop_answer(struct request *r);
+/* beside_body is no longer counted: who takes it frees it. */
+void legs_give_body(struct request *r);
+
+/* Since its prefill was picked for, in us. */
+uint64_t legs_since(const struct legs *m);
+
+/* legs_beside.c. PICK: prefill's worker was picked, and decode's before: both go. */
+void legs_go_beside(struct request *r);
+/* Prefill's exchange ends with the attempt. may_go_on: decode has answered all: prefill
+ * is drained when the request has gone. */
+void legs_end_beside(struct request *r, bool may_go_on);
 
 #endif

@@ -69,11 +69,11 @@ static void pause_worker(
 
 /* ---- outcomes ---- */
 
-static void report(struct request *r, enum outcome o, const char *why)
+static void report(struct guard *g, enum outcome o, const char *why)
 {
-	struct worker *w = r->guard.worker;
-	bool was_trial = r->guard.is_trial;
-	enum breaker_change change = guard_report(&r->guard, o, clock_now_ms());
+	struct worker *w = g->worker;
+	bool was_trial = g->is_trial;
+	enum breaker_change change = guard_report(g, o, clock_now_ms());
 	char text[160];
 
 	if (change == BREAKER_SAME)
@@ -94,24 +94,35 @@ void outcome_head(struct request *r, const struct http_head *a, const char *base
 	if (f != NULL && (a->status == 429 || a->status == 503))
 		pause_worker(r, a, http_field_value(base, f));
 	snprintf(why, sizeof(why), "status %d", a->status);
-	report(r, a->status >= 500 ? OUTCOME_FAILURE : OUTCOME_NEUTRAL, why);
+	report(&r->guard, a->status >= 500 ? OUTCOME_FAILURE : OUTCOME_NEUTRAL, why);
 }
 
 /* The worker's own, and not what the operator wanted cut. */
-static bool is_failure(const struct request *r, enum fail why)
+static bool is_failure(const struct exchange *ex, enum fail why)
 {
 	return strcmp(fail_type(why), "upstream_error") == 0 &&
-	       (r->ex == NULL || !exchange_was_overlong(r->ex));
+	       (ex == NULL || !exchange_was_overlong(ex));
+}
+
+void outcome_of(struct guard *g, const struct exchange *ex, enum fail why)
+{
+	if (why == FAIL_NONE) {
+		atomic_fetch_add_explicit(
+			&g->worker->completions, 1, memory_order_relaxed);
+		report(g, OUTCOME_SUCCESS, "");
+		return;
+	}
+	atomic_fetch_add_explicit(&g->worker->failures[why], 1, memory_order_relaxed);
+	report(g, is_failure(ex, why) ? OUTCOME_FAILURE : OUTCOME_NEUTRAL,
+		fail_code(why));
 }
 
 void outcome_failed(struct request *r, enum fail why)
 {
-	atomic_fetch_add_explicit(
-		&r->guard.worker->failures[why], 1, memory_order_relaxed);
-	report(r, is_failure(r, why) ? OUTCOME_FAILURE : OUTCOME_NEUTRAL, fail_code(why));
+	outcome_of(&r->guard, r->ex, why);
 }
 
 void outcome_done(struct request *r)
 {
-	report(r, OUTCOME_SUCCESS, "");
+	outcome_of(&r->guard, r->ex, FAIL_NONE);
 }

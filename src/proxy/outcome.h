@@ -16,6 +16,8 @@
 #include "base/fail.h"
 #include "http/http_head.h"
 
+struct exchange;
+struct guard;
 struct request;
 
 /* Retry-After: seconds, or a date; longer rests are cut to this. */
@@ -25,8 +27,11 @@ struct request;
 void outcome_head(struct request *r, const struct http_head *a, const char *base);
 /* No answer, or it broke off; counted in the worker's failures. */
 void outcome_failed(struct request *r, enum fail why);
-/* The answer is whole. */
+/* The answer is whole: counted in the worker's completions. */
 void outcome_done(struct request *r);
+/* Of an exchange that is not the request's own: no answer, or it broke off; FAIL_NONE: it
+ * is whole. */
+void outcome_of(struct guard *g, const struct exchange *ex, enum fail why);
 
 /* What the field says, in ms from wall_ms on; 0: nothing that can be read, or the past.
  */

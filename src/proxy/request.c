@@ -534,6 +534,32 @@ static bool hand_on(struct request *r)
 	return false;
 }
 
+/* Prefill's leg beside decode's failed: it is the request's, and what it means for it is
+ * done. False: it has not. */
+static bool beside_ended(struct request *r)
+{
+	const struct http_head *a = NULL;
+	const char *base = NULL;
+	enum beside end = legs_run_beside(r, &a, &base);
+	enum fail why;
+
+	if (end == BESIDE_GOES_ON)
+		return false;
+	legs_turn_back(r);
+	r->at = STEP_HAND_OFF; /* unless it goes elsewhere */
+	if (end == BESIDE_REFUSES) {
+		outcome_head(r, a, base);
+		prefill_answered(r, a, base);
+	} else if (end == BESIDE_FAILED) {
+		exchange_failed(r);
+	} else {
+		why = exchange_failure(r->ex);
+		outcome_failed(r, why);
+		prefill_failed(r, why, true);
+	}
+	return true;
+}
+
 static enum step_result forward(struct request *r)
 {
 	const struct http_head *a;
@@ -542,12 +568,14 @@ static enum step_result forward(struct request *r)
 
 	if (r->ex == NULL) {
 		why = legs_prepare(r);
-		if (why == FAIL_NONE && !dispatch(r, false))
+		if (why == FAIL_NONE && (!dispatch(r, false) || !legs_start_beside(r)))
 			why = FAIL_INTERNAL;
 		if (why != FAIL_NONE)
 			return request_fail(r, why);
 	}
 	if (!hand_on(r))
+		return STEP_NEXT;
+	if (legs_is_beside(r) && beside_ended(r))
 		return STEP_NEXT;
 	if (exchange_trial_is_over(r->ex) && trial_goes_elsewhere(r))
 		return request_retry(r);
@@ -566,7 +594,6 @@ static enum step_result forward(struct request *r)
 
 static void prefill_is_done(struct request *r)
 {
-	atomic_fetch_add_explicit(&r->guard.worker->completions, 1, memory_order_relaxed);
 	outcome_done(r);
 	exchange_finish(&r->ex);
 	legs_hand_over(r);
@@ -704,7 +731,6 @@ static enum step_result answer_broke(struct request *r)
  * thread, before we go on here. */
 static void worker_is_done(struct request *r)
 {
-	atomic_fetch_add_explicit(&r->guard.worker->completions, 1, memory_order_relaxed);
 	outcome_done(r);
 	drop_guard(r);
 	client_key_leave(r);
@@ -715,6 +741,8 @@ static enum step_result relay(struct request *r)
 	struct span data;
 
 	if (!hand_on(r)) /* the worker answers before it has the whole body */
+		return STEP_NEXT;
+	if (legs_is_beside(r) && beside_ended(r))
 		return STEP_NEXT;
 	while (!is_held_back(r)) {
 		enum exchange_result res = exchange_body(r->ex, &data);

@@ -507,6 +507,12 @@ struct exchange *exchange_start(struct io_thread *t, struct worker *w,
 	return ex;
 }
 
+void exchange_set_wake(struct exchange *ex, void (*wake)(void *arg), void *arg)
+{
+	ex->wake = wake;
+	ex->arg = arg;
+}
+
 /* ---- the end ---- */
 
 static void exchange_destroy(struct reap *r)

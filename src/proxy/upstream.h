@@ -53,6 +53,8 @@ struct exchange_piece {
 /* Connected, all that was given is taken, and the last was not given yet. */
 bool exchange_wants_piece(const struct exchange *ex);
 void exchange_piece(struct exchange *ex, const struct exchange_piece *p);
+/* Whom it calls from now on: its owner changes. */
+void exchange_set_wake(struct exchange *ex, void (*wake)(void *arg), void *arg);
 /* Closes the worker's connection at once (the worker sees it and aborts). No wake after
  * it returns. Nulls the pointer; NULL is fine. */
 void exchange_cancel(struct exchange **ex);

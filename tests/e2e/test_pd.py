@@ -641,3 +641,221 @@ def test_a4_probes_never_touch_loads_of_either_role(pd):
         at_p.release()
         at_d.release()
         assert a.read_response().status == b.read_response().status == 200
+
+
+# ---- sglang: both at once ----
+
+SGLANG = "policy = least_requests\nkv_connector = sglang\n" + LASTING
+
+
+def meets(bar):
+    """A handler that answers once the other leg is there, too: neither is sent before the other."""
+    def run(x):
+        bar.wait(harness.DEADLINE)
+        streams(x)
+    return run
+
+
+@pytest.mark.tsan
+def test_sglang_both_legs_at_once(pd):
+    """The same body to both, with a room that both know; decode's answer is the client's."""
+    bar = threading.Barrier(2)
+    r, (p,), (d,) = pd([meets(bar)], [meets(bar)], pool=SGLANG, keys="expose_worker = on\n", p0_keys="bootstrap_port = 9123")
+    body = dict(CHAT, stream=True, bootstrap_room=7, bootstrap_host="evil", max_tokens=5)
+    with r.connect() as c:
+        for _ in range(2):
+            c.send(make_request(body=body))
+            m = c.read_response()
+            assert m.status == 200 and b'"worker":"d0"' in m.body and b"[DONE]" in m.body and m.get("x-kvsteer-worker") == "d0"
+    r.wait_idle()
+    rooms = set()
+    for first, second in zip(p.requests, d.requests):
+        assert first.json() == second.json()
+        b = first.json()
+        assert (b.pop("bootstrap_host"), b.pop("bootstrap_port")) == ("127.0.0.1", 9123)
+        rooms.add(b.pop("bootstrap_room"))
+        assert b == {k: v for k, v in body.items() if not k.startswith("bootstrap")}
+    assert len(rooms) == 2 and all(0 <= room < 1 << 63 for room in rooms)
+    assert went(r, split=2)
+    assert "prefill=p0" in r.wait_log(r".*status=200.*").group(0)
+
+
+def test_sglang_short_prompts_take_both_legs_too(pd):
+    """Its decode servers wait for a prefill, whatever the length."""
+    r, (p,), (d,) = pd([answer_ok], pool=SGLANG)
+    assert r.request(body={"model": "m", "messages": []}).json()["worker"] == "d0"
+    p.wait_requests(1)
+
+
+def test_sglang_a_prefill_that_is_slower_is_drained(pd):
+    """Decode's answer ends the request; prefill's exchange goes on to its end, and holds its guard until then."""
+    hold = Hold(streams)
+    r, (p,), (d,) = pd([hold], pool=SGLANG)
+    with r.connect() as c:
+        for n in (1, 2):  # the connection is free for the next one
+            c.send(make_request(body=CHAT))
+            assert c.read_response().json()["worker"] == "d0"
+            wait_until(lambda k=n: load(r, "p0") == k and load(r, "d0") == 0, "prefill is still busy")
+        assert not p.exchanges[0].gone.is_set()
+        hold.release()
+    r.wait_idle()
+
+
+@pytest.mark.parametrize("how", [500, 503, 429, "dies", "refuses", "cut"])
+def test_sglang_a_failed_prefill_closes_both(pd, how):
+    """Before the client has a byte: decode's exchange is closed, another prefill is taken, with another room."""
+    gate = threading.Event()
+
+    def fails(x):
+        gate.wait(harness.DEADLINE)
+        if how != "cut":
+            return dies(x) if how == "dies" else says(how)(x)
+        x.send(b"HTTP/1.1 200 X\r\nContent-Length: 100\r\n\r\nab")
+        return "close"
+
+    def decode(x):
+        return streams(x) if x.request.json()["bootstrap_port"] == 9001 else hangs(x)
+    r, ps, (d,) = pd([fails, streams], [decode], pool=SGLANG, p1_keys="bootstrap_port = 9001")
+    if how == "refuses":
+        ps[0].stop()
+    with r.connect() as c:
+        c.send(make_request(body=dict(CHAT, stream=True)))
+        if how != "refuses":
+            d.wait_requests(1)
+        gate.set()
+        m = c.read_response()
+        assert m.status == 200 and b"[DONE]" in m.body
+    ps[1].wait_requests(1)
+    good = [m.json() for m in d.requests if m.json()["bootstrap_port"] == 9001]
+    assert [b["bootstrap_room"] for b in good] == [ps[1].requests[0].json()["bootstrap_room"]]
+    if how != "refuses":
+        assert d.exchanges[0].gone.wait(harness.DEADLINE)
+        assert d.requests[0].json()["bootstrap_room"] != d.requests[1].json()["bootstrap_room"] and counts(ps) == [1, 1]
+    r.wait_idle()
+
+
+def test_sglang_what_prefill_refuses_is_the_answer(pd):
+    r, ps, (d,) = pd([says(400), streams], [hangs], pool=SGLANG)
+    m = r.request(body=CHAT)
+    assert m.status == 400 and b"p0 says" in m.body
+    wait_until(lambda: all(x.gone.is_set() for x in d.exchanges), "decode's exchange is closed")
+    r.wait_idle()
+
+
+def after_prefill(p, then):
+    """A decode worker's handler that waits until prefill has its part, too."""
+    def run(x):
+        p().wait_requests(1)
+        return then(x)
+    return run
+
+
+@pytest.mark.parametrize("how", [503, "dies"])
+def test_sglang_a_failed_decode_closes_both(pd, how):
+    def hangs_first(x):
+        return hangs(x) if x is p.exchanges[0] else streams(x)
+    fails = after_prefill(lambda: p, says(how) if isinstance(how, int) else dies)
+    r, (p,), ds = pd([hangs_first], [fails, streams], pool=SGLANG)
+    m = r.request(body=dict(CHAT, stream=True))
+    assert m.status == 200 and b'"worker":"d1"' in m.body
+    p.wait_requests(2)
+    assert p.exchanges[0].gone.wait(harness.DEADLINE)
+    r.wait_idle()
+
+
+def test_sglang_a_decode_that_refuses_ends_prefill_too(pd):
+    r, (p,), (d,) = pd([hangs], [after_prefill(lambda: p, says(422))], pool=SGLANG)
+    assert r.request(body=CHAT).status == 422
+    assert p.exchanges[0].gone.wait(harness.DEADLINE)
+    r.wait_idle()
+
+
+@pytest.mark.parametrize("how", [500, "dies"])
+def test_sglang_prefill_failing_later_is_decodes_affair(pd, how):
+    """Once the client has bytes, nothing is repeated, and the stream is decode's."""
+    began, gate = threading.Event(), threading.Event()
+
+    def prefill(x):
+        began.wait(harness.DEADLINE)
+        return says(how)(x) if how == 500 else dies(x)
+
+    def decode(x):
+        x.begin()
+        x.event("1")
+        gate.wait(harness.DEADLINE)
+        x.event("[DONE]")
+        x.end()
+    r, (p,), (d,) = pd([prefill], [decode], pool=SGLANG)
+    with r.connect() as c:
+        c.send(make_request(body=dict(CHAT, stream=True)))
+        c.read_head()
+        assert b"1" in c.read_chunk()
+        began.set()
+        wait_until(lambda: load(r, "p0") == 0, "prefill has ended")
+        assert load(r, "d0") == 1
+        gate.set()
+        assert b"[DONE]" in c.read_chunk()
+    r.wait_idle()
+    assert r.metric("kvsteer_upstream_failures_total", worker="p0") == 1
+
+
+@pytest.mark.tsan
+@pytest.mark.parametrize("stage", ["both", "stream"])
+def test_sglang_a_client_that_leaves_closes_both(pd, stage):
+    def begins(x):
+        x.begin()
+        x.event("1")
+        return hangs(x)
+    r, (p,), (d,) = pd([hangs], [begins if stage == "stream" else hangs], pool=SGLANG)
+    with r.connect() as c:
+        c.send(make_request(body=dict(CHAT, stream=True)))
+        x, y = p.wait_requests(1), d.wait_requests(1)
+        if stage == "stream":
+            c.read_head()
+            assert b"1" in c.read_chunk()
+    assert x.gone.wait(harness.DEADLINE) and y.gone.wait(harness.DEADLINE)
+    r.wait_idle()
+
+
+def test_sglang_without_prefill_there_is_no_answer(pd):
+    r, _, (d,) = pd(prefill=[], pool=SGLANG)
+    assert r.request(body=CHAT).json()["error"]["code"] == "no_worker" and counts([d]) == [0]
+    assert r.request(path="/v1/embeddings", body={"model": "m", "input": "a"}).status == 200  # needs none
+
+
+# ---- p2p_nccl: addresses in the id ----
+
+P2P = "policy = least_requests\nkv_connector = p2p_nccl\n" + LASTING
+
+
+def test_p2p_nccl_both_addresses_are_in_the_id(pd):
+    """Decode is picked before prefill is asked; the client's own id reaches neither."""
+    r, (p,), (d,) = pd(pool=P2P, p0_keys="bootstrap_port = 21001", d0_keys="bootstrap_port = 22001")
+    evil = "___prefill_addr_10.9.9.9:1___decode_addr_10.9.9.9:2_" + "0" * 32
+    m = r.request(body=CHAT, headers={"X-Request-Id": evil})
+    assert m.status == 200 and m.json()["worker"] == "d0" and "10.9.9.9" not in (m.get("x-request-id") or "")
+    first, second = p.requests[0].get("x-request-id"), d.requests[0].get("x-request-id")
+    assert first == second and re.fullmatch(r"___prefill_addr_127.0.0.1:21001___decode_addr_127.0.0.1:22001_[0-9a-f]{32}", first)
+    assert p.requests[0].json()["max_tokens"] == 1 and "max_tokens" not in d.requests[0].json()
+    assert r.request(path="/tokenize", body={"model": "m", "prompt": "a"}, headers={"X-Request-Id": evil}).status == 200
+    assert "10.9.9.9" not in d.requests[1].get("x-request-id")
+
+
+def test_p2p_nccl_decode_is_reserved(pd):
+    """It is told where to put the blocks: the same worker is asked after prefill, and counts from the start."""
+    at_p = Hold(prefilled)
+    r, (p,), ds = pd([at_p], [answer_ok] * 2, pool=P2P, d0_keys="bootstrap_port = 22000", d1_keys="bootstrap_port = 22001")
+    with r.connect() as c:
+        c.send(make_request(body=CHAT))
+        x = p.wait_requests(1)
+        k = int(re.search(r"decode_addr_127.0.0.1:2200(\d)_", x.request.get("x-request-id")).group(1))
+        assert load(r, f"d{k}") == 1 and load(r, f"d{1 - k}") == 0 and load(r, "p0") == 1
+        at_p.release()
+        assert c.read_response().json()["worker"] == f"d{k}"
+
+
+def test_p2p_nccl_another_prefill_is_another_id(pd):
+    r, ps, (d,) = pd([says(503), prefilled], pool=P2P, p0_keys="bootstrap_port = 21000", p1_keys="bootstrap_port = 21001")
+    assert r.request(body=CHAT).status == 200
+    assert "prefill_addr_127.0.0.1:21001" in d.requests[0].get("x-request-id")
+    assert ps[1].requests[0].get("x-request-id") == d.requests[0].get("x-request-id") != ps[0].requests[0].get("x-request-id")
