@@ -61,17 +61,26 @@ struct completion {
 	bool is_cut;	 /* a fault ends the stream here */
 	uint64_t n_events; /* of the stream */
 	bool has_begun;	   /* its head was sent */
-	bool keeps_prompt; /* for another worker, */
-	struct js *offer;  /* which needs this */
+	bool has_reserved; /* room for its prompt, which is kept for another worker, */
+	struct js *offer;  /* who needs this */
 	struct kv_load *load;  /* its prompt is taken from another worker; NULL: it is not */
 	const char *kv_source; /* the line that says what became of that */
 };
 
 /* The end */
 
+/* Of the room for the prompt that it is to keep. */
+static void unreserve(struct completion *c)
+{
+	if (c->has_reserved)
+		handoff_unreserve(c->opts.handoff, c->params.prompts[0].n);
+	c->has_reserved = false;
+}
+
 static void completion_free(struct completion *c)
 {
 	kv_load_free(c->load);
+	unreserve(c);
 	js_free(c->offer);
 	for (size_t i = c->n_choices; i-- > 0;) {
 		if (c->choices[i].seq != NULL)
@@ -422,8 +431,10 @@ static void on_end(void *arg, struct sched_seq *seq, enum sched_end end)
 	observe_choice(ch, seq);
 	c->is_broken |= end == SCHED_END_ERROR;
 	ch->finish = end == SCHED_END_STOP || ch->ends_by_itself ? "stop" : "length";
-	if (c->keeps_prompt)
+	if (c->has_reserved) {
+		unreserve(c);
 		c->offer = handoff_offer(c->opts.handoff, seq, c->id);
+	}
 	send_text(ch);
 	if (--c->n_open > 0 && !c->is_cut)
 		return;
@@ -498,9 +509,9 @@ static enum fail begin_handoff(struct completion *c)
 		c->load = kv_load_new(h, &p->kv, &ops, c);
 	if (p->kv.ask != KV_ASK_KEEP || p->n != 1 || p->is_stream)
 		return FAIL_NONE;
-	if (!handoff_has_room(h, p->prompts[0].n))
+	c->has_reserved = handoff_reserve(h, p->prompts[0].n);
+	if (!c->has_reserved)
 		return FAIL_OVERLOADED;
-	c->keeps_prompt = true;
 	p->max_new = 1; /* the other worker computes all tokens of the answer, this one again */
 	p->min_new = MIN(p->min_new, 1u);
 	return FAIL_NONE;
@@ -552,7 +563,7 @@ static int submit(struct completion *c, size_t i)
 		.priority = c->params.priority,
 		.sampling = { .choice = nth },
 		.wants_load = c->load != NULL && nth == 0,
-		.keeps_prompt = c->keeps_prompt,
+		.keeps_prompt = c->has_reserved,
 		.fork_of = nth > 0 ? c->choices[i - nth].seq : NULL,
 		.ops = &seq_ops,
 		.arg = ch,

@@ -91,11 +91,19 @@ static int read_block(void *arg UNUSED, const struct lease *lease, uint32_t i, v
 	return sched_read_pin(lease->held, i, dst);
 }
 
-bool handoff_has_room(const struct handoff *h, size_t n_tokens)
+static uint32_t blocks_of(size_t n_tokens)
 {
-	size_t n = (n_tokens + KV_BLOCK - 1) / KV_BLOCK;
+	return (uint32_t)((n_tokens + KV_BLOCK - 1) / KV_BLOCK);
+}
 
-	return n <= UINT32_MAX && leases_have_room(h->leases, (uint32_t)n);
+bool handoff_reserve(struct handoff *h, size_t n_tokens)
+{
+	return leases_reserve(h->leases, blocks_of(n_tokens));
+}
+
+void handoff_unreserve(struct handoff *h, size_t n_tokens)
+{
+	leases_unreserve(h->leases, blocks_of(n_tokens));
 }
 
 static struct js *block_ids(const struct sched_pin *pin)

@@ -66,8 +66,9 @@ struct handoff_counts handoff_counts(const struct handoff *h);
 
 /* Keeping */
 
-/* Whether a prompt of n_tokens may be kept besides the others. */
-bool handoff_has_room(const struct handoff *h, size_t n_tokens);
+/* Keeps room for a prompt of n_tokens besides the others. False: there is none. */
+bool handoff_reserve(struct handoff *h, size_t n_tokens) MUST_CHECK;
+void handoff_unreserve(struct handoff *h, size_t n_tokens);
 /* From the sequence's on_end(): the kv_transfer_params by which its prompt can be taken.
  * NULL: it is not kept. */
 struct js *handoff_offer(struct handoff *h, struct sched_seq *seq, const char *request);

@@ -1,7 +1,7 @@
 /*
  * Leases by id. See lease.h.
- * Always true: counts.blocks is the sum of all leases' blocks, at most max_blocks.
- * Called by kv_handoff.c and kvx_server.c.
+ * Always true: counts.blocks is the sum of all leases' blocks; with those reserved it is
+ * at most max_blocks. Called by kv_handoff.c and kvx_server.c.
  */
 #include "lease.h"
 #include "base/digest.h"
@@ -25,6 +25,7 @@ struct leases {
 	struct digester *digester;
 	unsigned char key[LEASE_KEY_BYTES];
 	struct lease_counts counts;
+	uint32_t reserved; /* blocks */
 	LIST_HEAD(, lease_node) buckets[BUCKETS];
 };
 
@@ -128,14 +129,29 @@ void leases_free(struct leases *l)
 
 void leases_reset(struct leases *l)
 {
+	assert(l->reserved == 0);
 	drop_all(l);
 	l->counts.expired = 0;
 	rng_secret(l->key, sizeof(l->key));
 }
 
-bool leases_have_room(const struct leases *l, uint32_t n_blocks)
+static bool has_room(const struct leases *l, uint32_t n_blocks)
 {
-	return n_blocks <= l->opts.max_blocks - l->counts.blocks;
+	return n_blocks <= l->opts.max_blocks - l->counts.blocks - l->reserved;
+}
+
+bool leases_reserve(struct leases *l, uint32_t n_blocks)
+{
+	if (!has_room(l, n_blocks))
+		return false;
+	l->reserved += n_blocks;
+	return true;
+}
+
+void leases_unreserve(struct leases *l, uint32_t n_blocks)
+{
+	assert(n_blocks <= l->reserved);
+	l->reserved -= n_blocks;
 }
 
 const struct lease *lease_new(struct leases *l, const char *id, void *held,
@@ -145,7 +161,7 @@ const struct lease *lease_new(struct leases *l, const char *id, void *held,
 	struct lease_node *node;
 
 	assert(n_blocks > 0 && n < LEASE_ID_MAX && find_node(l, span_str(id)) == NULL);
-	if (!leases_have_room(l, n_blocks))
+	if (!has_room(l, n_blocks))
 		return NULL;
 	node = calloc(1, sizeof(*node));
 	if (node == NULL)

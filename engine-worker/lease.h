@@ -39,10 +39,12 @@ struct lease_counts {
 /* Without leases, and with a new key. NULL: out of memory, or no SHA-256. */
 struct leases *leases_new(const struct leases_opts *opts);
 void leases_free(struct leases *l); /* drops all; NULL is fine */
-/* Drops all; another key. The count of expired ones is zero again. */
+/* Drops all; another key. The count of expired ones is zero again. Nothing may be
+ * reserved. */
 void leases_reset(struct leases *l);
-/* Whether n_blocks more may be leased. */
-bool leases_have_room(const struct leases *l, uint32_t n_blocks);
+/* Keeps room for n_blocks more until leases_unreserve(). False: there is none. */
+bool leases_reserve(struct leases *l, uint32_t n_blocks) MUST_CHECK;
+void leases_unreserve(struct leases *l, uint32_t n_blocks);
 /* Takes held, of n_blocks > 0, under an id that no lease has. NULL: no memory or no room;
  * held stays the caller's. */
 const struct lease *lease_new(struct leases *l, const char *id, void *held,

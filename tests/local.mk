@@ -139,6 +139,15 @@ tests_unit_check_hit_rate_LDADD = $(ENGINE_TEST_LIBS)
 noinst_HEADERS += tests/unit/sched_requests.h
 check_PROGRAMS += tests/unit/check_sched_fair
 tests_unit_check_sched_fair_LDADD = $(ENGINE_TEST_LIBS)
+check_PROGRAMS += tests/unit/check_sched_load
+tests_unit_check_sched_load_LDADD = $(ENGINE_TEST_LIBS)
+check_PROGRAMS += tests/unit/check_kvx_frame
+tests_unit_check_kvx_frame_LDADD = $(ENGINE_TEST_LIBS)
+check_PROGRAMS += tests/unit/check_lease
+tests_unit_check_lease_LDADD = $(ENGINE_TEST_LIBS)
+check_PROGRAMS += tests/fuzz/fuzz_kvx
+tests_fuzz_fuzz_kvx_LDADD = libengine.a $(FUZZ_LIBS)
+tests_fuzz_fuzz_kvx_LDFLAGS = $(FUZZ_LINK)
 check_PROGRAMS += tests/unit/check_sched
 tests_unit_check_sched_LDADD = $(ENGINE_TEST_LIBS)
 
