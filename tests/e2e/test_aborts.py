@@ -113,6 +113,28 @@ def test_storm_of_10000_aborts_leaves_nothing(router, storm, seed, policy):
 
 
 @pytest.mark.tsan
+@pytest.mark.parametrize("seed,policy,stall", [(7, "cache_aware", "60s"), (8, "cache_aware", "60ms"), (9, "round_robin", "60ms")])
+def test_storm_with_breakers_that_open_and_close_all_the_time(router, storm, seed, policy, stall):
+    """Trials that fail, hang, are left by their clients or lose their worker, waits for workers that are all out, and verdicts: no trial's
+    place is lost, no guard, and nobody hangs."""
+    s = storm(seed)
+    pool = f"policy = {policy}\nupstream_idle = 200ms\nhealth_failures = 1000\nretry_max_retries = 2\nno_worker_wait = 20ms\n"
+    pool += f"cb_failure_threshold = 3\ncb_success_threshold = 1\ncb_timeout = 20ms\nstall_timeout = {stall}\ndegraded_ratio = 0\n"
+    r = router(conf=s.conf(pool).replace("cb_failure_threshold = 1000000000\n", ""), keys="threads = 4\n", wait=False, env=LEAN)
+    r.wait_workers("s0", "s1", "s2", "s3")
+    told = s.go(r.port, 3000, streams=policy == "round_robin")
+    assert told["violations"] == 0, told["violation"]
+    assert told["left"] > told["cycles"] / 4 and told["complete"] > told["cycles"] / 10, told
+    wait_empty(r)
+    log = r.log()
+    assert log.count("breaker open for") > 10 and log.count("breaker open again for") > 10 and log.count("breaker closed") > 10
+    m = r.metrics()
+    assert m["kvsteer_guards_taken_total"] == m["kvsteer_guards_dropped_total"] > 1000
+    # Each takes a trial again, and more, as soon as its time has come.
+    wait_until(lambda: {c["out_of_play"] for c in r.explain(CHAT)["candidates"]} <= {None, "state"}, "no place is lost")
+
+
+@pytest.mark.tsan
 def test_storm_while_the_control_thread_changes_everything(router, storm):
     """Reloads that add and remove workers and change policies, drains, generations, explain and scrapes, all while clients and workers break off."""
     s = storm(3)
