@@ -15,6 +15,9 @@ uint64_t clock_now_ms(void);
 uint64_t clock_update(void);
 /* Uncached, for measuring: CLOCK_MONOTONIC in microseconds. */
 uint64_t clock_us(void);
+/* The same as of this thread's last clock_update(): when what is being handled was seen.
+ * Uncached while the clock is frozen, or before the first update. */
+uint64_t clock_turn_us(void);
 /* Wall clock, milliseconds since the epoch, for logs. */
 uint64_t clock_wall_ms(void);
 /*

@@ -113,8 +113,17 @@ struct http_head {
 	uint32_t head_len; /* raw bytes, final CRLF CRLF included (and a skipped leading
 			      CRLF) */
 	uint16_t n_fields;
+	uint64_t present; /* a bit for each id that some field has */
 	struct http_field fields[HTTP_FIELDS_MAX];
 };
+static_assert(FIELD_ID_MAX <= 64, "a bit for each id");
+
+/* Before it is parsed: no field is found. */
+static inline void http_head_begin(struct http_head *h)
+{
+	h->n_fields = 0;
+	h->present = 0;
+}
 
 static inline struct span http_field_name(const char *base, const struct http_field *f)
 {
@@ -141,8 +150,18 @@ static inline struct span http_head_path(const char *base, const struct http_hea
  * *is_lookalike set.
  */
 enum http_field_id http_field_id(struct span name, bool *is_lookalike);
+static inline bool http_head_has(const struct http_head *h, enum http_field_id id)
+{
+	return (h->present >> id & 1) != 0;
+}
 /* The first field with this id, NULL when absent. */
-const struct http_field *http_head_find(const struct http_head *h, enum http_field_id id);
+const struct http_field *http_head_find_there(
+	const struct http_head *h, enum http_field_id id);
+static inline const struct http_field *http_head_find(
+	const struct http_head *h, enum http_field_id id)
+{
+	return http_head_has(h, id) ? http_head_find_there(h, id) : NULL;
+}
 /* The first field with this name (any case). */
 const struct http_field *http_head_named(
 	const char *base, const struct http_head *h, struct span name);

@@ -137,7 +137,8 @@ enum http_field_id http_field_id(struct span name, bool *is_lookalike)
 	return id;
 }
 
-const struct http_field *http_head_find(const struct http_head *h, enum http_field_id id)
+const struct http_field *http_head_find_there(
+	const struct http_head *h, enum http_field_id id)
 {
 	for (unsigned i = 0; i < h->n_fields; i++) {
 		if (h->fields[i].id == id)
@@ -175,6 +176,7 @@ static void read_lookalike(
 	case FIELD_X_KVSTEER_WORKER:
 	case FIELD_X_KVSTEER_EXPLAIN:
 		f->id = FIELD_X_KVSTEER;
+		j->head->present |= UINT64_C(1) << FIELD_X_KVSTEER;
 		break;
 	case FIELD_X_FORWARDED_FOR:
 	case FIELD_X_FORWARDED_PROTO:
@@ -198,6 +200,7 @@ static void note_field(struct http_judged *j, struct http_field *f)
 		return;
 	}
 	f->id = (uint8_t)id;
+	j->head->present |= UINT64_C(1) << id;
 	f->is_hop = is_hop_by_hop[id];
 	if (j->count[id]++ == 0)
 		j->first[id] = (uint16_t)(f - j->head->fields);

@@ -20,54 +20,65 @@ struct cursor {
 	bool is_full;
 };
 
+static bool has_room(struct cursor *c, size_t n)
+{
+	if (LIKELY((size_t)(c->end - c->p) >= n))
+		return true;
+	c->is_full = true;
+	return false;
+}
+
+static char *copy(char *to, struct span s)
+{
+	if (s.n > 0)
+		memcpy(to, s.p, s.n);
+	return to + s.n;
+}
+
 /* Inlined, so that texts whose length is known are a few stores. */
 static inline __attribute__((always_inline)) void put(struct cursor *c, struct span s)
 {
-	if (UNLIKELY((size_t)(c->end - c->p) < s.n)) {
-		c->is_full = true;
-		return;
-	}
-	if (s.n > 0)
-		memcpy(c->p, s.p, s.n);
-	c->p += s.n;
+	if (has_room(c, s.n))
+		c->p = copy(c->p, s);
 }
 
 #define PUT_LIT(c, text) put(c, SPAN_LIT(text))
 
-#define U64_DIGITS 20
-
-/* The digits of n end at end; where they begin. */
-static char *spell_u64(uint64_t n, char *end)
-{
-	do {
-		*--end = (char)('0' + n % 10);
-		n /= 10;
-	} while (n > 0);
-	return end;
-}
-
 size_t http_write_u64(uint64_t n, char *out)
 {
-	char digits[U64_DIGITS], *first = spell_u64(n, digits + sizeof(digits));
-	size_t len = (size_t)(digits + sizeof(digits) - first);
+	size_t len = 1, i;
 
-	memcpy(out, first, len);
+	for (uint64_t rest = n; rest >= 10; rest /= 10)
+		len++;
+	for (i = len; i > 0; n /= 10)
+		out[--i] = (char)('0' + n % 10);
 	return len;
 }
 
+#define U64_DIGITS 20
+
+/* In place where there is room: to copy digits that were just written takes as long as to
+ * write them. */
 static void put_u64(struct cursor *c, uint64_t n)
 {
-	char digits[U64_DIGITS], *first = spell_u64(n, digits + sizeof(digits));
+	char digits[U64_DIGITS];
 
-	put(c, span_make(first, (size_t)(digits + sizeof(digits) - first)));
+	if ((size_t)(c->end - c->p) >= U64_DIGITS)
+		c->p += http_write_u64(n, c->p);
+	else
+		put(c, span_make(digits, http_write_u64(n, digits)));
 }
 
 static void put_line(struct cursor *c, struct span name, struct span value)
 {
-	put(c, name);
-	PUT_LIT(c, ": ");
-	put(c, value);
-	PUT_LIT(c, "\r\n");
+	char *p;
+
+	if (!has_room(c, name.n + value.n + 4))
+		return;
+	p = copy(c->p, name);
+	p = copy(p, SPAN_LIT(": "));
+	p = copy(p, value);
+	c->p = copy(p, SPAN_LIT("\r\n"));
 }
 
 static void put_length(struct cursor *c, uint64_t length)
@@ -91,33 +102,31 @@ static size_t finish(struct cursor *c, const char *begin)
 	return c->is_full ? 0 : (size_t)(c->p - begin);
 }
 
-/* One line of all fields with this id and then last, parted by ", "; no line when all is
- * empty. */
-static void put_joined(struct cursor *c, const char *base, const struct http_head *h,
-	enum http_field_id id, struct span name, struct span last)
+static void put_value(struct cursor *c, struct span *before, struct span value)
 {
-	struct span parting = SPAN_LIT(": ");
-	bool is_begun = false;
+	if (value.n == 0)
+		return;
+	put(c, *before);
+	put(c, value);
+	*before = SPAN_LIT(", ");
+}
 
-	for (unsigned i = 0; i <= h->n_fields; i++) {
+/* One line of all fields with this id and then last, parted by ", "; no line when all is
+ * empty. begin: "Name: ". */
+static void put_joined(struct cursor *c, const char *base, const struct http_head *h,
+	enum http_field_id id, struct span begin, struct span last)
+{
+	unsigned n = http_head_has(h, id) ? h->n_fields : 0;
+	struct span before = begin;
+
+	for (unsigned i = 0; i < n; i++) {
 		const struct http_field *f = &h->fields[i];
-		struct span value = last;
 
-		if (i < h->n_fields) {
-			if (f->id != id || f->is_hop)
-				continue;
-			value = http_field_value(base, f);
-		}
-		if (value.n == 0)
-			continue;
-		if (!is_begun)
-			put(c, name);
-		put(c, parting);
-		put(c, value);
-		parting = SPAN_LIT(", ");
-		is_begun = true;
+		if (f->id == id && !f->is_hop)
+			put_value(c, &before, http_field_value(base, f));
 	}
-	if (is_begun)
+	put_value(c, &before, last);
+	if (before.p != begin.p)
 		PUT_LIT(c, "\r\n");
 }
 
@@ -212,11 +221,11 @@ size_t http_write_request(const struct http_request_out *o, char *out, size_t ca
 	}
 	if (o->authorization.n > 0)
 		put_line(&c, SPAN_LIT("Authorization"), o->authorization);
-	put_joined(&c, o->base, h, FIELD_X_FORWARDED_FOR, SPAN_LIT("X-Forwarded-For"),
+	put_joined(&c, o->base, h, FIELD_X_FORWARDED_FOR, SPAN_LIT("X-Forwarded-For: "),
 		o->client_ip);
 	put_line(&c, SPAN_LIT("X-Forwarded-Proto"),
 		o->client_tls ? SPAN_LIT("https") : SPAN_LIT("http"));
-	put_joined(&c, o->base, h, FIELD_VIA, SPAN_LIT("Via"), SPAN_LIT("1.1 kvsteer"));
+	put_joined(&c, o->base, h, FIELD_VIA, SPAN_LIT("Via: "), SPAN_LIT("1.1 kvsteer"));
 	if (o->request_id.n > 0)
 		put_line(&c, SPAN_LIT("X-Request-Id"), o->request_id);
 	put_framing(&c, o->framing, o->content_length);

@@ -53,9 +53,11 @@ bool policy_needs_index(const struct policy_opts *o)
 /* The options as the fallback sees them; false: there is none. */
 static bool fallback_of(const struct policy_opts *o, struct policy_opts *out)
 {
+	if (o->policy != POLICY_PREFIX_AFFINITY)
+		return false;
 	*out = *o;
 	out->policy = o->affinity_fallback;
-	return o->policy == POLICY_PREFIX_AFFINITY;
+	return true;
 }
 
 bool policy_is_used(const struct policy_opts *o, enum policy_kind kind)

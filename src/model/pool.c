@@ -24,11 +24,12 @@ static void unlock(struct pool *p)
 struct pool *pool_new(const char *name, const uint64_t boot_secret[2],
 	const struct pool_ops *ops, void *arg)
 {
-	struct pool *p = calloc(1, sizeof(*p));
+	struct pool *p = aligned_alloc(CACHE_LINE, sizeof(*p));
 	uint64_t seed;
 
 	if (p == NULL)
 		return NULL;
+	memset(p, 0, sizeof(*p));
 	p->name = strdup(name);
 	if (p->name == NULL) {
 		free(p);

@@ -22,7 +22,7 @@ struct pool_role {
 	_Atomic int load_source;       /* enum load_source */
 	_Atomic unsigned prefix_block; /* bytes */
 	_Atomic uint64_t no_worker_wait_ms;
-	unsigned retry_percent; /* retry_budget */
+	unsigned retry_percent;         /* retry_budget */
 	_Atomic unsigned wants;         /* policy_wants() */
 	_Atomic unsigned prefix_tokens; /* 0: no policy goes by the prompt's beginning */
 	struct policy_state state;
@@ -48,8 +48,8 @@ struct pool {
 	uint64_t finished, measured_ms;
 	_Atomic uint64_t finish_rate;
 
-	/* Under the lock. */
-	pthread_mutex_t lock;
+	/* Under the lock, which has its own cache line: what is above is read without. */
+	CACHE_ALIGNED pthread_mutex_t lock;
 	struct queue queue;
 	char only_model[ONLY_MODEL_MAX];
 	size_t only_model_len; /* 0: unknown, or several */

@@ -185,16 +185,26 @@ struct site *site_new(struct conf *conf, struct site *old, const struct site_opt
 
 struct site *site_ref(struct site *s)
 {
-	atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+	site_ref_many(s, 1);
 	return s;
+}
+
+void site_ref_many(struct site *s, unsigned n)
+{
+	atomic_fetch_add_explicit(&s->refs, n, memory_order_relaxed);
 }
 
 void site_unref(struct site *s)
 {
+	if (s != NULL)
+		site_unref_many(s, 1);
+}
+
+void site_unref_many(struct site *s, unsigned n)
+{
 	size_t i;
 
-	if (s == NULL ||
-		atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
+	if (n == 0 || atomic_fetch_sub_explicit(&s->refs, n, memory_order_acq_rel) != n)
 		return;
 	for (i = 0; i < s->n_pools; i++)
 		pool_unref(s->pools[i]);

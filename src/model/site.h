@@ -35,6 +35,9 @@ struct site_opts {
 struct site *site_new(struct conf *conf, struct site *old, const struct site_opts *o);
 struct site *site_ref(struct site *s);
 void site_unref(struct site *s);
+/* n references at once; none may be given back that is not there. */
+void site_ref_many(struct site *s, unsigned n);
+void site_unref_many(struct site *s, unsigned n);
 /* Closes the pools of old that next (may be NULL) has no more. */
 void site_retire(struct site *old, const struct site *next);
 /* The first pool in file order whose `models` match; NULL: no pool serves it. An empty

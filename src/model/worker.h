@@ -58,7 +58,6 @@ void hit_count_add(
 	struct hit_count *h, uint32_t matched, uint32_t blocks, uint64_t now_ms);
 
 struct worker {
-	_Atomic unsigned refs;
 	uint64_t id;      /* never reused in this process */
 	char *name;       /* as configured, or "gpu1@2" for rank 2 of several */
 	char *group;      /* as configured */
@@ -124,6 +123,7 @@ struct worker {
 	_Atomic uint64_t bytes;        /* of answers, heads included; upstream.c */
 	_Atomic uint64_t events;       /* of event streams; upstream.c */
 	_Atomic unsigned held; /* exchanges that wait for their client; upstream.c */
+	_Atomic unsigned refs;
 	_Atomic uint64_t requests, completions, failures[FAIL_MAX];
 	struct hit_count hits;
 	struct retired *retired;

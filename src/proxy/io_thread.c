@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #define FREE_BLOCKS_MAX 64
+#define SITE_REFS_AT_ONCE 256
 
 struct io_block {
 	struct io_block *next;
@@ -38,7 +39,7 @@ static void io_thread_destroy(struct io_thread *t)
 	free_blocks(t->free_blocks);
 	for (i = 0; i < IO_BODY_SIZES; i++)
 		free_blocks(t->free_bodies[i]);
-	site_unref(t->site);
+	site_unref_many(t->site, 1 + t->spare_site_refs);
 	digester_free(t->digester);
 	free(t->scratch);
 	free(t->out);
@@ -86,9 +87,29 @@ void io_thread_free(struct io_thread *t)
 void io_thread_set_site(struct io_thread *t, struct site *site)
 {
 	struct site *old = t->site;
+	unsigned n = 1 + t->spare_site_refs;
 
 	t->site = site_ref(site);
-	site_unref(old);
+	t->spare_site_refs = 0;
+	site_unref_many(old, n);
+}
+
+struct site *io_site_take(struct io_thread *t)
+{
+	if (t->spare_site_refs == 0) {
+		site_ref_many(t->site, SITE_REFS_AT_ONCE);
+		t->spare_site_refs = SITE_REFS_AT_ONCE;
+	}
+	t->spare_site_refs--;
+	return t->site;
+}
+
+void io_site_give(struct io_thread *t, struct site *site)
+{
+	if (site == t->site)
+		t->spare_site_refs++;
+	else
+		site_unref(site);
 }
 
 char *io_block_get(struct io_thread *t)

@@ -53,7 +53,8 @@ struct io_thread {
 	struct mailbox *mailbox; /* letters to this thread; the daemon's */
 	struct wheel *wheel;
 	struct process *process;
-	struct site *site; /* a reference; replaced by a mailbox message */
+	struct site *site;        /* references; replaced by a mailbox message */
+	unsigned spare_site_refs; /* beside its own, for requests to come */
 	struct rng rng;
 	bool is_draining; /* answers that begin say so */
 	bool keeps_idle;  /* and who has not been told is kept until then */
@@ -93,6 +94,11 @@ struct io_thread *io_thread_new(unsigned index, struct loop *l, struct process *
 void io_thread_free(struct io_thread *t);
 void io_thread_set_site(
 	struct io_thread *t, struct site *site); /* takes its own reference */
+
+/* The site with a reference for a request, and back. Threads would write one counter with
+ * each request otherwise, beside what all of them read. */
+struct site *io_site_take(struct io_thread *t);
+void io_site_give(struct io_thread *t, struct site *site);
 
 /* A block of IO_IN_BYTES; NULL: out of memory. */
 char *io_block_get(struct io_thread *t);

@@ -414,7 +414,7 @@ static enum step_result answer_has_head(
 	r->out_head = span_make(r->t->out, n);
 	r->status = a->status;
 	r->is_event_stream = answer_is_event_stream(a, base);
-	r->first_byte_us = clock_us();
+	r->first_byte_us = clock_turn_us();
 	stored_answered(r, a->status);
 	legs_answered(r, a->status);
 	if (a->status >= 200 && a->status < 300)

@@ -31,7 +31,7 @@ static struct request *request_get(struct io_thread *t)
 static void request_reset(struct request *r)
 {
 	memset(r, 0, offsetof(struct request, json));
-	r->head.n_fields = 0;
+	http_head_begin(&r->head);
 	r->worker_name[0] = '\0';
 }
 
@@ -45,9 +45,9 @@ struct request *request_new(struct io_thread *t, struct client *c)
 	r->magic = REQUEST_MAGIC;
 	r->t = t;
 	r->c = c;
-	r->site = site_ref(t->site);
+	r->site = io_site_take(t);
 	r->began_ms = r->progress_ms = clock_now_ms();
-	r->began_us = clock_us();
+	r->began_us = clock_turn_us();
 	http_scan_start(&r->scan, HTTP_SCAN_REQUEST);
 	atomic_fetch_add_explicit(&t->process->requests, 1, memory_order_relaxed);
 	return r;
@@ -71,7 +71,7 @@ void request_free(struct request *r)
 	resume_free(r);
 	body_free(&r->body, t);
 	route_key_reset(&r->key);
-	site_unref(r->site);
+	io_site_give(t, r->site);
 	atomic_fetch_sub_explicit(&t->process->requests, 1, memory_order_relaxed);
 	if (t->n_free_requests >= FREE_REQUESTS_MAX) {
 		request_destroy(r);

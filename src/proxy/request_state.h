@@ -90,7 +90,7 @@ struct request {
 	 * memory, or written before it is read. */
 	struct route_scan *json;
 	struct route_key key;
-	struct http_head head;     /* n_fields is 0 until it is parsed */
+	struct http_head head;     /* has no fields until it is parsed */
 	char worker_name[64];      /* for the log line, after the guard is gone */
 	char id[REQUEST_ID_MAX];   /* id_len of it */
 	uint64_t tried[TRIED_MAX]; /* n_tried of them */

@@ -451,11 +451,9 @@ void exchange_piece(struct exchange *ex, const struct exchange_piece *p)
 
 static void exchange_reset(struct exchange *ex)
 {
-	struct http_head *head = &ex->head;
-
 	/* All but the parsed head, which is big and written before it is read. */
 	memset(ex, 0, offsetof(struct exchange, head));
-	head->n_fields = 0;
+	http_head_begin(&ex->head);
 	ex->magic = EXCHANGE_MAGIC;
 }
 

@@ -45,6 +45,26 @@ START_TEST(freezes)
 }
 END_TEST
 
+/* The turn's microseconds stand still with its milliseconds; frozen they are the
+ * kernel's.
+ */
+START_TEST(turn_is_cached)
+{
+	uint64_t now_ms = clock_update(), turn_us = clock_turn_us(), end_us;
+
+	ck_assert_uint_eq(turn_us / 1000, now_ms);
+	end_us = clock_us() + 2000;
+	while (clock_us() < end_us)
+		;
+	ck_assert_uint_eq(clock_turn_us(), turn_us);
+	clock_set(5000);
+	ck_assert_uint_ge(clock_turn_us(), end_us);
+	clock_set(0);
+	ck_assert_uint_ge(clock_turn_us(), end_us);
+	ck_assert_uint_le(clock_turn_us(), clock_us());
+}
+END_TEST
+
 static void *read_elsewhere(void *arg)
 {
 	uint64_t *seen = arg;
@@ -83,6 +103,7 @@ static Suite *clock_suite(void)
 
 	tcase_add_test(tc, follows_the_kernel);
 	tcase_add_test(tc, is_cached);
+	tcase_add_test(tc, turn_is_cached);
 	tcase_add_test(tc, freezes);
 	tcase_add_test(tc, is_per_thread);
 	tcase_add_test(tc, wall_clock_is_this_century);
