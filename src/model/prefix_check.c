@@ -62,7 +62,7 @@ static void check_entries(const struct prefix_index *ix, uint32_t node, struct c
 			start = 0;
 			clock = 0;
 		}
-		assert(e->end > start && e->end <= n->len);
+		assert(e->end > start && e->end <= node_len(n));
 		assert(use_clock(&e->use) != clock);
 		c->entries++;
 		c->blocks += e->end - start;
@@ -72,7 +72,7 @@ static void check_entries(const struct prefix_index *ix, uint32_t node, struct c
 		start = e->end;
 		cell = e->next;
 	}
-	assert(deepest == n->len);
+	assert(deepest == node_len(n));
 }
 
 static void check_twig(const struct prefix_index *ix, uint32_t twig, struct census *c)
@@ -87,12 +87,12 @@ static void check_true_node(
 {
 	const struct prefix_node *n = node_at(ix, node);
 
-	assert(n->len > 0 && n->n_children != 1);
-	c->cells += keys_check(&ix->arena, &n->at.run, n->len);
+	assert(n->len > 0 && (is_pair(n) || n->n_children != 1));
+	c->cells += keys_check(&ix->arena, &n->at.run, run_len(ix, node));
 	check_entries(ix, node, c);
-	/* It could not be a twig. */
-	assert(n->len > 1 || n->n_children > 0 ||
-		entry_at(ix, n->entries)->next != PREFIX_NIL);
+	/* It could be no twig and, if it is none, no pair. */
+	assert(!is_leaf(n) || n->len > 2 ||
+		(n->len == 1 && entry_at(ix, n->entries)->next != PREFIX_NIL));
 }
 
 static void check_node(const struct prefix_index *ix, uint32_t node, struct census *c)
@@ -100,12 +100,12 @@ static void check_node(const struct prefix_index *ix, uint32_t node, struct cens
 	const struct prefix_place *at = place_at(ix, node);
 
 	c->nodes++;
-	c->distinct += place_len(ix, node);
+	c->distinct += is_twig(ix, node) ? 1 : node_len(node_at(ix, node));
 	c->children[at->parent]++;
 	c->child_xor[at->parent] ^= node;
 	/* Found where it would be looked for, and nothing else is. */
 	assert(tree_child(ix, at->parent,
-		       keys_first(&ix->arena, &at->run, place_len(ix, node))) == node);
+		       keys_first(&ix->arena, &at->run, run_len(ix, node))) == node);
 	if (is_twig(ix, node))
 		check_twig(ix, node, c);
 	else
@@ -125,7 +125,7 @@ static bool is_next_on_path(const struct prefix_index *ix, uint32_t above, uint3
 
 	return !is_twig(ix, above) &&
 	       place_at(ix, node_of_use(ix, below))->parent == e->node &&
-	       e->end == node_at(ix, e->node)->len;
+	       e->end == node_len(node_at(ix, e->node));
 }
 
 static uint64_t check_worker(const struct prefix_index *ix, uint32_t slot)
@@ -156,8 +156,14 @@ static uint64_t check_worker(const struct prefix_index *ix, uint32_t slot)
 static void check_family(
 	const struct prefix_index *ix, uint32_t node, const struct census *c)
 {
-	assert(node_at(ix, node)->n_children == c->children[node]);
-	assert(node_at(ix, node)->child_xor == c->child_xor[node]);
+	const struct prefix_node *n = node_at(ix, node);
+
+	if (is_twig(ix, node) || is_pair(n)) {
+		assert(c->children[node] == 0);
+		return;
+	}
+	assert(n->n_children == c->children[node]);
+	assert(n->child_xor == c->child_xor[node]);
 }
 
 static void check_bytes(const struct prefix_index *ix)
@@ -184,10 +190,8 @@ void prefix_index_check(const struct prefix_index *ix)
 	check_family(ix, PREFIX_ROOT, &c);
 	for (uint32_t i = 0; i < ix->n_buckets; i++) {
 		for (uint32_t n = ix->buckets[i]; n != PREFIX_NIL;
-			n = place_at(ix, n)->hash_next) {
-			if (!is_twig(ix, n))
-				check_family(ix, n, &c);
-		}
+			n = place_at(ix, n)->hash_next)
+			check_family(ix, n, &c);
 	}
 	for (uint32_t slot = 0; slot < ix->n_slots; slot++)
 		listed += check_worker(ix, slot);

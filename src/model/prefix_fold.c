@@ -1,6 +1,6 @@
 /*
- * Twigs: a leaf of one key and one holder in one cell, and what becomes of it when it is
- * more than that, and again.
+ * Twigs and pairs: a leaf of one key and one holder in one cell, and one of two keys
+ * without a chunk; what becomes of them when they are more than that, and again.
  *
  * Always true: folding and unfolding keep the node's number, so neither its bucket nor
  * its parent notices; the use keeps its place in the worker's list under another number.
@@ -51,17 +51,62 @@ uint32_t twig_unfold(struct prefix_index *ix, uint32_t twig)
 	return cell;
 }
 
-void node_fold(struct prefix_index *ix, uint32_t node)
+static void twig_fold(struct prefix_index *ix, uint32_t node)
 {
-	const struct prefix_node *n = node_at(ix, node);
-	uint32_t cell = n->entries;
+	uint32_t cell = node_at(ix, node)->entries;
 	struct prefix_twig *twig = twig_at(ix, node);
 
-	if (n->len != 1 || n->n_children > 0 || entry_at(ix, cell)->next != PREFIX_NIL)
-		return;
 	twig->use = entry_at(ix, cell)->use;
 	twig->use.who |= PREFIX_TWIG;
 	lru_replace(ix, node);
 	arena_free(&ix->arena, cell, 0);
 	ix->n_twigs++;
+}
+
+void pair_set(struct prefix_node *leaf, uint64_t second)
+{
+	assert(leaf->len == 1 && leaf->n_children == 0);
+	leaf->len = PREFIX_PAIR;
+	leaf->second = second;
+}
+
+uint64_t pair_unset(struct prefix_node *pair)
+{
+	uint64_t second = pair->second;
+
+	assert(is_pair(pair));
+	pair->len = 1;
+	pair->n_children = 0;
+	pair->child_xor = 0;
+	return second;
+}
+
+void pair_unfold(struct prefix_index *ix, struct prefix_node *pair)
+{
+	uint64_t second = pair_unset(pair);
+	size_t added = keys_append(&ix->arena, &pair->at.run, 1, &second, 1);
+
+	assert(added == 1);
+	pair->len = 2;
+}
+
+static void pair_fold(struct prefix_index *ix, struct prefix_node *leaf)
+{
+	uint64_t second = keys_last(&ix->arena, &leaf->at.run, 2);
+
+	keys_trim(&ix->arena, &leaf->at.run, 2, 1);
+	leaf->len = 1;
+	pair_set(leaf, second);
+}
+
+void node_fold(struct prefix_index *ix, uint32_t node)
+{
+	struct prefix_node *n = node_at(ix, node);
+
+	if (!is_leaf(n))
+		return;
+	if (n->len == 1 && entry_at(ix, n->entries)->next == PREFIX_NIL)
+		twig_fold(ix, node);
+	else if (n->len == 2)
+		pair_fold(ix, n);
 }

@@ -313,13 +313,12 @@ size_t prefix_index_match(const struct prefix_index *ix, const uint64_t *keys, s
 			break;
 		}
 		child = node_at(ix, node);
-		matched = keys_match(
-			&ix->arena, &child->at.run, child->len, keys + base, n - base);
+		matched = node_match(ix, child, keys + base, n - base);
 		reach = match_node(ix, child, base, matched, now_ms, depth, n_slots);
 		deepest = MAX(deepest, reach);
 		base += matched;
 		/* Nobody live came this far: nothing deeper can count. */
-		if (reach < base || matched < child->len)
+		if (reach < base || matched < node_len(child))
 			break;
 	}
 	return deepest;
@@ -364,8 +363,7 @@ static size_t find_depth(const struct prefix_index *ix, uint32_t slot,
 			break;
 		}
 		child = node_at(ix, node);
-		matched = keys_match(
-			&ix->arena, &child->at.run, child->len, keys + base, n - base);
+		matched = node_match(ix, child, keys + base, n - base);
 		entry = tree_find_entry(ix, node, slot, &prev);
 		while (entry != PREFIX_NIL && use_slot(use_at(ix, entry)) == slot &&
 			held < base + matched) {
@@ -379,7 +377,7 @@ static size_t find_depth(const struct prefix_index *ix, uint32_t slot,
 			entry = e->next;
 		}
 		base += matched;
-		if (held < base || matched < child->len)
+		if (held < base || matched < node_len(child))
 			break;
 	}
 	return held;
@@ -483,8 +481,8 @@ static bool hold_matched(
 
 /*
  * The path comes to a twig. True if that is all of it, or if there is a node in its place
- * now, for another holder or for more keys: two cells at once, so that it does not stay
- * one which could be a twig.
+ * now, for another holder or for more keys. Another holder needs a cell, too: without it
+ * there would be a node that could be a twig.
  */
 static bool enter_twig(struct prefix_index *ix, struct visit *v, uint32_t twig)
 {
@@ -497,7 +495,7 @@ static bool enter_twig(struct prefix_index *ix, struct visit *v, uint32_t twig)
 		if (rest == 1)
 			return true;
 	}
-	if (arena_room(&ix->arena) < 2) {
+	if (arena_room(&ix->arena) < (is_own ? 1 : 2)) {
 		v->missing = 2 + KEYS_CELLS(rest);
 		return false;
 	}
@@ -523,49 +521,65 @@ static bool add_twig(struct prefix_index *ix, struct visit *v, uint32_t parent)
 	return rest == 1;
 }
 
-/* The rest of the keys in a node of their own below `parent`. False if not all of them.
- */
-static bool add_leaf(struct prefix_index *ix, struct visit *v, uint32_t parent)
-{
-	size_t rest = v->n - v->base;
-	uint32_t cell;
-	struct prefix_node *leaf;
-
-	/* Node, entry and two keys. */
-	if (rest == 1 || arena_room(&ix->arena) < 3)
-		return add_twig(ix, v, parent);
-	cell = tree_new_node(ix, parent);
-	leaf = node_at(ix, cell);
-	if (!entry_new(ix, v, cell, PREFIX_NIL, 1))
-		assert(!"there was room for three cells");
-	leaf->len = (uint32_t)keys_append(
-		&ix->arena, &leaf->at.run, 0, v->keys + v->base, rest);
-	entry_at(ix, v->above)->end = leaf->len;
-	tree_publish(ix, cell);
-	ix->distinct_blocks += leaf->len;
-	add_blocks(ix, v->slot, leaf->len);
-	v->held = v->base + leaf->len;
-	if (leaf->len < rest)
-		v->missing = KEYS_CELLS(rest - leaf->len);
-	return leaf->len == rest;
-}
-
-/* The rest of the keys behind those of a leaf that the worker holds whole. */
-static bool extend_leaf(struct prefix_index *ix, struct visit *v, uint32_t node)
+/* Puts as many keys behind those of a leaf as there is room for; at least one where a
+ * cell is. Returns how many. */
+static uint32_t leaf_append(
+	struct prefix_index *ix, uint32_t node, const uint64_t *keys, size_t n)
 {
 	struct prefix_node *leaf = node_at(ix, node);
-	size_t rest = v->n - v->held;
-	uint32_t added = (uint32_t)keys_append(
-		&ix->arena, &leaf->at.run, leaf->len, v->keys + v->held, rest);
+	uint32_t added;
 
+	if (leaf->len == 1 && (n == 1 || arena_room(&ix->arena) == 0)) {
+		pair_set(leaf, keys[0]);
+		return 1;
+	}
+	if (is_pair(leaf)) {
+		if (arena_room(&ix->arena) == 0)
+			return 0;
+		pair_unfold(ix, leaf);
+	}
+	added = (uint32_t)keys_append(&ix->arena, &leaf->at.run, leaf->len, keys, n);
 	leaf->len += added;
-	entry_at(ix, v->above)->end = leaf->len;
+	return added;
+}
+
+/* The rest of the keys behind those of a leaf that the worker holds whole. False if not
+ * all of them. */
+static bool extend_leaf(struct prefix_index *ix, struct visit *v, uint32_t node)
+{
+	size_t rest = v->n - v->held;
+	uint32_t added = leaf_append(ix, node, v->keys + v->held, rest);
+
+	entry_at(ix, v->above)->end += added;
 	ix->distinct_blocks += added;
 	add_blocks(ix, v->slot, added);
 	v->held += added;
 	if (added < rest)
 		v->missing = KEYS_CELLS(rest - added);
 	return added == rest;
+}
+
+/* The rest of the keys in a node of their own below `parent`. False if not all of them.
+ */
+static bool add_leaf(struct prefix_index *ix, struct visit *v, uint32_t parent)
+{
+	uint32_t cell;
+	struct prefix_node *leaf;
+
+	if (v->n - v->base == 1 || arena_room(&ix->arena) < 2)
+		return add_twig(ix, v, parent);
+	cell = tree_new_node(ix, parent);
+	leaf = node_at(ix, cell);
+	if (!entry_new(ix, v, cell, PREFIX_NIL, 1))
+		assert(!"there was room for two cells");
+	leaf->at.run.only = v->keys[v->base];
+	leaf->len = 1;
+	tree_publish(ix, cell);
+	ix->distinct_blocks++;
+	add_blocks(ix, v->slot, 1);
+	v->held = v->base + 1;
+	/* One at least: the second needs no cell. */
+	return extend_leaf(ix, v, cell);
 }
 
 /* The path parts from the node's keys after `matched` of them. */
@@ -604,15 +618,14 @@ static bool enter_path(struct prefix_index *ix, struct visit *v)
 			return false;
 		if (v->held == v->n)
 			break;
-		matched = (uint32_t)keys_match(&ix->arena, &c->at.run, c->len,
-			v->keys + v->base, v->n - v->base);
+		matched = node_match(ix, c, v->keys + v->base, v->n - v->base);
 		if (!hold_matched(ix, v, child, matched))
 			return false;
 		if (v->held == v->n)
 			break;
-		if (matched < c->len)
+		if (matched < node_len(c))
 			return branch_off(ix, v, child, matched);
-		if (c->n_children == 0)
+		if (is_leaf(c))
 			return extend_leaf(ix, v, child);
 		v->base += matched;
 		node = child;
@@ -729,8 +742,7 @@ static uint32_t find_deepest(const struct prefix_index *ix, uint32_t slot,
 			return node;
 		}
 		child = node_at(ix, node);
-		matched = keys_match(
-			&ix->arena, &child->at.run, child->len, keys + base, n - base);
+		matched = node_match(ix, child, keys + base, n - base);
 		entry = tree_find_entry(ix, node, slot, &prev);
 		while (entry != PREFIX_NIL && use_slot(use_at(ix, entry)) == slot &&
 			entry_at(ix, entry)->end <= matched) {
@@ -739,7 +751,7 @@ static uint32_t find_deepest(const struct prefix_index *ix, uint32_t slot,
 			entry = entry_at(ix, entry)->next;
 		}
 		base += matched;
-		if (matched < child->len)
+		if (matched < node_len(child))
 			break;
 	}
 	return found;

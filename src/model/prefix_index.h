@@ -15,7 +15,7 @@
  * memory_bytes is dealt out in fixed shares: at most 1/32 for the table of workers, 1/24
  * for the table of nodes, the rest for all else. A block and holder takes 8 to 25 bytes
  * in runs of eight blocks and more, 36 where every prompt is one block that one worker
- * holds, and on the average of an index never more than 64.
+ * holds, and never more than 64 on the average of an index that has thousands.
  *
  * Not locked: the pool's one lock is held around every call. Pure: now_ms is an argument
  * and never goes back. Called by pool.c and by policies.

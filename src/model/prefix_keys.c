@@ -221,6 +221,17 @@ uint64_t keys_first(
 	return len == 1 ? run->only : chunk_at(a, run->head)->keys[0];
 }
 
+uint64_t keys_last(
+	const struct prefix_arena *a, const union prefix_run *run, uint32_t len)
+{
+	const struct key_chunk *c;
+
+	if (len == 1)
+		return run->only;
+	c = chunk_at(a, chunk_at(a, run->head)->prev);
+	return c->keys[c->count - 1u];
+}
+
 static size_t match_chunk(const uint64_t *mine, const uint64_t *keys, size_t n)
 {
 	size_t i = 0;

@@ -32,6 +32,8 @@ static inline uint32_t keys_tag(const union prefix_run *run, uint32_t len)
 	return len == 1 ? (uint32_t)run->only : run->tag;
 }
 
+uint64_t keys_last(
+	const struct prefix_arena *a, const union prefix_run *run, uint32_t len);
 /* How many of keys[0..n) the run begins with. */
 size_t keys_match(const struct prefix_arena *a, const union prefix_run *run, uint32_t len,
 	const uint64_t *keys, size_t n);

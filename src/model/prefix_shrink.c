@@ -30,7 +30,7 @@ static void move_parts(struct prefix_index *ix, uint32_t node, uint32_t limit)
 {
 	struct prefix_node *n = node_at(ix, node);
 
-	keys_move(&ix->arena, &n->at.run, n->len, limit);
+	keys_move(&ix->arena, &n->at.run, run_len(ix, node), limit);
 	for (uint32_t *link = &n->entries; *link != PREFIX_NIL;
 		link = &entry_at(ix, *link)->next) {
 		if (*link >= limit)
@@ -87,8 +87,10 @@ static void set_links(struct prefix_index *ix, uint32_t node, uint32_t limit)
 		at->parent = node_at(ix, at->parent)->entries;
 	if (is_twig(ix, node))
 		return;
-	n->n_children = 0;
-	n->child_xor = 0;
+	if (!is_pair(n)) {
+		n->n_children = 0;
+		n->child_xor = 0;
+	}
 	for (uint32_t cell = n->entries; cell != PREFIX_NIL;
 		cell = entry_at(ix, cell)->next)
 		entry_at(ix, cell)->node = node;

@@ -33,8 +33,7 @@ static uint32_t *bucket_of_node(const struct prefix_index *ix, uint32_t node)
 {
 	const struct prefix_place *at = place_at(ix, node);
 
-	return bucket_of(
-		ix, hash_of(at->parent, keys_tag(&at->run, place_len(ix, node))));
+	return bucket_of(ix, hash_of(at->parent, keys_tag(&at->run, run_len(ix, node))));
 }
 
 static void bucket_push(struct prefix_index *ix, uint32_t node)
@@ -97,7 +96,7 @@ uint32_t tree_child(const struct prefix_index *ix, uint32_t parent, uint64_t key
 
 	while (cell != PREFIX_NIL) {
 		const struct prefix_place *at = place_at(ix, cell);
-		uint32_t len = place_len(ix, cell);
+		uint32_t len = run_len(ix, cell);
 
 		if (at->parent == parent && keys_tag(&at->run, len) == (uint32_t)key &&
 			keys_first(&ix->arena, &at->run, len) == key)
@@ -273,17 +272,28 @@ static void entries_split(
 	*lower_link = PREFIX_NIL;
 }
 
+static void node_split_keys(struct prefix_index *ix, struct prefix_node *upper,
+	struct prefix_node *lower, uint32_t at)
+{
+	upper->len = at;
+	if (is_pair(lower)) {
+		upper->at.run.only = lower->at.run.only;
+		lower->at.run.only = pair_unset(lower);
+		return;
+	}
+	keys_split(&ix->arena, &upper->at.run, &lower->at.run, lower->len, at);
+	lower->len -= at;
+}
+
 uint32_t tree_split(struct prefix_index *ix, uint32_t node, uint32_t at)
 {
 	struct prefix_node *lower = node_at(ix, node);
 	uint32_t cell = tree_new_node(ix, lower->at.parent);
 	struct prefix_node *upper = node_at(ix, cell);
 
-	assert(cell != PREFIX_NIL && at > 0 && at < lower->len);
+	assert(cell != PREFIX_NIL && at > 0 && at < node_len(lower));
 	tree_withdraw(ix, node);
-	keys_split(&ix->arena, &upper->at.run, &lower->at.run, lower->len, at);
-	upper->len = at;
-	lower->len -= at;
+	node_split_keys(ix, upper, lower, at);
 	lower->at.parent = cell;
 	tree_publish(ix, cell);
 	tree_publish(ix, node);
@@ -361,7 +371,7 @@ static void entries_join(
 }
 
 /* A node and its only child become one; the child's number stays. Takes two cells at
- * most: that of the node, and one for a child that is a twig. */
+ * most: that of the node, and one for a child that is a twig or a pair. */
 static void node_join(struct prefix_index *ix, uint32_t node)
 {
 	struct prefix_node upper = *node_at(ix, node);
@@ -371,6 +381,8 @@ static void node_join(struct prefix_index *ix, uint32_t node)
 	assert(upper.n_children == 1 && place_at(ix, child)->parent == node);
 	if (is_twig(ix, child))
 		twig_unfold(ix, child);
+	else if (is_pair(lower))
+		pair_unfold(ix, lower);
 	tree_withdraw(ix, child);
 	tree_withdraw(ix, node);
 	entries_join(ix, node, child, upper.len);
@@ -380,6 +392,7 @@ static void node_join(struct prefix_index *ix, uint32_t node)
 	lower->len += upper.len;
 	lower->at.parent = upper.at.parent;
 	tree_publish(ix, child);
+	node_fold(ix, child);
 }
 
 /* Its holders are gone, and all keys but the first. */
@@ -396,28 +409,35 @@ static void node_remove(struct prefix_index *ix, uint32_t node)
 		node_join(ix, parent);
 }
 
+static void leaf_trim(struct prefix_index *ix, struct prefix_node *leaf, uint32_t len)
+{
+	if (len == node_len(leaf))
+		return;
+	if (is_pair(leaf))
+		pair_unset(leaf);
+	else
+		keys_trim(&ix->arena, &leaf->at.run, leaf->len, len);
+	leaf->len = len;
+}
+
 /* A holder of the node's end is gone: keys that nobody holds go. */
 static void node_settle(struct prefix_index *ix, uint32_t node)
 {
 	struct prefix_node *n = node_at(ix, node);
 	uint32_t held = 0;
 
-	if (n->n_children > 0)
+	if (!is_leaf(n))
 		return;
 	for (uint32_t cell = n->entries; cell != PREFIX_NIL;
 		cell = entry_at(ix, cell)->next)
 		held = MAX(held, entry_at(ix, cell)->end);
-	ix->distinct_blocks -= n->len - held;
-	if (held > 0) {
-		keys_trim(&ix->arena, &n->at.run, n->len, held);
-		n->len = held;
+	ix->distinct_blocks -= node_len(n) - held;
+	/* In the table until it is removed, and found there by the first key. */
+	leaf_trim(ix, n, MAX(held, 1u));
+	if (held > 0)
 		node_fold(ix, node);
-		return;
-	}
-	/* In the table until now, and found there by the first key. */
-	keys_trim(&ix->arena, &n->at.run, n->len, 1);
-	n->len = 1;
-	node_remove(ix, node);
+	else
+		node_remove(ix, node);
 }
 
 /* An entry's predecessor in its node's list, and where its blocks begin. */
@@ -455,7 +475,7 @@ static void take_of_entry(struct prefix_index *ix, uint32_t entry, uint32_t coun
 {
 	struct prefix_entry *e = entry_at(ix, entry);
 	uint32_t node = e->node;
-	bool reached_end = e->end == node_at(ix, node)->len;
+	bool reached_end = e->end == node_len(node_at(ix, node));
 	uint32_t prev, start = entry_start(ix, entry, &prev);
 
 	assert(count <= e->end - start && last_of_slot(ix, entry) == entry);

@@ -10,12 +10,17 @@
  *
  * A leaf of one key that one worker holds is a twig: one cell in which node and entry are
  * one. It has a node's place, so the buckets do not know the difference, and an entry's
- * use, so the workers' lists do not know it either.
+ * use, so the workers' lists do not know it either. A leaf of two keys is a pair: it has
+ * its second key where others count their children.
  *
  * Always true between calls:
  *  - a node other than the root has keys, a holder that reaches each of them, and no
  * children or at least two;
- *  - what can be a twig is one, whatever it was before; so a block alone takes one cell;
+ *  - what can be a twig or a pair is one, whatever it was before. That bounds the memory
+ * by 64 bytes a block and holder, each node with 8 of the table: a twig takes 40, a leaf
+ * of 2, 3, 4 or 5 blocks each of a use of its own 52, 56, 59 or 53 a block, longer ones
+ * less; for each node with children (72 if it is a block with one holder) there is more
+ * than one leaf, and a further holder of a block costs 32 at most;
  *  - a worker in a node holds the whole of every ancestor;
  *  - a worker's uses stand in its list by clock, the latest first; those of one clock are
  * one path, shallow first. So a use is never older than what hangs below it, and the
@@ -65,11 +70,18 @@ struct prefix_use {
 /* One cell. */
 struct prefix_node {
 	struct prefix_place at;
-	uint32_t len;     /* keys; 0 for the root */
+	uint32_t len;     /* keys; 0 for the root; PREFIX_PAIR for a pair */
 	uint32_t entries; /* the holders' list */
-	uint32_t n_children;
-	uint32_t child_xor; /* of the children's numbers: the number of an only child */
+	union {
+		struct {
+			uint32_t n_children;
+			uint32_t child_xor; /* of their numbers: that of an only child */
+		};
+		uint64_t second; /* a pair's; its run is the first */
+	};
 };
+
+#define PREFIX_PAIR 0x40000002u
 
 /* One cell. */
 struct prefix_entry {
@@ -151,19 +163,53 @@ static inline struct prefix_use *use_at(const struct prefix_index *ix, uint32_t 
 				     PREFIX_USE_AT);
 }
 
-/* Of what stands in a bucket, or in a worker's list: a twig, or else a node there and an
- * entry here. Read as bytes, since it is a part of any of them. */
-static inline bool is_twig(const struct prefix_index *ix, uint32_t cell)
+/* What tells a twig, an entry and a node of any form apart; read as bytes, since it is a
+ * part of any of them. */
+static inline uint32_t form_at(const struct prefix_index *ix, uint32_t cell)
 {
 	uint32_t word;
 
 	memcpy(&word, use_at(ix, cell), sizeof(word));
-	return (word & PREFIX_TWIG) != 0;
+	return word;
 }
 
-static inline uint32_t place_len(const struct prefix_index *ix, uint32_t cell)
+/* Of what stands in a bucket, or in a worker's list: a twig, or else a node there and an
+ * entry here. */
+static inline bool is_twig(const struct prefix_index *ix, uint32_t cell)
 {
-	return is_twig(ix, cell) ? 1 : node_at(ix, cell)->len;
+	return (form_at(ix, cell) & PREFIX_TWIG) != 0;
+}
+
+/* Keys in the run of a node or twig. */
+static inline uint32_t run_len(const struct prefix_index *ix, uint32_t cell)
+{
+	uint32_t form = form_at(ix, cell);
+
+	return form >= PREFIX_PAIR ? 1 : form;
+}
+
+static inline bool is_pair(const struct prefix_node *n)
+{
+	return n->len == PREFIX_PAIR;
+}
+
+static inline uint32_t node_len(const struct prefix_node *n)
+{
+	return is_pair(n) ? 2 : n->len;
+}
+
+static inline bool is_leaf(const struct prefix_node *n)
+{
+	return is_pair(n) || n->n_children == 0;
+}
+
+/* How many of keys[0..n) a node that was found by the first of them begins with. */
+static inline uint32_t node_match(const struct prefix_index *ix,
+	const struct prefix_node *node, const uint64_t *keys, size_t n)
+{
+	if (is_pair(node))
+		return 1 + (n > 1 && node->second == keys[1]);
+	return (uint32_t)keys_match(&ix->arena, &node->at.run, node->len, keys, n);
 }
 
 static inline uint32_t use_slot(const struct prefix_use *use)
@@ -205,7 +251,7 @@ void lru_settle(struct prefix_index *ix, uint32_t slot);
 uint32_t lru_oldest_slot(const struct prefix_index *ix);
 void lru_check_heap(const struct prefix_index *ix);
 
-/* prefix_fold.c: twigs. */
+/* prefix_fold.c: twigs and pairs. */
 
 /* The use of one key by one worker, below `parent`, in no bucket and no list yet;
  * PREFIX_NIL without a cell. */
@@ -217,7 +263,13 @@ void twig_free(struct prefix_index *ix, uint32_t twig);
  * Takes a cell, which must be there, and is for what makes it more than a twig at once.
  */
 uint32_t twig_unfold(struct prefix_index *ix, uint32_t twig);
-/* The other way round if the node is a leaf of one key and one holder. */
+/* A leaf of one key becomes a pair by this one. */
+void pair_set(struct prefix_node *leaf, uint64_t second);
+/* The pair is a leaf of one key again. Returns the second. */
+uint64_t pair_unset(struct prefix_node *pair);
+/* The pair's keys go into a chunk. Takes a cell, which must be there. */
+void pair_unfold(struct prefix_index *ix, struct prefix_node *pair);
+/* The node becomes twig or pair if it can. */
 void node_fold(struct prefix_index *ix, uint32_t node);
 
 /* prefix_tree.c: nodes, and taking blocks away. */

@@ -385,6 +385,92 @@ START_TEST(single_blocks_are_light_whatever_happens)
 }
 END_TEST
 
+/* Each block of each prompt used by itself, as often as it takes: the most entries that
+ * prompts of this length can have. */
+static void use_from_the_end(struct prefix_index *ix, const uint64_t *keys, size_t blocks,
+	uint32_t prompts, size_t shared)
+{
+	uint32_t from;
+	uint64_t stamp;
+
+	for (size_t n = blocks; n > 0; n--) {
+		for (uint32_t i = 0; i < prompts; i++)
+			prefix_index_insert(ix, (uint32_t)(i / shared) % SINGLE_WORKERS,
+				keys + i * blocks, n, blocks - n, &from, &stamp);
+	}
+}
+
+/* Prompts of `blocks` blocks, `shared` of them with one beginning. */
+static void weigh_shape(size_t blocks, size_t beginning, size_t shared, uint64_t seed)
+{
+	enum { PROMPTS = 6000 };
+	struct prefix_index *ix = new_index(16 << 20, 0);
+	uint64_t *keys = calloc(PROMPTS * blocks, sizeof(*keys));
+	struct rng rng;
+
+	rng_seed(&rng, seed);
+	random_keys(&rng, keys, PROMPTS * blocks);
+	for (size_t i = 0; i < PROMPTS; i++)
+		memcpy(keys + i * blocks, keys + i / shared * shared * blocks,
+			beginning * sizeof(*keys));
+	for (unsigned i = 0; i < SINGLE_WORKERS; i++)
+		add_worker(ix, 0);
+	use_from_the_end(ix, keys, blocks, PROMPTS, shared);
+	assert_light(ix, true);
+	free(keys);
+	prefix_index_free(ix);
+}
+
+START_TEST(every_shape_is_light_with_a_use_for_each_block)
+{
+	for (size_t blocks = 1; blocks <= 10; blocks++) {
+		weigh_shape(blocks, 0, 1, 39 + blocks);
+		for (size_t beginning = 1; beginning < blocks; beginning++)
+			weigh_shape(blocks, beginning, 2, 59 + blocks);
+	}
+}
+END_TEST
+
+/* A prompt of a tree in which each block may be followed by either of two. */
+static size_t random_prompt(struct rng *rng, uint64_t *keys, size_t most)
+{
+	size_t n = 1 + rng_below(rng, most);
+
+	keys[0] = rng_below(rng, 8000);
+	for (size_t i = 1; i < n; i++)
+		keys[i] = rng_below(rng, 4) == 0;
+	return n;
+}
+
+START_TEST(any_history_leaves_it_light)
+{
+	enum { OPS = 200000, LONGEST = 9 };
+	struct prefix_index *ix = new_index(2 << 20, 3000);
+	uint64_t keys[LONGEST], stamp;
+	uint32_t from;
+	struct rng rng;
+
+	rng_seed(&rng, 40 + (uint64_t)_i);
+	for (unsigned i = 0; i < SINGLE_WORKERS; i++)
+		add_worker(ix, i == 0 ? 9000 : 0);
+	for (unsigned i = 0; i < OPS; i++) {
+		uint32_t slot = (uint32_t)rng_below(&rng, SINGLE_WORKERS);
+		size_t n = random_prompt(&rng, keys, _i > 0 ? LONGEST : 2);
+
+		prefix_index_insert(ix, slot, keys, n, i / 16, &from, &stamp);
+		if (rng_below(&rng, 8) == 0)
+			prefix_index_withdraw(ix, slot, keys, n, from, stamp);
+		if (rng_below(&rng, OPS / 6) == 0)
+			prefix_index_worker_clear(ix, slot);
+		if (i % 64 == 0)
+			prefix_index_sweep(ix, i / 16, SIZE_MAX);
+		if (i > OPS / 8 && i % (OPS / 40) == 0)
+			assert_light(ix, false);
+	}
+	prefix_index_free(ix);
+}
+END_TEST
+
 static Suite *prefix_memory_suite(void)
 {
 	Suite *suite = suite_create("prefix_memory");
@@ -400,6 +486,8 @@ static Suite *prefix_memory_suite(void)
 	tcase_add_test(memory, memory_turns_from_one_shape_to_the_other);
 	tcase_add_test(memory, a_smaller_bound_takes_effect_at_once);
 	tcase_add_test(memory, single_blocks_are_light_whatever_happens);
+	tcase_add_test(memory, every_shape_is_light_with_a_use_for_each_block);
+	tcase_add_loop_test(memory, any_history_leaves_it_light, 0, 3);
 	suite_add_tcase(suite, memory);
 	return suite;
 }
