@@ -212,6 +212,24 @@ def test_a_trial_whose_head_is_all_it_sends(router, worker):
     r.wait_log(r"worker w0: breaker open again for 0.3 s \(its trial failed: worker_(broke|reset|protocol)\)")
 
 
+def test_a_trial_that_hangs_with_a_body_that_is_gone(router, worker):
+    """A long body that went on as it came cannot be sent again: the trial counts, and its client's answer comes, late, from the same worker."""
+    ws = [worker("w0"), worker("w1")]
+    r = router(ws, pool=HANGS, keys="allow_pin = on\n")
+    open_breaker(r, ws[0])
+    wait_until(lambda: state(r, "w0") == "half-open", "half-open")
+    ws[0].handler = Hold()
+    long = dict(CHAT, messages=[{"role": "user", "content": "x" * (3 << 20)}])
+    with r.connect() as a, r.connect() as b:
+        for c in (a, b):  # one for each worker
+            c.send(make_request(body=long))
+        ws[0].wait_requests(3)
+        r.wait_log(r"worker w0: breaker open again for 0.3 s \(its trial failed: worker_timeout\)")
+        ws[0].handler.release()
+        assert {c.read_response("POST").json()["worker"] for c in (a, b)} == {"w0", "w1"}
+    assert len(ws[0].requests) == 3 and len(ws[1].requests) == 1
+
+
 def test_a_trial_goes_on_while_its_engine_computes(router, worker):
     """An answer that comes whole is silent before that: as long as the engine's count of tokens grows, it is waited for."""
     ws = [worker("w0"), worker("w1")]

@@ -262,6 +262,24 @@ def test_when_all_prefills_say_no_the_last_says_it(pd):
     assert counts(ps) == [1, 1] and counts([d]) == [0]
 
 
+@pytest.mark.parametrize("role", ["p", "d"])
+def test_a_trial_of_either_leg_that_hangs_costs_nothing(pd, role):
+    """A wedged worker whose breaker is half-open: after stall_timeout the leg is had elsewhere, though no retry is allowed."""
+    pool = POOL.replace("1000000\n", "2\n") + "cb_timeout = 300ms\nstall_timeout = 1s\ndegraded_ratio = 0\nretry_max_retries = 0\n"
+    r, ps, ds = pd([prefilled] * 2, [answer_ok] * 2, pool=pool)
+    sick = (ps if role == "p" else ds)[0]
+    well = sick.handler
+    sick.handler = says(500)
+    wait_until(lambda: r.request(body=CHAT).status and f"worker {sick.name}: breaker open for" in r.log(), "its breaker is open")
+    sick.handler = lambda x: well(x) if x.request.target == RELEASE else hangs(x)
+
+    def is_tried():
+        assert r.request(body=CHAT).status == 200
+        return re.search(rf"worker {sick.name}: breaker open again for 0.3 s \(its trial failed: worker_timeout\)", r.log())
+    wait_until(is_tried, "a trial has hung")
+    assert r.metric("kvsteer_retries_total", reason="worker_timeout") == 1
+
+
 def test_a_request_that_kills_two_prefills_goes_no_further(pd):
     r, ps, (d,) = pd([dies] * 3)
     m = r.request(body=CHAT)
