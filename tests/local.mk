@@ -202,7 +202,7 @@ LOG_COMPILER = $(SHELL) $(srcdir)/tests/run
 # Check runs each test in a process of its own, with time for the sanitizers.
 AM_TESTS_ENVIRONMENT = \
 	CK_FORK="$${CK_FORK-yes}"; export CK_FORK; \
-	CK_DEFAULT_TIMEOUT="$${CK_DEFAULT_TIMEOUT-60}"; export CK_DEFAULT_TIMEOUT; \
+	CK_DEFAULT_TIMEOUT="$${CK_DEFAULT_TIMEOUT-300}"; export CK_DEFAULT_TIMEOUT; \
 	srcdir='$(abs_top_srcdir)'; export srcdir; \
 	KVSTEER_BUILDDIR='$(abs_top_builddir)'; export KVSTEER_BUILDDIR; \
 	KVSTEER_SHARED="$${KVSTEER_SHARED-$(abs_top_srcdir)/../shared}"; export KVSTEER_SHARED;

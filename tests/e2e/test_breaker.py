@@ -390,7 +390,7 @@ def test_retry_after_gives_a_worker_rest(router, worker, status, form):
     for _ in range(10):
         assert r.request(body=CHAT).status == 200
     assert len(ws[0].requests) == 1
-    assert re.search(r"worker w0 asks for rest: \d+, Retry-After (29|30)\.\d s", r.log())
+    assert re.search(r"worker w0 asks for rest: \d+, Retry-After (2\d|30)\.\d s", r.log())
 
 
 @pytest.mark.parametrize("value, least, most", [("1000000", 299000, 300000), ("0", 0, 0), ("-5", 0, 0), ("soon", 0, 0), ("Thu, 01 Jan 1970 00:00:01 GMT", 0, 0),

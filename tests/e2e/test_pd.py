@@ -233,11 +233,14 @@ def test_a_failed_prefill_is_had_elsewhere(pd, how):
     handler = {"dies": dies, "lies": lies, "cut": cut, "slow": hangs, "bad_json": lambda x: x.answer(200, "{nonsense"),
                "error_in_200": lambda x: x.answer(200, '{"error":{"message":"no"}}'), "no_object": lambda x: x.answer(200, '{"kv_transfer_params":7}'),
                "huge": lambda x: x.answer(200, json.dumps({"kv_transfer_params": params(x), "more": "x" * (1 << 20)}))}.get(how, None)
-    r, ps, (d,) = pd([handler or (says(how) if isinstance(how, int) else prefilled), prefilled], pool=POOL + "first_byte_timeout = 400ms\n")
+    r, ps, (d,) = pd([handler or (says(how) if isinstance(how, int) else prefilled), prefilled],
+                      p0_keys="first_byte_timeout = 400ms" if how == "slow" else "")
     if how == "refuses":
         ps[0].stop()
     m = r.request(body=CHAT)
     assert m.status == 200 and m.json()["worker"] == "d0"
+    if how == "slow":
+        ps[0].wait_requests(1)
     assert counts(ps) == [0 if how == "refuses" else 1, 1] and counts([d]) == [1]
     assert d.requests[0].json()["kv_transfer_params"]["remote_engine_id"] == "e-p1"
     line = r.wait_log(r".*status=200.*retries=1.*").group(0)
@@ -428,7 +431,7 @@ def test_a_client_that_leaves_closes_the_leg(pd, phase):
         assert wait_release(r, p) == {"remote_request_id": "cmpl-p0-1", "token": "t0ken"}
     else:
         assert releases(p) == []
-    assert r.metric("kvsteer_requests_total", reason="client_gone") == 1
+    r.wait_metric(1, "kvsteer_requests_total", reason="client_gone")
 
 
 def test_a_client_that_leaves_while_it_waits_for_decode(pd):
