@@ -109,9 +109,9 @@ class Lab:
         self.seed, self.holds = seed, []
         self.log_at = 0  # what the log says before this was judged
         try:
-            for i in range(n):
-                e = Engine("--served-model-name", "m", *flags, faults=True)
-                e.name = f"w{i}"
+            for name, more in self.plan(n):
+                e = Engine("--served-model-name", "m", *flags, *more, faults=True)
+                e.name = name
                 self.engines.append(e)
                 e.start()
             self.by_name = {e.name: e for e in self.engines}
@@ -121,11 +121,19 @@ class Lab:
             self.stop()
             raise
 
+    def plan(self, n):
+        """Name and own flags of each engine."""
+        return [(f"w{i}", ()) for i in range(n)]
+
+    def keys_of(self, e):
+        """What its section of the configuration has besides."""
+        return ""
+
     def conf(self, policy, pool):
         ours = {line.split(" = ")[0] for line in pool.splitlines()}
         lines = [line for line in POOL.format(policy=policy).splitlines() if line.split(" = ")[0] not in ours]
         text = "[pool default]\n" + "\n".join(lines) + "\n" + pool
-        return text + "".join(f"[worker {e.name}]\nurl = {e.url}\n" for e in self.engines)
+        return text + "".join(f"[worker {e.name}]\nurl = {e.url}\n{self.keys_of(e)}" for e in self.engines)
 
     def stop(self):
         for e in self.engines:
@@ -192,7 +200,10 @@ class Lab:
     def out_of_play(self, name):
         """Why a request does not go there now; None: it may."""
         said = self.r.explain({"model": "m", "prompt": "who"}, "/v1/completions")
-        return {c["worker"]: c["out_of_play"] for c in said["candidates"]}[name]
+        return {c["worker"]: c["out_of_play"] for c in self.candidates(said)}[name]
+
+    def candidates(self, said):
+        return said["candidates"]
 
     def wait_out(self, name, why):
         wait_until(lambda: self.out_of_play(name) == why, f"{name} out of play ({why}): {self.events()}", 3 * harness.DEADLINE)
@@ -370,3 +381,30 @@ class Crowd:
         for t in self.threads:
             t.join(4 * harness.DEADLINE)
             assert not t.is_alive() or kind is not None, "a client waits for ever"
+
+
+class PdLab(Lab):
+    """Prefill engines p0, p1 ... and decode engines d0, d1 ...; each request goes over both, and nothing that a prefill engine keeps stays."""
+
+    def __init__(self, router, n=2, pool="", **kw):
+        super().__init__(router, n, pool="kv_connector = nixl\npd_min_prefill = 0\n" + pool, **kw)
+
+    def plan(self, n):
+        patience = ("--kvx-connect-timeout", "30s", "--kvx-stall-timeout", "30s")  # a slow machine is no failure
+        return [(f"{role[0]}{i}", ("--role", role, *patience)) for role in ("prefill", "decode") for i in range(n)]
+
+    def keys_of(self, e):
+        return "role = prefill\n" if e.name[0] == "p" else "role = decode\n"
+
+    def candidates(self, said):
+        return said["candidates"] + said["prefill"]["candidates"]
+
+    def split(self):
+        """Requests that went over both."""
+        return self.r.metric("kvsteer_pd_requests_total", way="split")
+
+    def judge(self):
+        super().judge()
+        for e in self.engines:
+            wait_until(lambda e=e: e.metrics()["kvsteer_engine_kv_leases"] == 0, f"{e.name} keeps nothing", 4 * harness.DEADLINE)
+            assert e.metrics()["vllm:kv_cache_usage_perc"] == 0

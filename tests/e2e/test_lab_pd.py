@@ -1,0 +1,147 @@
+"""The two recorded incidents in miniature: two prefill and two decode engines, of which one is wedged or degraded behind a green health; and the same fleet when all is well."""
+import concurrent.futures
+import json
+import re
+
+import openai
+import pytest
+from engine_proc import Engine, expected, render, tokenize
+
+import harness
+from harness import wait_until
+from lab import PdLab
+
+STALL_S = 2
+
+
+@pytest.fixture
+def lab(router):
+    return lambda *a, **kw: PdLab(router, *a, **kw)
+
+
+def whole(streams):
+    for h in streams:
+        assert h.end().how == "whole", h.outcome
+
+
+def only_whole(b):
+    assert [o for o in b.outcomes if o.how != "whole"] == []
+
+
+def wait_stalled(b, name):
+    """Within 2 x stall_timeout by the router's own clock. Returns how many it sits on."""
+    found = b.r.wait_log(rf"worker {name} healthy -> stalled \(no byte for ([\d.]+) s with (\d+) in flight", 3 * harness.DEADLINE)
+    assert float(found.group(1)) < 2 * STALL_S
+    return int(found.group(2))
+
+
+def gets_nothing_new(b, crowd, name, n=40):
+    """While the rest of the fleet serves; what it has it keeps."""
+    given, held = b.given(name), b.r.metric("kvsteer_worker_load", worker=name)
+    crowd.serve(n)
+    assert b.given(name) == given and b.r.metric("kvsteer_worker_load", worker=name) == held
+    return held
+
+
+def test_a_wedged_decode_engine(lab):
+    """It holds streams and prompts that it has not taken yet; both end whole when it goes on, which it does by itself. Prefill does not notice."""
+    with lab() as b, b.crowd() as crowd:
+        crowd.serve(20)
+        streams = [b.hold(name) for name in ("d0", "d0", "d1", "d1")]
+        b.fault("d0", wedge=True)
+        sat_on = wait_stalled(b, "d0")
+        assert gets_nothing_new(b, crowd, "d0") == sat_on >= 2
+        assert json.loads(b.engines[2].get("/health"))["status"] == "ok"
+        assert b.flagged() == {"d0"}
+        b.clear("d0")
+        b.wait_back("d0", "d1")
+        whole(streams)
+        assert b.split() > 60
+    only_whole(b)
+
+
+def test_a_wedged_prefill_engine(lab):
+    """Whoever is in it waits for it; streams on decode engines do not notice, new requests go to the other one."""
+    with lab() as b, b.crowd() as crowd:
+        crowd.serve(20)
+        streams = [b.hold(name) for name in ("d0", "d1")]
+        b.fault("p0", wedge=True)
+        sat_on = wait_stalled(b, "p0")
+        assert gets_nothing_new(b, crowd, "p0") == sat_on >= 1
+        whole(streams)
+        assert json.loads(b.engines[0].get("/health"))["status"] == "ok"
+        assert b.flagged() == {"p0"}
+        b.clear("p0")
+        b.wait_back("p0", "p1")
+    only_whole(b)
+
+
+def test_a_degraded_decode_engine_attracts_nothing(lab):
+    """One thirtieth of its peer's rate: under least_requests it would get more the slower it is."""
+    with lab() as b, b.crowd(clients=12) as crowd:
+        crowd.serve(20)
+        b.fault("d0", slow=30)
+        b.wait_out("d0", "state")
+        assert re.search(r"worker d0 healthy -> degraded", b.r.log()), b.events()
+        given = b.given("d0")
+        crowd.serve(40)
+        assert b.given("d0") == given, "it still has work: nothing is tried"
+        b.clear("d0")
+        b.wait_back("d0", "d1")
+    only_whole(b)
+
+
+@pytest.mark.parametrize("name", ["p0", "d0"])
+def test_restart_empty(lab, name):
+    """Its own streams break; a prompt that it had computed, or was about to take, is computed and taken anew by others, and nobody notices."""
+    with lab(pool="cb_failure_threshold = 1000\n") as b, b.crowd() as crowd:
+        crowd.serve(20)
+        streams = [b.hold("d1") for _ in range(2)]
+        b.restart(name)
+        b.r.wait_log(rf"worker {name} has been restarted")
+        b.wait_back(name)
+        whole(streams)
+    bad = [o for o in b.outcomes if o.how != "whole"]
+    assert all(o.how == "broken" and o.worker == "d0" for o in bad) and (name == "d0" or not bad), bad
+
+
+# ---- all is well ----
+
+def client_of(url):
+    return openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0, timeout=4 * harness.DEADLINE)
+
+
+def converse(client, model, i, turns=3):
+    """The texts of a conversation, streamed and whole in turns; each is what the engine's function gives."""
+    messages = [{"role": "system", "content": f"You are number {i}. " + "Be brief. " * 40}]
+    said = []
+    for turn in range(turns):
+        messages.append({"role": "user", "content": f"Question {turn} of {i}, please."})
+        if turn % 2 == 0:
+            chunks = client.chat.completions.create(model=model, messages=messages, max_tokens=12, stream=True)
+            text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+        else:
+            text = client.chat.completions.create(model=model, messages=messages, max_tokens=12).choices[0].message.content
+        assert text == expected(tokenize(render(messages)), 12)
+        said.append(text)
+        messages.append({"role": "assistant", "content": text})
+    return said
+
+
+def test_the_text_is_that_of_one_engine(lab):
+    """The real client through the router over four engines, and the same conversations with one engine alone: the same bytes."""
+    with lab(flags=("--sim-speed", "0"), policy="cache_aware") as b, Engine("--served-model-name", "m", "--sim-speed", "0") as alone:
+        with client_of(f"http://127.0.0.1:{b.r.port}") as split, client_of(alone.url) as one, concurrent.futures.ThreadPoolExecutor(4) as pool:
+            over_four = list(pool.map(lambda i: converse(split, "m", i), range(12)))
+            assert over_four == [converse(one, "m", i) for i in range(12)]
+            prompt = "Once upon a time " * 50
+            texts = [c.completions.create(model="m", prompt=prompt, max_tokens=40).choices[0].text for c in (split, one)]
+            assert texts[0] == texts[1] == expected(tokenize(prompt), 40)
+        wait_until(lambda: b.split() == 37, "every request went over both")
+        m = {e.name: e.metrics() for e in b.engines}
+        assert all(m[n]["vllm:nixl_num_failed_transfers_total"] == 0 for n in m)
+        sent = sum(m[p]["kvsteer_engine_kv_sent_blocks_total"] for p in ("p0", "p1"))
+        assert sent == sum(m[d]["vllm:nixl_num_descriptors_sum"] for d in ("d0", "d1")) > 0
+        for d in ("d0", "d1"):  # computes the last token of each prompt, and the answers
+            there = m[d]["vllm:external_prefix_cache_hits_total"] + m[d]["vllm:prefix_cache_hits_total"]
+            assert there == m[d]["vllm:prompt_tokens_total"] - m[d]["vllm:time_to_first_token_seconds_count"]
