@@ -29,46 +29,48 @@ static const struct {
 	{SPAN_LIT("decode_tp_size"), false}, /* SGLang */
 };
 
+#define TRANSFER_MIN (sizeof("disagg") - 1) /* the shortest of them */
+
 #define IN_ALL 0xffffu
 #define IN(endpoint) (1u << (endpoint))
 #define IN_PROMPTS (IN(ENDPOINT_COMPLETIONS) | IN(ENDPOINT_GENERATE))
 
 /* clang-format off */
 static const struct known {
-	const char *name;
+	struct span name;
 	enum kv_what what;
 	unsigned endpoints;
 } known[] = {
-	{"stream", KV_IS_STREAM, IN_ALL},
-	{"stream_options", KV_IS_STREAM_OPTIONS, IN_ALL},
-	{"max_tokens", KV_IS_MAX_TOKENS, IN_ALL},
-	{"max_completion_tokens", KV_IS_LIMIT, IN_ALL},
-	{"max_output_tokens", KV_IS_OUTPUT_TOKENS, IN_ALL},
-	{"max_new_tokens", KV_IS_LIMIT, IN_ALL},
-	{"min_tokens", KV_IS_MINIMUM, IN_ALL},
-	{"min_completion_tokens", KV_IS_MINIMUM, IN_ALL},
-	{"min_new_tokens", KV_IS_MINIMUM, IN_ALL},
-	{"sampling_params", KV_IS_SAMPLING, IN_ALL},
-	{"extra_args", KV_IS_EXTRA, IN_ALL},
-	{"vllm_xargs", KV_IS_XARGS, IN_ALL},
+	{SPAN_LIT("stream"), KV_IS_STREAM, IN_ALL},
+	{SPAN_LIT("stream_options"), KV_IS_STREAM_OPTIONS, IN_ALL},
+	{SPAN_LIT("max_tokens"), KV_IS_MAX_TOKENS, IN_ALL},
+	{SPAN_LIT("max_completion_tokens"), KV_IS_LIMIT, IN_ALL},
+	{SPAN_LIT("max_output_tokens"), KV_IS_OUTPUT_TOKENS, IN_ALL},
+	{SPAN_LIT("max_new_tokens"), KV_IS_LIMIT, IN_ALL},
+	{SPAN_LIT("min_tokens"), KV_IS_MINIMUM, IN_ALL},
+	{SPAN_LIT("min_completion_tokens"), KV_IS_MINIMUM, IN_ALL},
+	{SPAN_LIT("min_new_tokens"), KV_IS_MINIMUM, IN_ALL},
+	{SPAN_LIT("sampling_params"), KV_IS_SAMPLING, IN_ALL},
+	{SPAN_LIT("extra_args"), KV_IS_EXTRA, IN_ALL},
+	{SPAN_LIT("vllm_xargs"), KV_IS_XARGS, IN_ALL},
 	/* Several texts, of which each would need a transfer of its own. */
-	{"n", KV_IS_SAMPLES, IN_ALL},
-	{"best_of", KV_IS_BEST_OF, IN_ALL},
-	{"use_beam_search", KV_IS_WHOLE, IN_ALL},
-	{"prompt", KV_IS_PROMPT, IN_PROMPTS},
-	{"text", KV_IS_PROMPT, IN(ENDPOINT_GENERATE)},
-	{"input_ids", KV_IS_PROMPT, IN(ENDPOINT_GENERATE)},
-	{"input_embeds", KV_IS_EMBEDDINGS, IN(ENDPOINT_GENERATE)},
-	{"prompt_embeds", KV_IS_WHOLE, IN_ALL},
+	{SPAN_LIT("n"), KV_IS_SAMPLES, IN_ALL},
+	{SPAN_LIT("best_of"), KV_IS_BEST_OF, IN_ALL},
+	{SPAN_LIT("use_beam_search"), KV_IS_WHOLE, IN_ALL},
+	{SPAN_LIT("prompt"), KV_IS_PROMPT, IN_PROMPTS},
+	{SPAN_LIT("text"), KV_IS_PROMPT, IN(ENDPOINT_GENERATE)},
+	{SPAN_LIT("input_ids"), KV_IS_PROMPT, IN(ENDPOINT_GENERATE)},
+	{SPAN_LIT("input_embeds"), KV_IS_EMBEDDINGS, IN(ENDPOINT_GENERATE)},
+	{SPAN_LIT("prompt_embeds"), KV_IS_WHOLE, IN_ALL},
 	/* Whose answer has what only the leg knows that computes the prompt. */
-	{"echo", KV_IS_WHOLE, IN_ALL},
-	{"prompt_logprobs", KV_IS_WHOLE, IN_ALL},
-	{"return_logprob", KV_IS_WHOLE, IN(ENDPOINT_GENERATE)},
+	{SPAN_LIT("echo"), KV_IS_WHOLE, IN_ALL},
+	{SPAN_LIT("prompt_logprobs"), KV_IS_WHOLE, IN_ALL},
+	{SPAN_LIT("return_logprob"), KV_IS_WHOLE, IN(ENDPOINT_GENERATE)},
 	/* What one worker keeps: the other has not heard of it. */
-	{"previous_response_id", KV_IS_WHOLE, IN(ENDPOINT_RESPONSES)},
-	{"conversation", KV_IS_WHOLE, IN(ENDPOINT_RESPONSES)},
-	{"background", KV_IS_WHOLE, IN(ENDPOINT_RESPONSES)},
-	{"session_params", KV_IS_WHOLE, IN_ALL},
+	{SPAN_LIT("previous_response_id"), KV_IS_WHOLE, IN(ENDPOINT_RESPONSES)},
+	{SPAN_LIT("conversation"), KV_IS_WHOLE, IN(ENDPOINT_RESPONSES)},
+	{SPAN_LIT("background"), KV_IS_WHOLE, IN(ENDPOINT_RESPONSES)},
+	{SPAN_LIT("session_params"), KV_IS_WHOLE, IN_ALL},
 };
 /* clang-format on */
 
@@ -76,6 +78,8 @@ static bool is_transfer(struct span name)
 {
 	size_t i;
 
+	if (name.n < TRANSFER_MIN)
+		return false;
 	for (i = 0; i < ARRAY_LEN(transfers); i++) {
 		if (transfers[i].is_prefix ? span_starts(name, transfers[i].name)
 					   : span_eq(name, transfers[i].name))
@@ -116,8 +120,11 @@ static enum kv_what what_is(
 		return KV_IS_TRANSFER;
 	if (level == KV_AT_EXTRA)
 		return KV_IS_OTHER;
+	/* A body may be nothing but short members: they are told apart at once. */
 	for (i = 0; i < ARRAY_LEN(known); i++) {
-		if (span_is(name, known[i].name))
+		if (known[i].name.n == name.n && name.n > 0 &&
+			known[i].name.p[0] == name.p[0] &&
+			memcmp(known[i].name.p, name.p, name.n) == 0)
 			break;
 	}
 	if (i == ARRAY_LEN(known) || (known[i].endpoints & IN(endpoint)) == 0)

@@ -60,10 +60,10 @@ enum kv_verdict {
 	KV_SPLIT, /* two legs can serve it */
 	KV_WHOLE, /* one decode worker gets it, as kv_request_whole() makes it */
 	/*
-	 * 400 malformed_request, for these alone: it cannot be read as JSON, a laxer
-	 * engine might read it, and it may hold what must not reach one, or decode would
-	 * wait for a prefill that nobody can ask for; the transfer has no place in it,
-	 * and the same; forbidden or repeated names a thousand times.
+	 * 400 malformed_request. For these alone: it cannot be read as JSON, while a
+	 * laxer engine might, and may hold what must not reach one; it cannot be read, or
+	 * has no place for the transfer, and a decode worker would wait for a prefill
+	 * that nobody can ask for; forbidden or repeated names a thousand times.
 	 */
 	KV_UNSAFE
 };
