@@ -101,6 +101,7 @@ libkvsteer_a_SOURCES += src/model/resume_stream.c src/model/resume_stream.h
 libkvsteer_a_SOURCES += src/model/slow_start.c src/model/slow_start.h
 libkvsteer_a_SOURCES += src/model/worker.c src/model/worker.h
 libkvsteer_a_SOURCES += src/model/conf_check.c src/model/conf_check.h
+libkvsteer_a_SOURCES += src/model/conf_roles.c
 libkvsteer_a_SOURCES += src/model/conf_client_keys.c src/model/conf_client_keys.h
 libkvsteer_a_SOURCES += src/model/conf_error.c
 libkvsteer_a_SOURCES += src/model/conf_file.c

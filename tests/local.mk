@@ -37,6 +37,7 @@ noinst_HEADERS += tests/unit/unit_loop.h
 check_PROGRAMS += tests/unit/check_clock
 check_PROGRAMS += tests/unit/check_conf
 check_PROGRAMS += tests/unit/check_conf_flags
+check_PROGRAMS += tests/unit/check_conf_roles
 check_PROGRAMS += tests/unit/check_conf_lex
 check_PROGRAMS += tests/unit/check_conf_place
 check_PROGRAMS += tests/unit/check_conf_url

@@ -496,10 +496,7 @@ void admin_add_worker(void *arg, struct http_call *call)
 			    pairs.n, &errors, &wc) != 0) {
 			admin_fail_conf(call, ADMIN_INVALID, &errors);
 		} else {
-			if (conf_require_built(&wc, 1, &errors) != 0)
-				admin_fail_conf(call, ADMIN_INVALID, &errors);
-			else
-				add_worker(a, call, &wc);
+			add_worker(a, call, &wc);
 			worker_conf_free(&wc);
 		}
 	}

@@ -440,11 +440,6 @@ static int load(struct daemon *d, struct conf_errors *errors, struct conf **conf
 	scoped_free char *text = NULL;
 	int err = conf_load(flags->conf_file, flags, errors, conf);
 
-	if (err == 0) {
-		err = conf_require_built((*conf)->workers, (*conf)->n_workers, errors);
-		if (err != 0)
-			conf_unref(*conf);
-	}
 	if (err == 0)
 		return 0;
 	print_errors(errors);

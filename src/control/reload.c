@@ -120,12 +120,9 @@ static int load_and_apply(struct control *c, struct reload_report *report)
 	}
 	if (conf_load(c->flags.conf_file, &c->flags, &report->errors, &conf) != 0)
 		return ERR_PARSE;
-	err = conf_require_built(conf->workers, conf->n_workers, &report->errors);
 	changes.conf = conf;
-	if (err == 0)
-		conf_diff(c->site->conf, conf, on_change, &changes);
-	if (err == 0)
-		err = report->errors.n_errors > 0 ? ERR_PARSE : apply(c, conf, report);
+	conf_diff(c->site->conf, conf, on_change, &changes);
+	err = report->errors.n_errors > 0 ? ERR_PARSE : apply(c, conf, report);
 	conf_unref(conf);
 	return err;
 }

@@ -141,9 +141,8 @@ struct role_opts {
 	uint64_t index_memory;
 	uint64_t prefix_ttl_ms;
 	enum load_source load_source;
-	/* Of both legs: those of ROLE_PREFILL count. */
-	enum kv_connector kv_connector;
-	unsigned pd_min_prefill; /* uncached tokens */
+	enum kv_connector kv_connector; /* the same for prefill and decode */
+	unsigned pd_min_prefill;        /* uncached tokens; that of ROLE_DECODE counts */
 	struct worker_opts worker;
 };
 
@@ -242,13 +241,6 @@ struct conf_flags;
  */
 int conf_load(const char *path, const struct conf_flags *flags,
 	struct conf_errors *errors, struct conf **out) MUST_CHECK;
-/*
- * What parses but has nothing behind it in this version (prefill and decode workers):
- * ERR_UNSUPPORTED and an error each. The daemon asks before it uses a configuration or a
- * worker of the admin API.
- */
-int conf_require_built(const struct worker_conf *workers, size_t n,
-	struct conf_errors *errors) MUST_CHECK;
 /*
  * The file (owned by c) and *line where [router] gives that key; where it is a list, the
  * line with that item. NULL and 0: in no file. item may be NULL.

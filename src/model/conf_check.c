@@ -29,12 +29,8 @@ static const struct {
 static const char *const without_effect[] = {
 	"trusted_proxies",
 	"tls_handshake_timeout",
-	"kv_connector",
-	"pd_min_prefill",
 	"tls_ca",
 	"tls_verify",
-	"bootstrap_port",
-	"kv_group",
 };
 
 static bool has_effect(const struct conf_key *key, const char *value)
@@ -267,29 +263,6 @@ bool conf_check_pair(const struct conf_section *s, const struct conf_pair *pair,
 	return false;
 }
 
-static const struct conf_section *pool_section(
-	const struct conf_source *source, const char *name)
-{
-	for (size_t i = 0; i < source->n_sections; i++) {
-		const struct conf_section *s = &source->sections[i];
-
-		if ((s->kind == SECTION_POOL || s->kind == SECTION_POOL_ROLE) &&
-			strcmp(s->name, name) == 0)
-			return s;
-	}
-	return NULL;
-}
-
-static void warn_of_pool(const struct conf_source *source, const struct pool_conf *pool,
-	const char *key, const char *hint, const char *message,
-	struct conf_errors *errors)
-{
-	const struct conf_section *s = pool_section(source, pool->name);
-
-	conf_warnings_add(errors, s != NULL ? s->file : NULL, s != NULL ? s->line : 0,
-		key, NULL, hint, "pool %s %s", pool->name, message);
-}
-
 /* Whether [pool NAME] stands there, a worker names it, or it is the one that is always
  * there. */
 static bool is_pool_meant(
@@ -320,29 +293,6 @@ static void check_role_sections(const struct conf *c, const struct conf_source *
 	}
 }
 
-/* Prefill without decode, or the reverse, serves nobody; not an error, since the admin
- * API may add the rest. */
-static void check_roles(const struct conf *c, const struct conf_source *source,
-	const struct pool_conf *pool, struct conf_errors *errors)
-{
-	unsigned count[ROLE_MAX] = {0};
-
-	for (size_t i = 0; i < c->n_workers; i++)
-		if (strcmp(c->workers[i].pool, pool->name) == 0)
-			count[c->workers[i].role]++;
-	if (count[ROLE_PREFILL] > 0 && count[ROLE_DECODE] == 0)
-		warn_of_pool(source, pool, NULL, "add a worker with role = decode",
-			"has prefill workers but none for decode", errors);
-	if (count[ROLE_DECODE] > 0 && count[ROLE_PREFILL] == 0)
-		warn_of_pool(source, pool, NULL, "add a worker with role = prefill",
-			"has decode workers but none for prefill", errors);
-	if (count[ROLE_PREFILL] > 0 && count[ROLE_DECODE] > 0 &&
-		pool->roles[ROLE_PREFILL].kv_connector == CONNECTOR_NONE)
-		warn_of_pool(source, pool, "kv_connector",
-			"kv_connector = nixl, or as the engines say",
-			"has prefill and decode workers but no kv_connector", errors);
-}
-
 void conf_check_whole(const struct conf *c, const struct conf_source *source,
 	const struct conf_flags *flags, struct conf_errors *errors)
 {
@@ -355,7 +305,7 @@ void conf_check_whole(const struct conf *c, const struct conf_source *source,
 		const struct pool_conf *pool = &c->pools[i];
 
 		if (takes_all != NULL)
-			warn_of_pool(source, pool, "models",
+			conf_warn_of_pool(source, pool, "models",
 				"give the pools before it models, "
 				"or put it before them",
 				"is never reached: one before it "
@@ -363,27 +313,11 @@ void conf_check_whole(const struct conf *c, const struct conf_source *source,
 				errors);
 		else if (pool->models.n == 0)
 			takes_all = pool;
-		check_roles(c, source, pool, errors);
+		conf_check_roles(c, source, pool, errors);
 	}
 	if (c->n_workers == 0 && errors->n_errors == 0)
 		conf_warnings_add(errors, NULL, 0, NULL, NULL,
 			"add a [worker NAME] section, --worker-urls, or one by the admin "
 			"API",
 			"no worker is configured");
-}
-
-int conf_require_built(
-	const struct worker_conf *workers, size_t n, struct conf_errors *errors)
-{
-	int err = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		if (workers[i].role < ROLE_MAX)
-			continue;
-		conf_errors_add(errors, NULL, 0, "role", role_name(workers[i].role),
-			"use role = unified, or --worker-urls",
-			"worker %s: prefill/decode is not built in yet", workers[i].name);
-		err = ERR_UNSUPPORTED;
-	}
-	return err;
 }

@@ -23,6 +23,13 @@ bool conf_check_twins(const struct conf *c, const struct worker_conf *w, const c
 /* A key and value from the admin API, beside those taken already. */
 bool conf_check_pair(const struct conf_section *s, const struct conf_pair *pair,
 	struct conf_errors *errors);
+/* Prefill and decode in one pool (conf_roles.c). */
+void conf_check_roles(const struct conf *c, const struct conf_source *source,
+	const struct pool_conf *pool, struct conf_errors *errors);
+/* "pool NAME <message>", at its section where it has one. */
+void conf_warn_of_pool(const struct conf_source *source, const struct pool_conf *pool,
+	const char *key, const char *hint, const char *message,
+	struct conf_errors *errors);
 void conf_check_whole(const struct conf *c, const struct conf_source *source,
 	const struct conf_flags *flags, struct conf_errors *errors);
 

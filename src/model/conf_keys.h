@@ -137,9 +137,9 @@
 	K(load_source, load_source, LOAD_SOURCE, "own", 0, 0, live, open, \
 	  "whose requests are load: own, or reported, which adds those that others sent") \
 	K(kv_connector, kv_connector, CONNECTOR, NULL, 0, 0, live, open, \
-	  "how prefill hands KV to decode: nixl, mooncake, p2p_nccl or sglang") \
+	  "how prefill hands KV to decode: nixl (what none means), mooncake, p2p_nccl or sglang") \
 	K(pd_min_prefill, pd_min_prefill, COUNT, "256", 0, CONF_MANY, live, open, \
-	  "uncached tokens below which the prefill leg is skipped")
+	  "uncached tokens below which decode computes the prompt itself")
 
 /* [pool NAME], [pool NAME prefill|decode] and [worker NAME]: struct worker_opts */
 #define CONF_OPTS_KEYS(K) \
@@ -213,9 +213,9 @@
 	K(worker_key, worker_key, TOKEN, NULL, 0, 4096, live, secret, \
 	  "bearer key that the worker is given") \
 	K(bootstrap_port, bootstrap_port, COUNT, "0", 0, 65535, live, open, \
-	  "bootstrap port of a prefill worker (sglang, mooncake); 0: none") \
+	  "bootstrap port of a prefill worker (sglang, mooncake), p2p_nccl: of the transfer; 0: the usual") \
 	K(kv_group, kv_group, NAME, NULL, 0, 0, live, open, \
-	  "prefill and decode workers with the same word can hand over KV")
+	  "prefill and decode workers are paired only with the same word")
 
 /* clang-format on */
 
