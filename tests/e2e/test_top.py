@@ -170,14 +170,14 @@ def fleet(router, worker):
 def test_what_a_screen_shows(fleet, top):
     t = top(fleet)
     t.wait_names(["w2", "w1", "w3", "w10"])
+    t.wait(lambda rows: re.match(r"2 clients \(at most \d+\), \d+ connections to workers$", rows[2]), "those of the requests that have ended are closed")
+    t.wait(lambda rows: "by load" in rows[-1] and "q)uit" in rows[-1], "the last line")
     rows = t.shown()
     assert re.match(r"kvsteerd \S+ running, up \S.*, 3 of 4 workers healthy$", rows[0])
     t.wait(lambda rows: re.match(r"\d+\.\d req/s, 0\.0 errors/s, 2 in flight, 0 queued, hit \d+%$", rows[1]), "rates, from the second time on")
-    assert re.match(r"2 clients \(at most \d+\), \d+ connections to workers$", rows[2])
     assert re.search(r"^w2 +healthy +2 ", "\n".join(rows), re.M) and re.search(r"^w1 +unhealthy .*5\d\d", "\n".join(rows), re.M)
     assert re.search(r"^w3 +healthy +0 +\S+ +50% +0 ", "\n".join(rows), re.M), "a prompt that it had not, and the same again"
     assert re.search(r"^w10 +healthy +0 +\S+ +0% +1 ", "\n".join(rows), re.M)
-    assert "by load" in rows[-1] and "q)uit" in rows[-1]
     t.key("q")
     t.end(0)
 
