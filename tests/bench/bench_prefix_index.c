@@ -294,7 +294,7 @@ static uint32_t *any_order(size_t n)
 	return order;
 }
 
-/* Prompts of one block, each held by one worker: what takes most memory. The best of
+/* Prompts of one block, each held by one worker: the smallest there are. The best of
  * several rounds. */
 static void bench_single_blocks(size_t n, unsigned rounds)
 {
@@ -358,7 +358,7 @@ int main(void)
 	bench_single_blocks(2000, 200);
 	bench_single_blocks(200000, 9);
 	bench_single_blocks_full(9);
-	bench_unique(1, "unique prompts of 1 block (the worst there is)");
+	bench_unique(1, "unique prompts of 1 block");
 	bench_unique(2, "unique prompts of 2 blocks");
 	bench_unique(8, "unique prompts of 8 blocks");
 	bench_unique(800, "unique prompts of 800 blocks");
