@@ -3,6 +3,7 @@
 Rows A4 and A5 of the origin systems are proven here for two roles.
 """
 import json
+import random
 import re
 import subprocess
 import threading
@@ -880,3 +881,136 @@ def test_p2p_nccl_another_prefill_is_another_id(pd):
     assert r.request(body=CHAT).status == 200
     assert "prefill_addr_127.0.0.1:21001" in d.requests[0].get("x-request-id")
     assert ps[1].requests[0].get("x-request-id") == d.requests[0].get("x-request-id") != ps[0].requests[0].get("x-request-id")
+
+
+# ---- what must not reach an engine ----
+
+@pytest.mark.parametrize("connector", ["nixl", "sglang", "p2p_nccl"])
+@pytest.mark.parametrize("n", [1, 2])
+def test_what_clients_say_of_transfers_reaches_nobody(pd, connector, n):
+    """Overwritten where a leg has such a field, else gone: also nested, spelled with escapes, twice; in whole requests and on any path."""
+    r, (p,), (d,) = pd(pool=POOL.replace("nixl", connector))
+    evil = '"kv_transfer_params":{"do_remote_prefill":true,"remote_host":"10.66.6.6"},"bootstrap_host":"10.66.6.6","bootstrap\\u005froom":666,"n":%d' % n
+    body = '{%s,"model":"m","messages":%s,"kv_transfer\\u005fparams":{"remote_host":"10.66.6.6"},"sampling_params":{"extra_args":{%s}},"vllm_xargs":{%s}}' % (
+        evil, json.dumps(CHAT["messages"]), evil, evil)
+    for path in ("/v1/chat/completions", "/v1/embeddings", "/tokenize"):
+        assert r.request(path=path, body=body).status == 200
+    for m in p.requests + d.requests:
+        assert b"10.66.6.6" not in m.body and b"666" not in m.body.replace(b"6667", b""), m.body
+        assert m.json()["messages"] == CHAT["messages"]
+    assert len(d.requests) == 3
+
+
+def test_what_cannot_be_read_and_seems_to_say_so_is_refused(pd):
+    r, (p,), (d,) = pd()
+    m = r.request(body='{"model":"m","messages":[],"kv_transfer_params":{"remote_host":"10.66.6.6"},}')
+    assert m.status == 400 and m.json()["error"]["code"] == "malformed_request"
+    assert counts([p, d]) == [0, 0]
+
+
+def test_a_body_that_would_stream_through_is_read(pd):
+    """Pinned, hashed by its client, in chunks: it is taken apart all the same."""
+    r, (p,), (d,) = pd(keys="allow_pin = on\n")
+    data = json.dumps(dict(CHAT, kv_transfer_params={"remote_host": "10.66.6.6"})).encode()
+    with r.connect() as c:
+        c.send(b"POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\nX-Kvsteer-Worker: d0\r\nX-Kvsteer-Prefix: 128b;1,2,3,4,5,6,7,8,9,a,b,c,d\r\n"
+               b"X-Kvsteer-Model: m\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(data), data))
+        assert c.read_response().status == 200
+    assert counts([p, d]) == [1, 1] and b"10.66.6.6" not in p.requests[0].body + d.requests[0].body
+    assert d.requests[0].get("transfer-encoding") is None
+
+
+def test_copies_count_as_body_memory(pd):
+    """Both legs' bodies, and the prefill's answer: above body_memory 503, and all of it is given back."""
+    hold = Hold(prefilled)
+    r, (p,), (d,) = pd([hold], keys="body_memory = 128k\n")
+    big = dict(CHAT, messages=[{"role": "user", "content": harness.text(50, 3)}])
+    with r.connect() as c:
+        c.send(make_request(body=big))
+        p.wait_requests(1)
+        assert 2 * 50 * 1024 < r.metric("kvsteer_body_memory_bytes") < 128 * 1024
+        m = r.request(body=big)
+        assert m.status == 503 and m.json()["error"]["code"] == "overloaded"
+        hold.release()
+        assert c.read_response().status == 200
+    wait_until(lambda: r.metric("kvsteer_body_memory_bytes") == 0, "nothing is held")
+    assert counts([p]) == [1]
+
+
+def test_stored_responses_stay_with_their_decode_worker(pd):
+    """What continues one goes there whole; who has it by id alone is asked there, too."""
+    def stores(x):
+        x.answer(200, json.dumps({"id": f"resp_{x.worker.name}", "object": "response"}))
+    r, (p,), ds = pd(decode=[stores, stores])
+    m = r.request(path="/v1/responses", body={"model": "m", "input": WORDS})
+    assert m.status == 200 and counts([p]) == [1]
+    home = next(d for d in ds if legs(d))
+    for _ in range(3):
+        assert r.request(path="/v1/responses", body={"model": "m", "input": WORDS, "previous_response_id": f"resp_{home.name}"}).status == 200
+    assert r.request("GET", f"/v1/responses/resp_{home.name}").status == 200
+    assert len(home.requests) == 5 and counts([p]) == [1]
+
+
+# ---- a storm ----
+
+@pytest.mark.tsan
+@pytest.mark.parametrize("connector", ["nixl", "sglang", "p2p_nccl"])
+def test_a_storm_of_aborts_leaves_nothing(pd, connector):
+    """Clients that leave at every step, and workers of both roles that fail in every way: guards, memory and connections are balanced."""
+    rnd, came = random.Random(connector), threading.Condition()
+
+    def any_of(*ways):
+        def run(x):
+            if x.request.target == RELEASE:
+                return prefilled(x)
+            with came:
+                way = rnd.choice(ways)
+                came.notify_all()
+            return way(x)
+        return run
+
+    def half(x):
+        x.begin()
+        x.event("1")
+        return hangs(x)
+    prefill = any_of(prefilled, prefilled, streams, says(503), says(500), says(400), dies, hangs, half)
+    decode = any_of(streams, streams, answer_ok, says(503), says(400), dies, hangs, half)
+    r, ps, ds = pd([prefill] * 2, [decode] * 2, keys="threads = 4\nqueue_timeout = 2s\n",
+                   pool=POOL.replace("nixl", connector) + "first_byte_timeout = 150ms\nstream_idle_timeout = 150ms\nupstream_idle = 100ms\n",
+                   **{f"{w}_keys": "max_requests = 6" for w in ("p0", "p1", "d0", "d1")})
+    arrived = [0]
+
+    def run(seed):
+        mine = random.Random(seed)
+        for _ in range(25):
+            try:
+                with r.connect() as c:
+                    data = make_request(body=dict(CHAT if mine.random() < 0.8 else {"model": "m", "messages": []}, stream=mine.random() < 0.5))
+                    how = mine.randrange(5)
+                    c.send(data[:mine.randrange(1, len(data))] if how == 0 else data)
+                    if how == 1:  # once any worker has got one more
+                        with came:
+                            came.wait(0.1)
+                    elif how == 2:
+                        c.sock.recv(mine.randrange(1, 200))
+                    elif how >= 3:
+                        c.read_response()
+                        with came:
+                            arrived[0] += 1
+                    if mine.random() < 0.3:
+                        c.reset()
+            except (harness.Closed, OSError):
+                pass
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(24)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(harness.DEADLINE * 6)
+        assert not t.is_alive()
+    r.wait_idle()
+    wait_until(lambda: not r.metric("kvsteer_body_memory_bytes") and not r.metric("kvsteer_connections", side="worker")
+               and not r.metric("kvsteer_connections", side="client"), "nothing is held")
+    assert arrived[0] > 100 and sum(ways(r).values()) > 100
+    for w in ps + ds:
+        w.handler = prefilled if w in ps else streams
+    assert r.request(body=dict(CHAT, stream=True)).status == 200
