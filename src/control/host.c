@@ -60,6 +60,7 @@ void host_restarted(struct host *h)
 		struct worker *w = h->workers[i];
 
 		pool_clear_worker(h->pool, w);
+		pool_set_engine(h->pool, w, span_make(NULL, 0));
 		progress_reset(&w->progress);
 		breaker_reset(&w->breaker);
 		strcpy(w->verdict_reason, "it was restarted");
@@ -72,7 +73,7 @@ bool host_said_yes(const struct fetch_answer *a)
 }
 
 /* "http://10.0.0.1:8000/base/path"; NULL: no address is known. */
-static char *address_url(const struct host *h, const char *path)
+static char *address_url(const struct host *h, const char *path, uint16_t port)
 {
 	struct worker *w = host_worker(h);
 	char address[SOCK_ADDR_TEXT_MAX];
@@ -82,9 +83,13 @@ static char *address_url(const struct host *h, const char *path)
 	list = worker_addrs(w, &start);
 	if (list == NULL)
 		return NULL;
-	sock_addr_text(
-		&list->addrs[h->addr_turn % list->n], true, address, sizeof(address));
+	sock_addr_text(&list->addrs[h->addr_turn % list->n], port == 0, address,
+		sizeof(address));
 	addr_list_unref(list);
+	if (port != 0)
+		return xasprintf(strchr(address, ':') != NULL ? "http://[%s]:%u%s"
+							      : "http://%s:%u%s",
+			address, port, path);
 	return xasprintf(
 		"%s://%s%s%s", w->url.tls ? "https" : "http", address, w->url.base, path);
 }
@@ -93,9 +98,10 @@ struct fetch *host_fetch(const struct host *h, struct fetcher *f,
 	const struct host_ask *ask, fetch_done_fn *fn, void *arg)
 {
 	struct worker *w = host_worker(h);
-	const char *auth = atomic_load(&w->authorization);
+	const char *auth = ask->port == 0 ? atomic_load(&w->authorization) : NULL;
 	const char *fields[3] = {NULL, NULL, NULL};
-	char *url = address_url(h, ask->path), *host_field, *auth_field = NULL;
+	char *url = address_url(h, ask->path, ask->port), *host_field = NULL,
+	     *auth_field = NULL;
 	struct fetch_request req = {.url = url,
 		.method = ask->method,
 		.headers = fields,
@@ -105,8 +111,9 @@ struct fetch *host_fetch(const struct host *h, struct fetcher *f,
 
 	if (url == NULL)
 		return NULL;
-	fields[0] = host_field = xasprintf("Host: %s", w->url.host_header);
-	if (auth != NULL)
+	if (ask->port == 0)
+		fields[0] = host_field = xasprintf("Host: %s", w->url.host_header);
+	if (auth != NULL) /* behind the Host */
 		fields[1] = auth_field = xasprintf("Authorization: %s", auth);
 	started = fetch_start(f, &req, fn, arg);
 	free(url);

@@ -38,6 +38,8 @@ static inline struct worker *host_worker(const struct host *h)
 struct host_ask {
 	const char *method; /* NULL: GET */
 	const char *path;   /* behind the URL's base path */
+	uint16_t port;      /* not the URL's: another server there, which is shown no key
+			       and has no base path; 0: the URL's */
 	size_t max_body;    /* 0: the body is not wanted */
 	uint64_t timeout_ms;
 };

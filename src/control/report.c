@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "control/host.h"
 #include "control/scrape.h"
+#include "model/kv_transfer.h"
 #include "model/pool.h"
 #include "model/worker.h"
 
@@ -24,7 +25,7 @@
 #define ABSENT_FOR_MS 300000 /* a path that says nothing is asked again then */
 #define FRESH_INTERVALS 3    /* of probes: how long a report of load counts */
 
-enum { WANT_CAPACITY = 1, WANT_LOAD = 2, WANT_IDENTITY = 4 };
+enum { WANT_CAPACITY = 1, WANT_LOAD = 2, WANT_IDENTITY = 4, WANT_ENGINE = 8 };
 
 static const struct source {
 	const char *path;
@@ -38,6 +39,8 @@ static const struct source {
 	{"/v1/loads?include=core", scrape_json, WANT_LOAD, 0},
 	{"/get_load", scrape_json, WANT_LOAD, 0},
 	{"/load", scrape_json, WANT_LOAD, 0},
+	/* Of the bootstrap server beside it; last, since it may be away. */
+	{"/query", NULL, WANT_ENGINE, 0},
 };
 
 struct report {
@@ -50,6 +53,7 @@ struct report {
 	struct fetch *fetch; /* NULL: none under way */
 	size_t at;           /* its source */
 	struct scrape said;
+	bool has_engine;
 
 	/* From round to round. */
 	uint64_t not_before_ms[ARRAY_LEN(sources)];
@@ -92,10 +96,13 @@ static unsigned wanted(const struct report *r)
 {
 	const struct worker *w = host_worker(r->host);
 	bool is_read = pool_load_source(r->host->pool, w->role) == LOAD_SOURCE_REPORTED;
+	bool is_engine_named = w->role == ROLE_PREFILL &&
+			       kv_form(pool_connector(r->host->pool))->needs_engine;
 
 	return (has_capacity(r) ? 0 : WANT_CAPACITY) |
 	       (is_read && !has_load(r) ? WANT_LOAD : 0) |
-	       (has_identity(r) ? 0 : WANT_IDENTITY);
+	       (has_identity(r) ? 0 : WANT_IDENTITY) |
+	       (is_engine_named && !r->has_engine ? WANT_ENGINE : 0);
 }
 
 /* ---- what was said ---- */
@@ -203,6 +210,30 @@ static void was_useful(struct report *r)
 	}
 }
 
+/* The engine of each rank. */
+static void take_engines(struct report *r, struct span answer)
+{
+	struct span id;
+	size_t i;
+
+	for (i = 0; i < r->host->n; i++) {
+		struct worker *w = r->host->workers[i];
+
+		if (!kv_engine_id(answer, w->rank, &id))
+			continue;
+		pool_set_engine(r->host->pool, w, id);
+		r->has_engine = true;
+	}
+}
+
+static void read_answer(struct report *r, struct span answer)
+{
+	if (sources[r->at].read != NULL)
+		sources[r->at].read(answer, &r->said);
+	else
+		take_engines(r, answer);
+}
+
 static void on_answer(void *arg, const struct fetch_answer *a)
 {
 	struct report *r = arg;
@@ -214,11 +245,11 @@ static void on_answer(void *arg, const struct fetch_answer *a)
 		r->at = ARRAY_LEN(sources);
 	} else {
 		if (host_said_yes(a))
-			sources[r->at].read(a->body, &r->said);
+			read_answer(r, a->body);
 		/* The first one is shown to people, useful here or not. */
 		if (host_said_yes(a) && (wanted(r) != before || r->at == 0))
 			was_useful(r);
-		else
+		else if (sources[r->at].read != NULL)
 			leave_alone(r, r->at, ABSENT_FOR_MS);
 		r->at++;
 	}
@@ -233,6 +264,13 @@ static bool is_due(const struct report *r)
 	       clock_now_ms() >= r->not_before_ms[r->at];
 }
 
+static uint16_t bootstrap_port(const struct report *r)
+{
+	unsigned port = host_worker(r->host)->conf->bootstrap_port;
+
+	return (uint16_t)(port != 0 ? port : KV_BOOTSTRAP_PORT);
+}
+
 /* The next source that is due; none: the round is over. */
 static void ask_next(struct report *r)
 {
@@ -244,6 +282,7 @@ static void ask_next(struct report *r)
 		if (r->at == 0 ? clock_now_ms() < r->not_before_ms[0] : !is_due(r))
 			continue;
 		ask.path = sources[r->at].path;
+		ask.port = sources[r->at].read != NULL ? 0 : bootstrap_port(r);
 		r->fetch = host_fetch(r->host, r->fetcher, &ask, on_answer, r);
 		if (r->fetch != NULL)
 			return;
@@ -274,6 +313,7 @@ void report_ask(struct report *r)
 	for (i = 0; i < r->host->n; i++)
 		r->host->workers[i]->load_when_asked = worker_load(r->host->workers[i]);
 	fit_ranks(r);
+	r->has_engine = false;
 	r->at = 0;
 	ask_next(r);
 }

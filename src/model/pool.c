@@ -353,6 +353,7 @@ void pool_commit(struct pool_plan *plan, uint64_t now_ms)
 		plan->fresh[r] =
 			configure_role(p, r, &plan->conf->roles[r], fresh, now_ms);
 	}
+	atomic_store(&p->connector, (int)plan->conf->roles[ROLE_PREFILL].kv_connector);
 	registry_commit(&p->registry, take_ptr(plan->registry), &registry_ops, p);
 	refresh_slots(p);
 	unlock(p);

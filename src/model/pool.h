@@ -17,6 +17,7 @@
 #include "model/queue.h"
 #include "model/registry.h"
 #include "model/route_key.h"
+#include "model/worker.h"
 
 struct pool;
 
@@ -236,6 +237,14 @@ enum role pool_whole_role(const struct pool *p);
  * none. */
 bool pool_find_role(
 	struct pool *p, struct span name, enum role *role, uint64_t *kv_group);
+enum kv_connector pool_connector(const struct pool *p);
+/*
+ * What a prefill worker's bootstrap server calls its engine (connectors that need it):
+ * set by the control thread, empty: it is not known any more; read by anyone, into out,
+ * with its length, 0: not known.
+ */
+void pool_set_engine(struct pool *p, struct worker *w, struct span id);
+size_t pool_engine(struct pool *p, const struct worker *w, char out[KV_ENGINE_MAX]);
 /* No prefill worker was to be had after no_worker_wait: until one is, nobody waits. */
 bool pool_lacks_prefill(const struct pool *p);
 /* True: it is news. */

@@ -69,6 +69,33 @@ bool pool_find_role(struct pool *p, struct span name, enum role *role, uint64_t 
 	return is_found;
 }
 
+enum kv_connector pool_connector(const struct pool *p)
+{
+	return (enum kv_connector)atomic_load_explicit(
+		&p->connector, memory_order_relaxed);
+}
+
+void pool_set_engine(struct pool *p, struct worker *w, struct span id)
+{
+	if (id.n >= sizeof(w->kv_engine))
+		id.n = 0;
+	if (span_is(id, w->kv_engine))
+		return; /* this thread alone writes it */
+	pool_lock(p);
+	if (id.n > 0)
+		memcpy(w->kv_engine, id.p, id.n);
+	w->kv_engine[id.n] = '\0';
+	pool_unlock(p);
+}
+
+size_t pool_engine(struct pool *p, const struct worker *w, char out[KV_ENGINE_MAX])
+{
+	pool_lock(p);
+	memcpy(out, w->kv_engine, sizeof(w->kv_engine));
+	pool_unlock(p);
+	return strlen(out);
+}
+
 bool pool_lacks_prefill(const struct pool *p)
 {
 	return atomic_load_explicit(&p->lacks_prefill, memory_order_relaxed);

@@ -44,6 +44,7 @@ struct pool {
 	_Atomic unsigned waiting; /* in the queue, or about to be */
 	_Atomic unsigned n_workers[ROLE_MAX]; /* written under the lock */
 	_Atomic bool lacks_prefill;
+	_Atomic int connector; /* enum kv_connector */
 	/* The control thread's, each second; the rate is in thousandths. */
 	uint64_t finished, measured_ms;
 	_Atomic uint64_t finish_rate;

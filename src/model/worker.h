@@ -24,6 +24,8 @@
 
 struct addr_list;
 
+#define KV_ENGINE_MAX 128
+
 /* What the worker can be used for now; the order is the order of worker_state_name(). */
 enum worker_state {
 	WORKER_STARTING, /* never answered a probe: no traffic */
@@ -82,6 +84,8 @@ struct worker {
 	struct decay recent;             /* misses of late, in blocks */
 	uint32_t index_slot;
 	uint64_t learned_tokens; /* KV cache as the worker says; 0: not said */
+	/* What its bootstrap server calls it (Mooncake); empty: not known. */
+	char kv_engine[KV_ENGINE_MAX];
 
 	/* The control thread's (health). */
 	char reason[160]; /* why the state is what it is */

@@ -348,10 +348,35 @@ bool legs_skip_prefill(struct request *r)
 	return true;
 }
 
+/* Decode must name prefill's engine, which is not known (yet): it would wait in vain. */
+static bool lacks_engine(struct request *r)
+{
+	struct legs *m = r->legs;
+
+	return m->form->needs_engine &&
+	       pool_engine(r->pool, r->guard.worker, m->engine) == 0;
+}
+
+static void give_prefill_up(struct request *r)
+{
+	log_at(LOG_LEVEL_DEBUG, r, "the engine id of worker %s is not known",
+		r->guard.worker->name);
+	if (r->is_keyed)
+		pool_withdraw(r->pool, legs_key(r), &r->pick.insertion);
+	r->pick.insertion.stamp = 0;
+	guard_drop(&r->guard);
+	admission_freed(r);
+	go_alone(r->legs, WAY_NO_PREFILL);
+}
+
 static int pick_prefill(struct request *r)
 {
 	int err = pick_worker(r);
 
+	if (err == 0 && lacks_engine(r)) {
+		give_prefill_up(r);
+		return ERR_EXISTS;
+	}
 	if (err == 0) {
 		note_prefill(r);
 		if (r->legs->form->is_concurrent)

@@ -120,6 +120,7 @@ static struct kv_pair pair_of(const struct legs *m)
 		.ranks = ranks_of(m),
 		.room = m->room,
 		.transfer_id = span_str(m->transfer_id),
+		.engine_id = span_str(m->engine),
 	};
 }
 

@@ -61,7 +61,8 @@ struct legs {
 	char id[KV_ID_ROOM];
 	size_t id_len; /* 0: the request's own */
 	uint64_t room;
-	char *answer; /* owned */
+	char engine[KV_ENGINE_MAX]; /* of prefill, where the form needs it */
+	char *answer;               /* owned */
 	size_t answer_len, answer_cap;
 	struct span params; /* in it */
 

@@ -1014,3 +1014,43 @@ def test_a_storm_of_aborts_leaves_nothing(pd, connector):
     for w in ps + ds:
         w.handler = prefilled if w in ps else streams
     assert r.request(body=dict(CHAT, stream=True)).status == 200
+
+
+# ---- mooncake: prefill's engine is known by its bootstrap server ----
+
+def test_mooncake(pd, worker):
+    """The engine id comes from GET /query of the bootstrap server; both legs share a transfer id. Until it is known, decode does it all."""
+    boot = worker("boot")
+    r, (p,), (d,) = pd(pool=POOL.replace("nixl", "mooncake"), p0_keys=f"bootstrap_port = {boot.port}\nworker_key = secret")
+    assert r.request(body=CHAT).status == 200
+    assert counts([p, d]) == [0, 1] and d.requests[0].json() == CHAT and went(r, no_prefill=1)
+    boot.told["/query"] = {"0": {"engine_id": "eng-a", "worker_addr": {}}}
+
+    def goes_over_both():
+        assert r.request(body=CHAT).status == 200
+        return legs(p)
+    wait_until(goes_over_both, "the engine id is known")
+    first, second = p.requests[0].json(), d.requests[-1].json()
+    id_ = first["kv_transfer_params"].pop("transfer_id")
+    assert re.fullmatch(r"xfer-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", id_) and first["max_tokens"] == 1
+    assert first["kv_transfer_params"] == {"do_remote_decode": True, "do_remote_prefill": False}
+    assert second.pop("kv_transfer_params") == {"do_remote_decode": False, "do_remote_prefill": True, "transfer_id": id_,
+                                               "remote_bootstrap_addr": f"http://127.0.0.1:{boot.port}", "remote_engine_id": "eng-a"}
+    assert second == CHAT
+    assert r.request(body=CHAT).status == 200 and p.requests[1].json()["kv_transfer_params"]["transfer_id"] != id_
+    assert all(m.get("authorization") is None for m in boot.probes), "the worker's key is not the bootstrap server's affair"
+    assert p.requests[0].get("authorization") == "Bearer secret"
+
+
+def test_mooncake_another_engine_is_learned(pd, worker):
+    """Its process was restarted: the next round knows the new id."""
+    boot = worker("boot")
+    boot.told["/query"] = {"0": {"engine_id": "eng-a"}}
+    r, (p,), (d,) = pd(pool=POOL.replace("nixl", "mooncake").replace("policy", "health_interval = 100ms\npolicy", 1), p0_keys=f"bootstrap_port = {boot.port}")
+
+    def engine():
+        assert r.request(body=CHAT).status == 200
+        return d.requests[-1].json().get("kv_transfer_params", {}).get("remote_engine_id")
+    wait_until(lambda: engine() == "eng-a", "the first")
+    boot.told["/query"] = {"0": {"engine_id": "eng-b"}}
+    wait_until(lambda: engine() == "eng-b", "the second")
