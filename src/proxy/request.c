@@ -479,6 +479,7 @@ static enum step_result prefill_answered(
 {
 	if (a->status >= 200 && a->status < 300) {
 		r->is_confirmed = true;
+		guard_streams(&r->guard, clock_now_ms()); /* it was all it had to do */
 		return STEP_NEXT;
 	}
 	if (legs_is_worth(a->status) &&
