@@ -50,7 +50,7 @@ def test_a_wedged_decode_engine(lab):
         streams = [b.hold(name) for name in ("d0", "d0", "d1", "d1")]
         b.fault("d0", wedge=True)
         sat_on = wait_stalled(b, "d0")
-        assert gets_nothing_new(b, crowd, "d0") == sat_on >= 2
+        assert gets_nothing_new(b, crowd, "d0") >= sat_on >= 2, "one may have come between the look and the verdict"
         assert json.loads(b.engines[2].get("/health"))["status"] == "ok"
         assert b.flagged() == {"d0"}
         b.clear("d0")
@@ -67,7 +67,7 @@ def test_a_wedged_prefill_engine(lab):
         streams = [b.hold(name) for name in ("d0", "d1")]
         b.fault("p0", wedge=True)
         sat_on = wait_stalled(b, "p0")
-        assert gets_nothing_new(b, crowd, "p0") == sat_on >= 1
+        assert gets_nothing_new(b, crowd, "p0") >= sat_on >= 1
         whole(streams)
         assert json.loads(b.engines[0].get("/health"))["status"] == "ok"
         assert b.flagged() == {"p0"}
@@ -77,10 +77,11 @@ def test_a_wedged_prefill_engine(lab):
 
 
 def test_a_degraded_decode_engine_attracts_nothing(lab):
-    """One thirtieth of its peer's rate: under least_requests it would get more the slower it is."""
-    with lab() as b, b.crowd(clients=12) as crowd:
+    """One hundredth of its peer's rate, and slow as long as that has a tenth of its own: under least_requests it would get more the slower it is."""
+    with lab(pool="degraded_window = 5s\n") as b, b.crowd(clients=12) as crowd:
         crowd.serve(20)
-        b.fault("d0", slow=30)
+        held = b.hold("d0", 1000)
+        b.fault("d0", slow=100)
         b.wait_out("d0", "state")
         assert re.search(r"worker d0 healthy -> degraded", b.r.log()), b.events()
         given = b.given("d0")
@@ -88,6 +89,7 @@ def test_a_degraded_decode_engine_attracts_nothing(lab):
         assert b.given("d0") == given, "it still has work: nothing is tried"
         b.clear("d0")
         b.wait_back("d0", "d1")
+        whole([held])
     only_whole(b)
 
 
