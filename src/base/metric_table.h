@@ -16,6 +16,7 @@
 	X(CONN_ACCEPTED, COUNTER, "kvsteer_connections_accepted_total", "Client connections accepted")        \
 	X(ACCEPT_PAUSED, COUNTER, "kvsteer_accept_paused_total", "Times accepting paused for want of files")  \
 	X(BODY_MEMORY, GAUGE, "kvsteer_body_memory_bytes", "Bytes of request bodies held")                    \
+	X(REQUESTS, GAUGE, "kvsteer_requests_in_flight", "Requests begun and not ended")                      \
 	X(QUEUE_DEPTH, GAUGE, "kvsteer_queue_depth", "Requests waiting for a worker")                         \
 	X(RETRIES_UNREACHABLE, COUNTER, "kvsteer_retries_total{reason=\"worker_unreachable\"}", "Further attempts on another worker, by what the one before said") \
 	X(RETRIES_RESET, COUNTER, "kvsteer_retries_total{reason=\"worker_reset\"}", "") \

@@ -101,7 +101,7 @@ static struct js *counters_object(struct control *c)
 	metric_request_sum(&all, &errors);
 	js_set_int(out, "requests_ended", (int64_t)all);
 	js_set_int(out, "requests_errors", (int64_t)errors);
-	js_set_int(out, "requests_in_flight", (int64_t)atomic_load(&c->process.requests));
+	js_set_int(out, "requests_in_flight", metric_total(METRIC_REQUESTS));
 	js_set_int(out, "connections", (int64_t)atomic_load(&c->process.connections));
 	js_set_int(out, "connections_accepted", metric_total(METRIC_CONN_ACCEPTED));
 	js_set_int(out, "worker_connections", metric_total(METRIC_CONN_WORKER));

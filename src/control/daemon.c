@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/metric.h"
 #include "control/admin.h"
 #include "control/boot.h"
 #include "control/conf_log.h"
@@ -155,7 +156,7 @@ static void stop(struct daemon *d, int signo)
 
 	upgrade_cancel(c, "the daemon is stopping");
 	log_notice("%s: draining, %u requests in flight", strsignal(signo),
-		atomic_load(&c->process.requests));
+		(unsigned)metric_total(METRIC_REQUESTS));
 	atomic_store(&c->process.is_draining, true);
 	if (is_announced)
 		announce(d);
@@ -201,7 +202,7 @@ static void on_stop(void *arg, int signo)
 		stop(d, signo);
 	} else if (d->is_handed_over && !d->is_asked_to_stop) {
 		log_notice("%s: idle connections close, %u requests in flight",
-			strsignal(signo), atomic_load(&d->control.process.requests));
+			strsignal(signo), (unsigned)metric_total(METRIC_REQUESTS));
 		threads_close_idle(d->control.threads);
 	} else {
 		snprintf(why, sizeof(why), "%s again", strsignal(signo));

@@ -58,7 +58,7 @@ static void print_status(const struct service *s, char *out, size_t n)
 {
 	char *p;
 	const struct control *c = s->control;
-	unsigned healthy, all, in_flight = atomic_load(&c->process.requests);
+	unsigned healthy, all, in_flight = (unsigned)metric_total(METRIC_REQUESTS);
 	uint64_t served, errors;
 	const char *behind = s->note != NULL ? s->note : s->failure;
 
@@ -67,8 +67,8 @@ static void print_status(const struct service *s, char *out, size_t n)
 	snprintf(out, n,
 		"%s%u of %u workers healthy, %u requests in flight, %llu served%s%s",
 		s->is_stopping ? "Draining: " : "", healthy, all, in_flight,
-		(unsigned long long)served,
-		behind != NULL ? "; " : "", behind != NULL ? behind : "");
+		(unsigned long long)served, behind != NULL ? "; " : "",
+		behind != NULL ? behind : "");
 	for (p = out; *p != '\0'; p++) { /* one line, whatever a file held */
 		if ((unsigned char)*p < ' ')
 			*p = '?';

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/metric.h"
 #include "base/span.h"
 #include "control/control.h"
 #include "control/inherit.h"
@@ -166,7 +167,7 @@ static void hand_over(struct upgrade *u, pid_t pid, bool takes_admin_socket)
 	if (takes_admin_socket)
 		c->owns_admin_socket = false;
 	log_notice("upgrade: process %ld takes over; %u requests are finished here",
-		(long)pid, atomic_load(&c->process.requests));
+		(long)pid, (unsigned)metric_total(METRIC_REQUESTS));
 	tell_asker(u, pid, NULL);
 	control_hand_over(c);
 }

@@ -38,9 +38,8 @@ struct conn;
 struct process {
 	_Atomic uint64_t body_memory; /* bytes of request bodies held */
 	_Atomic unsigned connections; /* of clients */
-	_Atomic unsigned requests;    /* in progress */
-	struct slots slots;           /* of them, those that a worker has */
-	_Atomic unsigned queued;      /* of them, those that wait for one */
+	struct slots slots;           /* of requests that a worker has */
+	_Atomic unsigned queued;      /* of requests that wait for one */
 	unsigned max_connections;     /* set before the threads start */
 	_Atomic bool is_draining;     /* readiness says no, answers close */
 	_Atomic uint64_t next_conn_id;

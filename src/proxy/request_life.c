@@ -3,6 +3,7 @@
  * See request.h; what a request does is in request.c.
  */
 #include "base/clock.h"
+#include "base/metric.h"
 #include "http/http_scan.h"
 #include "proxy/legs.h"
 #include "proxy/request.h"
@@ -49,7 +50,7 @@ struct request *request_new(struct io_thread *t, struct client *c)
 	r->began_ms = r->progress_ms = clock_now_ms();
 	r->began_us = clock_turn_us();
 	http_scan_start(&r->scan, HTTP_SCAN_REQUEST);
-	atomic_fetch_add_explicit(&t->process->requests, 1, memory_order_relaxed);
+	metric_inc(METRIC_REQUESTS);
 	return r;
 }
 
@@ -72,7 +73,7 @@ void request_free(struct request *r)
 	body_free(&r->body, t);
 	route_key_reset(&r->key);
 	io_site_give(t, r->site);
-	atomic_fetch_sub_explicit(&t->process->requests, 1, memory_order_relaxed);
+	metric_add(METRIC_REQUESTS, -1);
 	if (t->n_free_requests >= FREE_REQUESTS_MAX) {
 		request_destroy(r);
 		return;

@@ -131,6 +131,7 @@ def test_late_clients_hold_nothing_up(router, worker):
     upload = make_request(body=BODY)
     body.send(upload[:-700])
     wait_until(lambda: r.admin("GET", "status")[1]["counters"]["requests_in_flight"] == 4, "both are being read")
+    assert r.metric("kvsteer_requests_in_flight") == 4
     handler.go.set()
     for c in streams:
         assert c.read_chunk() == b"data: second\n\n" and c.read_chunk() == b"" and c.at_eof()
