@@ -111,19 +111,6 @@ static void check_pairs(const struct conf_source *source, const struct pool_conf
 			errors);
 }
 
-/* What is not whole yet. */
-static void check_built(const struct conf_source *source, const struct pool_conf *pool,
-	const unsigned count[ROLE_MAX], struct conf_errors *errors)
-{
-	if (pool->roles[ROLE_PREFILL].kv_connector == CONNECTOR_MOONCAKE &&
-		count[ROLE_PREFILL] > 0 && count[ROLE_DECODE] > 0)
-		conf_warn_of_pool(source, pool, "kv_connector",
-			"another connector, if the engines have one",
-			"hands nothing over by mooncake in this version: bootstrap "
-			"servers are not asked, and decode computes each prompt itself",
-			errors);
-}
-
 /* One line for all of them. */
 static void check_unified(const struct conf *c, const struct conf_source *source,
 	const struct pool_conf *pool, const unsigned count[ROLE_MAX],
@@ -267,7 +254,6 @@ void conf_check_roles(const struct conf *c, const struct conf_source *source,
 	check_connectors(source, pool, errors);
 	check_threshold(source, pool, errors);
 	check_pairs(source, pool, count, errors);
-	check_built(source, pool, count, errors);
 	check_unified(c, source, pool, count, errors);
 	if (count[ROLE_PREFILL] > 0 && count[ROLE_DECODE] > 0)
 		check_groups(c, source, pool, errors);

@@ -22,7 +22,7 @@ def check(tmp_path, text):
     return path, kvsteerd("-t", "-c", str(path))
 
 
-@pytest.mark.parametrize("connector", ["nixl", "p2p_nccl", "sglang"])
+@pytest.mark.parametrize("connector", ["nixl", "mooncake", "p2p_nccl", "sglang"])
 def test_a_pair_is_taken_without_a_word(tmp_path, connector):
     path, p = check(tmp_path, f"[pool default]\nkv_connector = {connector}\npd_min_prefill = 100\n{P}bootstrap_port = 8998\nkv_group = a\n{D}kv_group = a\n")
     assert p.returncode == 0 and "warning" not in p.stderr, p.stderr

@@ -47,6 +47,7 @@ static const char *const good[] = {
 	POOL P D,
 	POOL P "kv_group = a\n" D "kv_group = a\n",
 	POOL P "bootstrap_port = 8998\n" D,
+	"[pool default]\nkv_connector = mooncake\n" P D,
 	"[pool default]\nkv_connector = sglang\npd_min_prefill = 9\n" P D,
 	/* transfer sockets on both sides */
 	"[pool default]\nkv_connector = p2p_nccl\n" P "bootstrap_port = 1\n" D
@@ -79,8 +80,6 @@ static const struct mistake {
 		"role = prefill"},
 	{"[pool default]\n" P D, false, 1, "kv_connector", "nixl is taken",
 		"kv_connector = nixl"},
-	{"[pool default]\nkv_connector = mooncake\n" P D, false, 1, "kv_connector",
-		"mooncake in this version", "another connector"},
 	{POOL P D "[worker u]\nurl = http://h:3\n", false, 9, "role",
 		"worker u is in a pool with decode workers", "a pool of its own"},
 	{POOL P D "kv_group = a\n[worker d2]\nurl = http://h:4\nrole = decode\n", false,
