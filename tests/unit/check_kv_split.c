@@ -425,6 +425,26 @@ static const struct made_case {
 		"false," NIXL_P "}",
 		"{'sampling_params':{'extra_args':{" NIXL_D "}}," NIXL_D "}",
 		"{'sampling_params':{'extra_args':{}}}"},
+	/* one object's members are not another's; extra_args are the engine's own */
+	{NIXL, INF,
+		"{'vllm_xargs':{'kv_transfer_params':1},'sampling_params':{'extra_args':{"
+		"'max_tokens':9,'extra_args':{'kv_transfer_params':1}},'max_tokens':9}}",
+		"{'vllm_xargs':{},'sampling_params':{'extra_args':{'max_tokens':9,"
+		"'extra_args':{'kv_transfer_params':1}," NIXL_P
+		"},'max_tokens':1},'stream':false," NIXL_P "}",
+		"{'vllm_xargs':{},'sampling_params':{'extra_args':{'max_tokens':9,"
+		"'extra_args':{'kv_transfer_params':1}," NIXL_D
+		"},'max_tokens':9}," NIXL_D "}",
+		"{'vllm_xargs':{},'sampling_params':{'extra_args':{'max_tokens':9,"
+		"'extra_args':{'kv_transfer_params':1}},'max_tokens':9}}"},
+	{NIXL, INF,
+		"{'vllm_xargs':{'kv_transfer_params':1},'sampling_params':{'extra_args':{"
+		"'k':1}}}",
+		"{'vllm_xargs':{},'sampling_params':{'extra_args':{'k':1," NIXL_P
+		"},'max_tokens':1},'stream':false," NIXL_P "}",
+		"{'vllm_xargs':{},'sampling_params':{'extra_args':{'k':1," NIXL_D
+		"}}," NIXL_D "}",
+		"{'vllm_xargs':{},'sampling_params':{'extra_args':{'k':1}}}"},
 	/* the other connectors */
 	{MOON, COMP, "{'prompt':'Hi'}",
 		"{'prompt':'Hi','max_tokens':1,'stream':false," MOON_P "}",
@@ -486,6 +506,9 @@ static const struct made_case {
 		NULL},
 	{SGL, CHAT, "{'n':99999999999999999999}", "{'n':99999999999999999999," SGL_B "}",
 		"{'n':99999999999999999999," SGL_B "}", NULL},
+	{SGL, COMP, "{'prompt':['a','b','c'],'n':2000}",
+		"{'prompt':['a','b','c'],'n':2000," SGL_B "}",
+		"{'prompt':['a','b','c'],'n':2000," SGL_B "}", NULL},
 	{SGL, CHAT, "{'n':5000}", "{'n':5000," SGL_B "}", "{'n':5000," SGL_B "}", NULL},
 };
 
