@@ -243,18 +243,18 @@ def change(rng):
     ])
 
 
-def mix(b, crowd, rng, seconds, turns):
-    """Random faults for so long; at least two workers have none at any time."""
+def mix(b, crowd, rng, seconds, turns, most=None):
+    """Random faults for so long, of so many workers at once; without a number two workers have none at any time."""
     end = time.monotonic() + seconds
     names = [e.name for e in b.engines]
-    ill = []
+    ill, most = [], len(names) - 2 if most is None else most
     for _ in range(turns):
         if time.monotonic() > end:
             break
-        if ill and (len(ill) >= len(names) - 2 or rng.random() < 0.4):
+        if ill and (len(ill) >= most or rng.random() < 0.4):
             b.clear(ill.pop(rng.randrange(len(ill))))
         else:
-            name = rng.choice(names if len(ill) < len(names) - 2 else ill)
+            name = rng.choice(names if len(ill) < most else ill)
             what = change(rng)
             if what == "restart":
                 b.restart(name)

@@ -1,6 +1,9 @@
 """The two recorded incidents in miniature: two prefill and two decode engines, of which one is wedged or degraded behind a green health; and the same fleet when all is well."""
+import collections
 import concurrent.futures
 import json
+import os
+import random
 import re
 
 import openai
@@ -10,6 +13,7 @@ from engine_proc import Engine, expected, render, tokenize
 import harness
 from harness import wait_until
 from lab import PdLab
+from test_lab import mix, wait_well
 
 STALL_S = 2
 
@@ -105,6 +109,23 @@ def test_restart_empty(lab, name):
         whole(streams)
     bad = [o for o in b.outcomes if o.how != "whole"]
     assert all(o.how == "broken" and o.worker == "d0" for o in bad) and (name == "d0" or not bad), bad
+
+
+SEEDS = range(int(os.environ.get("KVSTEER_LAB_SEEDS", "3")))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_faults_under_load(lab, seed):
+    """Of two engines at once, of either role: at least one of each role is well at any time."""
+    rng = random.Random(seed)
+    with lab(3, policy=("least_requests", "cache_aware", "round_robin")[seed % 3], seed=seed) as b, b.crowd() as crowd:
+        crowd.serve(10)
+        mix(b, crowd, rng, 8, 40, most=2)
+        crowd.serve(20)
+        wait_well(b)
+    told = collections.Counter((o.how, o.status, o.code) for o in b.outcomes)
+    print(f"seed {seed}: {dict(told)}")
+    assert sum(n for (how, *_), n in told.items() if how == "whole") > 40
 
 
 # ---- all is well ----
