@@ -61,7 +61,7 @@ START_TEST(golden_header)
 {
 	struct kvx_header h = {KVX_PULL, 0x01020304, 3, 0x364b3fb7, 0x1122334455667788},
 			  back;
-	unsigned char bytes[KVX_HEADER_BYTES];
+	unsigned char bytes[KVX_HEADER_BYTES], again[KVX_HEADER_BYTES];
 
 	ck_assert_uint_eq(crc32c(0, "abc", 3), h.crc);
 	kvx_header_write(&h, bytes);
@@ -72,7 +72,9 @@ START_TEST(golden_header)
 		"b73f4b36"
 		"8877665544332211");
 	ck_assert_int_eq(kvx_header_read(bytes, 3, &back), 0);
-	ck_assert_mem_eq(&back, &h, sizeof(h));
+	kvx_header_write(&back, again);
+	ck_assert_mem_eq(again, bytes, sizeof(bytes));
+	ck_assert_uint_eq(back.crc, h.crc);
 	ck_assert(kvx_payload_fits(&back, SPAN_LIT("abc")));
 	ck_assert(!kvx_payload_fits(&back, SPAN_LIT("abd")));
 	ck_assert(!kvx_payload_fits(&back, SPAN_LIT("ab")));
@@ -172,7 +174,11 @@ START_TEST(hello_and_back)
 	kvx_put_hello(&o, &h);
 	p = payload_of(&o);
 	ck_assert_int_eq(kvx_get_hello(p, &back), 0);
-	ck_assert_mem_eq(&back, &h, sizeof(h));
+	ck_assert_str_eq(back.engine_id, h.engine_id);
+	ck_assert_mem_eq(back.compat, h.compat, sizeof(h.compat));
+	ck_assert(back.version == 1 && back.role == 1 && back.block_bytes == UINT64_MAX &&
+		  back.block_tokens == 16 && back.dtype == 3 && back.layout == 4 &&
+		  back.max_frame == 5 && back.caps == 6);
 	for (size_t n = 0; n < p.n; n++)
 		ck_assert_int_eq(kvx_get_hello(span_make(p.p, n), &back), ERR_PARSE);
 	ck_assert_int_eq(kvx_get_hello(span_make(p.p, p.n + 1), &back), ERR_PARSE);
