@@ -107,6 +107,7 @@ check_PROGRAMS += tests/unit/check_reload_memory
 tests_unit_check_reload_memory_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc \
 	-Wl,--wrap=realloc,--wrap=aligned_alloc,--wrap=strdup,--wrap=mmap \
 	-Wl,--wrap=asprintf,--wrap=__asprintf_chk,--wrap=worker_conf_copy,--wrap=conf_url_parse
+check_PROGRAMS += tests/unit/check_threads
 check_PROGRAMS += tests/unit/check_path_table
 check_PROGRAMS += tests/unit/check_policy
 check_PROGRAMS += tests/unit/check_routing_key

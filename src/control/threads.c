@@ -275,7 +275,7 @@ static void count_empty(void *arg)
 	struct threads *all = arg;
 
 	all->n_empty++;
-	if (all->n_empty == all->n)
+	if (all->n_empty == all->n && all->on_empty != NULL)
 		all->on_empty(all->arg);
 }
 
@@ -376,9 +376,12 @@ void threads_stop(struct threads *all)
 
 	if (all == NULL)
 		return;
+	all->on_empty = NULL;
 	tell_all(all, (struct letter){.run = on_stop});
 	for (i = 0; i < all->n; i++)
 		pthread_join(all->items[i].id, NULL);
+	if (all->home != NULL) /* what they said last is about what goes here */
+		mailbox_deliver(all->home);
 	sem_destroy(&all->started);
 	sem_destroy(&all->site_is_set);
 	free(all->items);

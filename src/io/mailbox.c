@@ -87,12 +87,17 @@ struct mailbox *mailbox_new(struct loop *l)
 	return m;
 }
 
+void mailbox_deliver(struct mailbox *m)
+{
+	while (run_letters(take_all(m)))
+		;
+}
+
 void mailbox_free(struct mailbox *m)
 {
 	if (m == NULL)
 		return;
-	while (run_letters(take_all(m)))
-		;
+	mailbox_deliver(m);
 	loop_watch_free(m->watch);
 	close(m->fd);
 	pthread_mutex_destroy(&m->lock);

@@ -15,6 +15,9 @@ struct mailbox *mailbox_new(struct loop *l); /* on the loop's thread, before oth
 void mailbox_free(
 	struct mailbox *m); /* runs what is still queued; on the loop's thread, after the
 			       last post, not from a letter; NULL is fine */
+/* Runs what is queued, now: for letters to something that is about to go. On the loop's
+ * thread, not from a letter. */
+void mailbox_deliver(struct mailbox *m);
 /* ERR_NOMEM only. */
 int mailbox_post(struct mailbox *m, void (*fn)(void *arg), void *arg) MUST_CHECK;
 
