@@ -168,8 +168,9 @@ static void hand_over(struct upgrade *u, pid_t pid, bool takes_admin_socket)
 		c->owns_admin_socket = false;
 	log_notice("upgrade: process %ld takes over; %u requests are finished here",
 		(long)pid, (unsigned)metric_total(METRIC_REQUESTS));
-	tell_asker(u, pid, NULL);
+	/* Whoever hears of it may rely on it: what comes next is told to go. */
 	control_hand_over(c);
+	tell_asker(u, pid, NULL);
 }
 
 /* ---- what the successor says ---- */
