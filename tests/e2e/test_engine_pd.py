@@ -580,7 +580,8 @@ def test_credit_is_kept_to(raw):
 
 @pytest.mark.parametrize("first", [
     b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + b" " * 32, b"\0" * 64, b"KVX1" + b"\xff" * 60, kvx.frame(99), kvx.frame(kvx.HELLO, b"\0" * 70000),
-    kvx.frame(kvx.HELLO, b"abc", crc=1), kvx.frame(kvx.BLOCK, b"\0" * 70000)])
+    kvx.frame(kvx.HELLO, b"abc", crc=1), kvx.frame(kvx.BLOCK, b"\0" * 70000)],
+    ids=["HTTP", "zeros", "damaged", "unknown", "long HELLO", "wrong sum", "BLOCK to a prefill worker"])
 def test_no_frames(raw, first):
     """The connection ends, without a word."""
     p, compat, params = raw
