@@ -79,12 +79,17 @@ def open_breaker(r, w, n=2):
     r.wait_log(rf"worker {w.name}: breaker open for")
 
 
+def half_open(r, w):
+    """The worker's breaker opens, and its time passes."""
+    open_breaker(r, w)
+    wait_until(lambda: state(r, w.name) == "half-open", "half-open")
+
+
 def test_b13_half_open_and_a_4xx(router, worker):
     """(c): a 400 neither closes nor opens it, and gives the place back: the next trials go, and close it."""
     ws = [worker("w0"), worker("w1")]
     r = router(ws, pool=POOL.replace("60s", "300ms") + "cb_failure_threshold = 2\ncb_success_threshold = 2\n", keys="allow_pin = on\n")
-    open_breaker(r, ws[0])
-    wait_until(lambda: state(r, "w0") == "half-open", "half-open")
+    half_open(r, ws[0])
     ws[0].handler = failing(400)
     assert [pinned(r, "w0").status for _ in range(5)] == [400] * 5
     assert state(r, "w0") == "half-open"
@@ -99,8 +104,7 @@ def test_b13_half_open_and_a_4xx(router, worker):
 def test_one_trial_at_a_time_and_a_failed_one_opens_it_anew(router, worker):
     ws = [worker("w0"), worker("w1")]
     r = router(ws, pool=POOL.replace("60s", "300ms") + "cb_failure_threshold = 2\n", keys="allow_pin = on\n")
-    open_breaker(r, ws[0])
-    wait_until(lambda: state(r, "w0") == "half-open", "half-open")
+    half_open(r, ws[0])
     ws[0].handler = Hold(failing(503))
     with r.connect() as c:
         c.send(make_request(body=CHAT, headers={"X-Kvsteer-Worker": "w0"}))
@@ -117,8 +121,7 @@ def test_one_trial_at_a_time_and_a_failed_one_opens_it_anew(router, worker):
 def test_a_trial_whose_client_leaves_gives_its_place_back(router, worker):
     ws = [worker("w0"), worker("w1")]
     r = router(ws, pool=POOL.replace("60s", "300ms") + "cb_failure_threshold = 2\ncb_success_threshold = 1\n", keys="allow_pin = on\n")
-    open_breaker(r, ws[0])
-    wait_until(lambda: state(r, "w0") == "half-open", "half-open")
+    half_open(r, ws[0])
     ws[0].handler = Hold()
     c = r.connect()
     c.send(make_request(body=CHAT, headers={"X-Kvsteer-Worker": "w0"}))
@@ -156,8 +159,7 @@ def test_a_trial_that_hangs_costs_its_client_nothing(router, worker, sends):
     """It waits for stall_timeout, not for first_byte_timeout: then it is cancelled, counts, and goes to another worker, though no retry is allowed."""
     ws = [worker("w0"), worker("w1")]
     r = router(ws, pool=HANGS + "retry_budget = 0%\n", keys="allow_pin = on\n")
-    open_breaker(r, ws[0])
-    wait_until(lambda: state(r, "w0") == "half-open", "half-open")
+    half_open(r, ws[0])
     ws[0].handler = wedge(sends)
     while len(ws[0].requests) < 3:
         assert r.request(body=STREAM).status == 200
@@ -179,8 +181,7 @@ def test_a_trial_that_hangs_where_nobody_else_is(router, worker, sends):
     """It counts as well, and its client goes on waiting: its answer comes, late and whole."""
     ws = [worker("w0")]
     r = router(ws, pool=HANGS, keys="allow_pin = on\n")
-    open_breaker(r, ws[0])
-    wait_until(lambda: state(r, "w0") == "half-open", "half-open")
+    half_open(r, ws[0])
     ws[0].handler = wedge(sends)
     with r.connect() as c:
         c.send(make_request(body=STREAM))
@@ -203,8 +204,7 @@ def test_a_trial_whose_head_is_all_it_sends(router, worker):
         raise Closed()
     ws = [worker("w0"), worker("w1")]
     r = router(ws, pool=HANGS, keys="allow_pin = on\n")
-    open_breaker(r, ws[0])
-    wait_until(lambda: state(r, "w0") == "half-open", "half-open")
+    half_open(r, ws[0])
     ws[0].handler = half
     while len(ws[0].requests) < 3:
         m = r.request(body=STREAM)
@@ -216,8 +216,7 @@ def test_a_trial_that_hangs_with_a_body_that_is_gone(router, worker):
     """A long body that went on as it came cannot be sent again: the trial counts, and its client's answer comes, late, from the same worker."""
     ws = [worker("w0"), worker("w1")]
     r = router(ws, pool=HANGS, keys="allow_pin = on\n")
-    open_breaker(r, ws[0])
-    wait_until(lambda: state(r, "w0") == "half-open", "half-open")
+    half_open(r, ws[0])
     ws[0].handler = Hold()
     long = dict(CHAT, messages=[{"role": "user", "content": "x" * (3 << 20)}])
     with r.connect() as a, r.connect() as b:
@@ -244,8 +243,7 @@ def test_a_trial_goes_on_while_its_engine_computes(router, worker):
     ws[0].healthy = probe
     conf = worker_conf(ws, HANGS.replace("stall_timeout = 1s", "stall_timeout = 2s")).replace("health_interval = 1s", "health_interval = 50ms")
     r = router(conf=conf, keys="allow_pin = on\n", wait=False).wait_workers("w0", "w1")
-    open_breaker(r, ws[0])
-    wait_until(lambda: state(r, "w0") == "half-open", "half-open")
+    half_open(r, ws[0])
     ws[0].handler = Hold()
     with r.connect() as a, r.connect() as b:
         for c in (a, b):  # one for each worker

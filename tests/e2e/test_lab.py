@@ -276,18 +276,26 @@ def wait_well(b):
 SEEDS = range(int(os.environ.get("KVSTEER_LAB_SEEDS", "10")))
 
 
+def mix_under_load(b, crowd, rng, **kw):
+    crowd.serve(10)
+    mix(b, crowd, rng, 8, 40, **kw)
+    crowd.serve(20)
+    wait_well(b)
+
+
+def tell_outcomes(b, what):
+    told = collections.Counter((o.how, o.status, o.code) for o in b.outcomes)
+    print(f"{what}: {dict(told)}")
+    assert sum(n for (how, *_), n in told.items() if how == "whole") > 40
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_faults_under_load(lab, seed):
     rng = random.Random(seed)
     policy = ("least_requests", "cache_aware", "power_of_two", "prefix_affinity", "round_robin")[seed % 5]
     with lab(4, policy=policy, seed=seed) as b, b.crowd() as crowd:
-        crowd.serve(10)
-        mix(b, crowd, rng, 8, 40)
-        crowd.serve(20)
-        wait_well(b)
-    told = collections.Counter((o.how, o.status, o.code) for o in b.outcomes)
-    print(f"seed {seed}, {policy}: {dict(told)}")
-    assert sum(n for (how, *_), n in told.items() if how == "whole") > 40
+        mix_under_load(b, crowd, rng)
+    tell_outcomes(b, f"seed {seed}, {policy}")
 
 
 # ---- the same for long ----

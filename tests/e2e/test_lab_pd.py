@@ -1,5 +1,4 @@
 """The two recorded incidents in miniature: two prefill and two decode engines, of which one is wedged or degraded behind a green health; and the same fleet when all is well."""
-import collections
 import concurrent.futures
 import json
 import os
@@ -13,7 +12,7 @@ from engine_proc import Engine, expected, render, tokenize
 import harness
 from harness import wait_until
 from lab import PdLab
-from test_lab import mix, wait_well
+from test_lab import mix_under_load, tell_outcomes
 
 STALL_S = 2
 
@@ -119,13 +118,8 @@ def test_random_faults_under_load(lab, seed):
     """Of two engines at once, of either role: at least one of each role is well at any time."""
     rng = random.Random(seed)
     with lab(3, policy=("least_requests", "cache_aware", "round_robin")[seed % 3], seed=seed) as b, b.crowd() as crowd:
-        crowd.serve(10)
-        mix(b, crowd, rng, 8, 40, most=2)
-        crowd.serve(20)
-        wait_well(b)
-    told = collections.Counter((o.how, o.status, o.code) for o in b.outcomes)
-    print(f"seed {seed}: {dict(told)}")
-    assert sum(n for (how, *_), n in told.items() if how == "whole") > 40
+        mix_under_load(b, crowd, rng, most=2)
+    tell_outcomes(b, f"seed {seed}")
 
 
 # ---- all is well ----
