@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "model/conf.h"
 #include "model/conf_table.h"
-#include "model/limit.h"
+#include "base/limit.h"
 
 #include <errno.h>
 #include <stdlib.h>

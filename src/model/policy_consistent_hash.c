@@ -7,7 +7,7 @@
  */
 #include "model/policy.h"
 
-#include "model/ring.h"
+#include "base/ring.h"
 
 static bool find_candidate(const struct pick_input *in, uint64_t id_hash, unsigned *index)
 {

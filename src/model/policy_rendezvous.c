@@ -5,7 +5,7 @@
  */
 #include "model/policy.h"
 
-#include "model/ring.h"
+#include "base/ring.h"
 
 #define ID_MAX 1024 /* of a longer one, its beginning */
 

@@ -5,7 +5,7 @@
 
 #include "base/hash.h"
 #include "model/policy.h"
-#include "model/ring.h"
+#include "base/ring.h"
 
 #include <stdio.h>
 

@@ -13,7 +13,7 @@
 #include "base/base.h"
 #include "base/span.h"
 #include "model/conf_client_keys.h"
-#include "model/limit.h"
+#include "base/limit.h"
 
 #include <stdatomic.h>
 

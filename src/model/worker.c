@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "io/resolve.h"
-#include "model/ring.h"
+#include "base/ring.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /*
  * Limits: the cap, the bucket to the microsecond, changed rates, and both under threads.
  */
-#include "model/limit.h"
+#include "base/limit.h"
 
 #include "base/err.h"
 #include "base/rng.h"

@@ -5,7 +5,7 @@
  * are chosen, and that explain is the next pick.
  */
 #include "base/rng.h"
-#include "model/ring.h"
+#include "base/ring.h"
 #include "tests/unit/unit_model.h"
 
 #define NOW 1000

@@ -4,7 +4,7 @@
  * that the order of the workers does not matter.
  */
 #include "base/rng.h"
-#include "model/ring.h"
+#include "base/ring.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>

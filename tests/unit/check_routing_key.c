@@ -4,7 +4,7 @@
  */
 #include "http/http_parse.h"
 #include "model/policy.h"
-#include "model/ring.h"
+#include "base/ring.h"
 #include "model/routing_key.h"
 #include "tests/unit/unit.h"
 

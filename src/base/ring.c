@@ -1,7 +1,7 @@
 /*
  * The vLLM router's hash and ring. See ring.h.
  */
-#include "model/ring.h"
+#include "base/ring.h"
 
 #include "base/hash.h"
 

@@ -1,7 +1,7 @@
 /*
  * Requests at a time, and in a time. See limit.h.
  */
-#include "model/limit.h"
+#include "base/limit.h"
 
 #include "base/err.h"
 
