@@ -7,7 +7,7 @@
 #define CONTROL_ADDRESS_H
 
 #include "io/resolve.h"
-#include "model/conf.h"
+#include "conf/conf.h"
 
 bool address_is_allowed(const union sock_addr *a, const struct conf_list *cidrs);
 /*

@@ -3,7 +3,7 @@
  */
 #include "control/admin_gate.h"
 
-#include "model/conf.h"
+#include "conf/conf.h"
 
 #define BEARER "Bearer "
 

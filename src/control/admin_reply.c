@@ -5,7 +5,7 @@
 
 #include "base/cleanup.h"
 #include "http/http_server.h"
-#include "model/conf.h"
+#include "conf/conf.h"
 
 #include <stdarg.h>
 #include <stdio.h>

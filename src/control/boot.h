@@ -6,7 +6,7 @@
 #define CONTROL_BOOT_H
 
 #include "control/control.h"
-#include "model/conf.h"
+#include "conf/conf.h"
 
 struct inherited;
 

@@ -4,7 +4,7 @@
 #include "control/conf_log.h"
 
 #include "base/cleanup.h"
-#include "model/conf.h"
+#include "conf/conf.h"
 
 void conf_log(const struct conf_errors *errors, enum log_level level)
 {

@@ -7,7 +7,7 @@
 #define CONTROL_CONTROL_H
 
 #include "base/base.h"
-#include "model/conf_flags.h"
+#include "conf/conf_flags.h"
 #include "model/site.h"
 #include "proxy/io_thread.h"
 

@@ -9,7 +9,7 @@
 
 #include "base/base.h"
 #include "io/sock.h"
-#include "model/conf.h"
+#include "conf/conf.h"
 
 struct bequest;
 struct inherited;

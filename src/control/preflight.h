@@ -9,7 +9,7 @@
 
 #include "base/base.h"
 #include "io/sock.h"
-#include "model/conf.h"
+#include "conf/conf.h"
 
 #define DEFAULT_ADMIN_SOCKET "/run/kvsteer/admin.sock"
 #define DEFAULT_METRICS "127.0.0.1:29000"

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/js.h"
-#include "model/conf_table.h"
+#include "conf/conf_table.h"
 #include "model/site.h"
 #include "model/worker.h"
 

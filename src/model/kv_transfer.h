@@ -23,7 +23,7 @@
 
 #include "base/base.h"
 #include "base/span.h"
-#include "model/conf.h"
+#include "conf/conf.h"
 #include "model/route_key.h"
 
 /* ---- what a connector needs ---- */

@@ -10,7 +10,7 @@
 #include "base/base.h"
 #include "base/fail.h"
 #include "base/span.h"
-#include "model/conf.h"
+#include "conf/conf.h"
 #include "model/route_key.h"
 
 enum path_action {

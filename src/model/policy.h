@@ -10,7 +10,7 @@
 #include "base/base.h"
 #include "base/rng.h"
 #include "base/span.h"
-#include "model/conf.h"
+#include "conf/conf.h"
 #include "model/routing_key.h"
 
 struct worker;

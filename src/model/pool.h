@@ -10,7 +10,7 @@
 
 #include "base/base.h"
 #include "base/rng.h"
-#include "model/conf.h"
+#include "conf/conf.h"
 #include "model/guard.h"
 #include "model/policy.h"
 #include "model/prefix_index.h"

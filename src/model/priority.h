@@ -6,7 +6,7 @@
 #define MODEL_PRIORITY_H
 
 #include "http/http_head.h"
-#include "model/conf.h"
+#include "conf/conf.h"
 #include "model/queue.h"
 
 /* "high", "normal" or "low", in any case, in the first header of the list that the

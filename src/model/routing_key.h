@@ -10,7 +10,7 @@
 #include "base/base.h"
 #include "base/span.h"
 #include "http/http_head.h"
-#include "model/conf.h"
+#include "conf/conf.h"
 #include "model/route_key.h"
 
 enum routing_from { ROUTING_NONE, ROUTING_HEADER, ROUTING_BODY };

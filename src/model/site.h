@@ -7,7 +7,7 @@
 #define MODEL_SITE_H
 
 #include "base/base.h"
-#include "model/conf.h"
+#include "conf/conf.h"
 #include "model/pool.h"
 #include "model/tenant.h"
 

@@ -12,7 +12,7 @@
 
 #include "base/base.h"
 #include "base/span.h"
-#include "model/conf_client_keys.h"
+#include "conf/conf_client_keys.h"
 #include "base/limit.h"
 
 #include <stdatomic.h>

@@ -14,7 +14,7 @@
 #include "base/fail.h"
 #include "base/span.h"
 #include "model/breaker.h"
-#include "model/conf.h"
+#include "conf/conf.h"
 #include "model/decay.h"
 #include "model/pace.h"
 #include "model/progress.h"

@@ -9,7 +9,7 @@
 #include "base/base.h"
 #include "base/fail.h"
 #include "base/span.h"
-#include "model/conf.h"
+#include "conf/conf.h"
 
 struct access_log;
 struct loop;

@@ -19,7 +19,7 @@
 #include "base/fail.h"
 #include "base/span.h"
 #include "http/http_head.h"
-#include "model/conf.h"
+#include "conf/conf.h"
 #include "model/route_key.h"
 
 struct access_line;

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/metric.h"
 #include "base/rng.h"
-#include "model/conf_flags.h"
+#include "conf/conf_flags.h"
 #include "model/pool.h"
 #include "model/worker.h"
 

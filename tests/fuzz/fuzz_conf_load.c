@@ -4,7 +4,7 @@
  * chooses: '-' is a command line (one argument a line), anything else a file.
  */
 #include "base/cleanup.h"
-#include "model/conf_flags.h"
+#include "conf/conf_flags.h"
 
 #include <string.h>
 #include <sys/mman.h>

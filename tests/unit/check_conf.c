@@ -6,8 +6,8 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "model/conf_flags.h"
-#include "model/conf_table.h"
+#include "conf/conf_flags.h"
+#include "conf/conf_table.h"
 #include "unit.h"
 
 #include <dirent.h>

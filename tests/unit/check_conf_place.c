@@ -5,7 +5,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "model/conf_flags.h"
+#include "conf/conf_flags.h"
 #include "unit.h"
 
 #include <string.h>

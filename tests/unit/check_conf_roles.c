@@ -2,8 +2,8 @@
  * What a configuration says of prefill and decode: good pairs without a word, and every
  * mistake with its line.
  */
-#include "model/conf.h"
-#include "model/conf_flags.h"
+#include "conf/conf.h"
+#include "conf/conf_flags.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>

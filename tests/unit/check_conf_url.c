@@ -4,7 +4,7 @@
  */
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "model/conf_table.h"
+#include "conf/conf_table.h"
 #include "unit.h"
 
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/conf.h"
+#include "conf/conf.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>

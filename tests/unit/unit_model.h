@@ -6,7 +6,7 @@
 #define UNIT_UNIT_MODEL_H
 
 #include "base/metric.h"
-#include "model/conf.h"
+#include "conf/conf.h"
 #include "model/pool.h"
 #include "model/worker.h"
 #include "tests/unit/unit.h"

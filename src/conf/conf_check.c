@@ -3,7 +3,7 @@
  * A key whose feature does not exist yet is refused, never ignored: nobody may believe
  * that a listener is encrypted or closed when it is not. Called by conf.c.
  */
-#include "model/conf_check.h"
+#include "conf/conf_check.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"

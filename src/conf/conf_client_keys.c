@@ -4,14 +4,14 @@
  * A line that cannot be read is told by its number, never by its words: somebody may have
  * put a key where its SHA-256 belongs.
  */
-#include "model/conf_client_keys.h"
+#include "conf/conf_client_keys.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "model/conf.h"
-#include "model/conf_table.h"
+#include "conf/conf.h"
+#include "conf/conf_table.h"
 #include "base/limit.h"
 
 #include <errno.h>

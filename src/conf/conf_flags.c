@@ -4,12 +4,12 @@
  * be applied; all faults are reported, not only the first. Called by daemon.c at start;
  * the result is applied by conf.c, also at each reload.
  */
-#include "model/conf_flags.h"
+#include "conf/conf_flags.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/word.h"
-#include "model/conf_flag_table.h"
+#include "conf/conf_flag_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,9 +2,9 @@
  * The four key tables as one array, and look-ups in it: by section, by name, by likeness.
  * Nothing here is ever written. Called by the other conf_*.c files.
  */
-#include "model/conf_table.h"
+#include "conf/conf_table.h"
 #include "base/word.h"
-#include "model/conf_keys.h"
+#include "conf/conf_keys.h"
 
 #include <stdarg.h>
 #include <stdio.h>

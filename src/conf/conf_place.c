@@ -5,7 +5,7 @@
  * asked through conf_place() by whoever reports.
  */
 #include "base/mem.h"
-#include "model/conf_source.h"
+#include "conf/conf_source.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,9 +5,9 @@
 #ifndef MODEL_CONF_CHECK_H
 #define MODEL_CONF_CHECK_H
 
-#include "model/conf.h"
-#include "model/conf_flags.h"
-#include "model/conf_source.h"
+#include "conf/conf.h"
+#include "conf/conf_flags.h"
+#include "conf/conf_source.h"
 
 /* What an error calls a worker's key: itself, or the flag that made the worker. */
 const char *conf_worker_key_name(const struct worker_conf *w, const char *key);

@@ -7,7 +7,7 @@
 #ifndef MODEL_CONF_FLAGS_H
 #define MODEL_CONF_FLAGS_H
 
-#include "model/conf_table.h"
+#include "conf/conf_table.h"
 
 #include <stdio.h>
 

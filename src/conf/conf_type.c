@@ -8,7 +8,7 @@
 #include "base/conf_lex.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "model/conf_table.h"
+#include "conf/conf_table.h"
 
 #include <math.h>
 #include <stdio.h>

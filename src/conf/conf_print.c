@@ -5,8 +5,8 @@
  */
 #include "base/cleanup.h"
 #include "base/mem.h"
-#include "model/conf_client_keys.h"
-#include "model/conf_table.h"
+#include "conf/conf_client_keys.h"
+#include "conf/conf_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,14 +5,14 @@
  * acts on. Nothing leaves conf_load unless the whole is good. Called by the control
  * thread (daemon.c, reload.c, admin.c); conf_ref and conf_unref by any thread.
  */
-#include "model/conf.h"
+#include "conf/conf.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "model/conf_check.h"
-#include "model/conf_client_keys.h"
-#include "model/conf_flags.h"
-#include "model/conf_source.h"
+#include "conf/conf_check.h"
+#include "conf/conf_client_keys.h"
+#include "conf/conf_flags.h"
+#include "conf/conf_source.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -6,7 +6,7 @@
 #ifndef MODEL_CONF_SOURCE_H
 #define MODEL_CONF_SOURCE_H
 
-#include "model/conf_table.h"
+#include "conf/conf_table.h"
 
 struct conf_line {
 	const struct conf_key *key;

@@ -7,7 +7,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "model/conf_table.h"
+#include "conf/conf_table.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>

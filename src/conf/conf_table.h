@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 #include "base/span.h"
-#include "model/conf.h"
+#include "conf/conf.h"
 
 /* The struct that holds a key's value. */
 enum conf_base {

@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "model/conf_source.h"
+#include "conf/conf_source.h"
 
 #include <dirent.h>
 #include <errno.h>

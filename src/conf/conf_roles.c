@@ -3,7 +3,7 @@
  * workers that nobody is paired with, keys that the other leg contradicts. Warnings
  * where the admin API may add what is missing. Called by conf_check.c.
  */
-#include "model/conf_check.h"
+#include "conf/conf_check.h"
 
 #include "base/cleanup.h"
 #include "base/mem.h"
