@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "bench/text.h"
-#include "model/route_key.h"
+#include "route/route_key.h"
 
 #include <inttypes.h>
 #include <stdio.h>

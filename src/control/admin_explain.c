@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "control/admin_reply.h"
 #include "http/http_server.h"
-#include "model/path_table.h"
+#include "route/path_table.h"
 #include "model/pool.h"
 #include "proxy/legs.h"
 #include "proxy/pin.h"

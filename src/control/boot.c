@@ -25,7 +25,7 @@
 #include "io/mailbox.h"
 #include "io/notify.h"
 #include "io/sock.h"
-#include "model/path_table.h"
+#include "route/path_table.h"
 #include "model/response_map.h"
 #include "proxy/request.h"
 

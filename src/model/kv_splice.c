@@ -5,7 +5,7 @@
  * A body is made twice by the same walk: first only counted, then written.
  */
 #include "base/err.h"
-#include "model/json_scan.h"
+#include "route/json_scan.h"
 #include "model/kv_place.h"
 #include "model/kv_transfer.h"
 

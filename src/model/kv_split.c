@@ -3,7 +3,7 @@
  * them. See kv_transfer.h; kv_splice.c makes the bodies.
  */
 #include "base/err.h"
-#include "model/json_member.h"
+#include "route/json_member.h"
 #include "model/kv_place.h"
 #include "model/kv_transfer.h"
 

@@ -5,7 +5,7 @@
 #include "model/kv_transfer.h"
 
 #include "base/err.h"
-#include "model/json_member.h"
+#include "route/json_member.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -24,7 +24,7 @@
 #include "base/base.h"
 #include "base/span.h"
 #include "conf/conf.h"
-#include "model/route_key.h"
+#include "route/route_key.h"
 
 /* ---- what a connector needs ---- */
 

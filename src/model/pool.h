@@ -16,7 +16,7 @@
 #include "model/prefix_index.h"
 #include "model/queue.h"
 #include "model/registry.h"
-#include "model/route_key.h"
+#include "route/route_key.h"
 #include "model/worker.h"
 
 struct pool;

@@ -4,7 +4,7 @@
 #include "model/resume_body.h"
 
 #include "base/err.h"
-#include "model/json_scan.h"
+#include "route/json_scan.h"
 
 #include <stddef.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "model/json_scan.h"
-#include "model/json_walk.h"
+#include "route/json_scan.h"
+#include "route/json_walk.h"
 
 #include <stdlib.h>
 

@@ -11,7 +11,7 @@
 #include "base/span.h"
 #include "http/http_head.h"
 #include "conf/conf.h"
-#include "model/route_key.h"
+#include "route/route_key.h"
 
 enum routing_from { ROUTING_NONE, ROUTING_HEADER, ROUTING_BODY };
 

@@ -3,7 +3,7 @@
  */
 #include "proxy/intake.h"
 
-#include "model/path_table.h"
+#include "route/path_table.h"
 #include "model/pool.h"
 #include "model/routing_key.h"
 #include "proxy/body.h"

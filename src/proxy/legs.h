@@ -20,7 +20,7 @@
 #include "base/span.h"
 #include "http/http_head.h"
 #include "conf/conf.h"
-#include "model/route_key.h"
+#include "route/route_key.h"
 
 struct access_line;
 struct legs;

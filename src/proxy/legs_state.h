@@ -9,7 +9,7 @@
 #include "model/guard.h"
 #include "model/kv_transfer.h"
 #include "model/pool.h"
-#include "model/route_key.h"
+#include "route/route_key.h"
 
 struct exchange;
 struct request;

@@ -17,7 +17,7 @@
 #include "http/http_scan.h"
 #include "http/http_write.h"
 #include "model/guard.h"
-#include "model/path_table.h"
+#include "route/path_table.h"
 #include "model/pool.h"
 #include "model/routing_key.h"
 #include "model/worker.h"

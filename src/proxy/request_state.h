@@ -12,7 +12,7 @@
 #include "http/http_head.h"
 #include "http/http_scan.h"
 #include "model/guard.h"
-#include "model/path_table.h"
+#include "route/path_table.h"
 #include "model/pool.h"
 #include "model/site.h"
 #include "proxy/answer.h"

@@ -4,7 +4,7 @@
  * only the bodies whose name has it. Keeps nothing, judges nothing. Run by hand.
  */
 #include "base/mem.h"
-#include "model/route_key.h"
+#include "route/route_key.h"
 
 #include <stdio.h>
 #include <stdlib.h>

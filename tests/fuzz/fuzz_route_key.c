@@ -4,7 +4,7 @@
  * whatever jansson reads as an object is readable here. Bodies that begin with X are the
  * value of X-Kvsteer-Prefix instead.
  */
-#include "model/route_key.h"
+#include "route/route_key.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * alignment.
  */
 #include "base/rng.h"
-#include "model/json_scan.h"
+#include "route/json_scan.h"
 #include "unit.h"
 
 #include <jansson.h>

@@ -3,7 +3,7 @@
  * path is its bytes: what another server might take for a row is none here.
  */
 #include "http/http_head.h"
-#include "model/path_table.h"
+#include "route/path_table.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>

@@ -6,7 +6,7 @@
  */
 #include "base/err.h"
 #include "base/hash.h"
-#include "model/route_key.h"
+#include "route/route_key.h"
 #include "unit.h"
 
 #include <string.h>

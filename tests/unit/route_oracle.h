@@ -8,7 +8,7 @@
 
 #include "base/hash.h"
 #include "base/span.h"
-#include "model/route_key.h"
+#include "route/route_key.h"
 #include "unit.h"
 
 #include <jansson.h>

@@ -6,7 +6,7 @@
  * on". Long strings are skipped with SIMD and lists of integers eight bytes at a time;
  * everything else is read byte by byte. Every step reads base[s->at, to) only.
  */
-#include "model/json_scan.h"
+#include "route/json_scan.h"
 
 #ifdef __SSE2__
 #	include <immintrin.h>

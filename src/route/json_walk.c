@@ -2,9 +2,9 @@
  * Walks over scanned JSON text (json_walk.h). Trusts the scanner for the grammar but
  * never for memory: each read is checked against the end.
  */
-#include "model/json_walk.h"
+#include "route/json_walk.h"
 
-#include "model/json_scan.h"
+#include "route/json_scan.h"
 
 /* To the next byte that means something, past blanks and the one separator. */
 static void skip_to(const struct json_text *t, struct json_cursor *c, char separator)

@@ -2,14 +2,14 @@
  * Route keys: what the two phases found, as one struct route_key; the client's own
  * hashes; the secret that parts name spaces.
  */
-#include "model/route_key.h"
+#include "route/route_key.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "model/route_prompt.h"
-#include "model/route_scan.h"
+#include "route/route_prompt.h"
+#include "route/route_scan.h"
 
 #include <endian.h>
 #include <stdlib.h>

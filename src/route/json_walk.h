@@ -12,7 +12,7 @@
 
 #include "base/base.h"
 #include "base/span.h"
-#include "model/json_scan.h"
+#include "route/json_scan.h"
 
 /* Strings and containers of at least so many bytes have an entry (containers only down to
  * JSON_SKIP_DEPTH). */

@@ -11,7 +11,7 @@
 #ifndef MODEL_ROUTE_PROMPT_H
 #define MODEL_ROUTE_PROMPT_H
 
-#include "model/route_scan.h"
+#include "route/route_scan.h"
 
 /*
  * The digest of a media part (an image, a clip, a document) is not put once but again and

@@ -9,8 +9,8 @@
 #ifndef MODEL_ROUTE_HASH_H
 #define MODEL_ROUTE_HASH_H
 
-#include "model/json_walk.h"
-#include "model/route_key.h"
+#include "route/json_walk.h"
+#include "route/route_key.h"
 
 #define ROUTE_STAGE_BYTES 4096
 #define ROUTE_DIGEST_BYTES 8

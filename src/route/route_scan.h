@@ -9,9 +9,9 @@
 #ifndef MODEL_ROUTE_SCAN_H
 #define MODEL_ROUTE_SCAN_H
 
-#include "model/json_scan.h"
-#include "model/json_walk.h"
-#include "model/route_key.h"
+#include "route/json_scan.h"
+#include "route/json_walk.h"
+#include "route/route_key.h"
 
 #define ROUTE_FIELDS(X)                     \
 	X(MODEL, "model")                   \

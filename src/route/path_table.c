@@ -1,7 +1,7 @@
 /*
  * The table of forwarded and local paths. See path_table.h.
  */
-#include "model/path_table.h"
+#include "route/path_table.h"
 
 #include <string.h>
 

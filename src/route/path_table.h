@@ -11,7 +11,7 @@
 #include "base/fail.h"
 #include "base/span.h"
 #include "conf/conf.h"
-#include "model/route_key.h"
+#include "route/route_key.h"
 
 enum path_action {
 	PATH_FORWARD,   /* to a worker */

@@ -6,9 +6,9 @@
  * (blanks, escapes, order of members), except inside tools and unknown parts, where
  * member order and numbers count as spelled. No function calls itself.
  */
-#include "model/route_prompt.h"
+#include "route/route_prompt.h"
 
-#include "model/route_hash.h"
+#include "route/route_hash.h"
 
 /* What follows 0xFF. These letters are part of the public format. */
 enum tag {

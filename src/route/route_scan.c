@@ -2,7 +2,7 @@
  * Reads a request body once as it arrives (route_scan.h): json_scan's tokens in, field
  * spans and skips out.
  */
-#include "model/route_scan.h"
+#include "route/route_scan.h"
 
 #include "base/mem.h"
 

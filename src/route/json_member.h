@@ -9,8 +9,8 @@
 
 #include "base/base.h"
 #include "base/span.h"
-#include "model/json_scan.h"
-#include "model/json_walk.h"
+#include "route/json_scan.h"
+#include "route/json_walk.h"
 
 /* Offsets are bytes of the text that the walk began with. */
 struct json_member {

@@ -1,7 +1,7 @@
 /*
  * The walk of json_member.h.
  */
-#include "model/json_member.h"
+#include "route/json_member.h"
 
 /* Only the members themselves, whatever is in them. */
 static const struct json_scan_opts shallow = {1, 1, SIZE_MAX};

@@ -1,7 +1,7 @@
 /*
  * Blocks of the prompt stream, and their chain (route_hash.h).
  */
-#include "model/route_hash.h"
+#include "route/route_hash.h"
 
 #include "base/err.h"
 #include "base/hash.h"
