@@ -53,7 +53,7 @@ libkvsteer_a_SOURCES += src/http/http_rules.c src/http/http_rules.h
 
 # Layer 3, the model
 libkvsteer_a_SOURCES += src/route/route_key.c src/route/route_key.h
-libkvsteer_a_SOURCES += src/model/prefix_index.c src/model/prefix_index.h
+libkvsteer_a_SOURCES += src/prefix/prefix_index.c src/prefix/prefix_index.h
 libkvsteer_a_SOURCES += src/conf/conf.c src/conf/conf.h
 libkvsteer_a_SOURCES += src/conf/conf_keys.h
 libkvsteer_a_SOURCES += src/model/breaker.c src/model/breaker.h
@@ -110,19 +110,19 @@ libkvsteer_a_SOURCES += src/conf/conf_flags.c src/conf/conf_flags.h src/conf/con
 libkvsteer_a_SOURCES += src/conf/conf_print.c
 libkvsteer_a_SOURCES += src/conf/conf_source.h
 libkvsteer_a_SOURCES += src/route/path_table.c src/route/path_table.h
-libkvsteer_a_SOURCES += src/model/prefix_arena.c src/model/prefix_arena.h
-libkvsteer_a_SOURCES += src/model/prefix_keys.c src/model/prefix_keys.h
-libkvsteer_a_SOURCES += src/model/prefix_fold.c
-libkvsteer_a_SOURCES += src/model/prefix_lru.c
-libkvsteer_a_SOURCES += src/model/prefix_tree.c src/model/prefix_tree.h
+libkvsteer_a_SOURCES += src/prefix/prefix_arena.c src/prefix/prefix_arena.h
+libkvsteer_a_SOURCES += src/prefix/prefix_keys.c src/prefix/prefix_keys.h
+libkvsteer_a_SOURCES += src/prefix/prefix_fold.c
+libkvsteer_a_SOURCES += src/prefix/prefix_lru.c
+libkvsteer_a_SOURCES += src/prefix/prefix_tree.c src/prefix/prefix_tree.h
 libkvsteer_a_SOURCES += src/model/response_map.c src/model/response_map.h
 libkvsteer_a_SOURCES += src/route/route_hash.c src/route/route_hash.h
 libkvsteer_a_SOURCES += src/route/route_prompt.c src/route/route_prompt.h
 libkvsteer_a_SOURCES += src/route/route_scan.c src/route/route_scan.h
 libkvsteer_a_SOURCES += src/model/routing_key.c src/model/routing_key.h
 libkvsteer_a_SOURCES += src/model/site.c src/model/site.h
-libkvsteer_a_SOURCES += src/model/prefix_check.c
-libkvsteer_a_SOURCES += src/model/prefix_shrink.c
+libkvsteer_a_SOURCES += src/prefix/prefix_check.c
+libkvsteer_a_SOURCES += src/prefix/prefix_shrink.c
 
 # Layer 4, the data path
 libkvsteer_a_SOURCES += src/proxy/io_thread.c src/proxy/io_thread.h

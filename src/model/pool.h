@@ -13,7 +13,7 @@
 #include "conf/conf.h"
 #include "model/guard.h"
 #include "model/policy.h"
-#include "model/prefix_index.h"
+#include "prefix/prefix_index.h"
 #include "model/queue.h"
 #include "model/registry.h"
 #include "route/route_key.h"

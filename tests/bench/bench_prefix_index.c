@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/prefix_index.h"
+#include "prefix/prefix_index.h"
 
 #define LONG_BLOCKS 3125 /* 100,000 tokens in blocks of 32 */
 #define MAX_WORKERS 64

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/prefix_index.h"
+#include "prefix/prefix_index.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

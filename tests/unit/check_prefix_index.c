@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "model/prefix_index.h"
-#include "model/prefix_tree.h"
+#include "prefix/prefix_index.h"
+#include "prefix/prefix_tree.h"
 #include "prefix_rig.h"
 #include "unit.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "model/prefix_index.h"
+#include "prefix/prefix_index.h"
 #include "prefix_rig.h"
 #include "unit.h"
 

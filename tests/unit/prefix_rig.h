@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "model/prefix_index.h"
+#include "prefix/prefix_index.h"
 
 /* ck_assert writes a file position each time; what is asked millions of times asks here.
  */

@@ -7,7 +7,7 @@
  * that takes away needs memory: a join may use the cells that it and the end of a child
  * just freed. Called by prefix_index.c; see prefix_tree.h for the invariants.
  */
-#include "model/prefix_tree.h"
+#include "prefix/prefix_tree.h"
 
 #include <string.h>
 

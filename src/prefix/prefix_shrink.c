@@ -3,7 +3,7 @@
  * the memory bound smaller. Costs the whole index, and takes no memory beside it. Called
  * by prefix_index.c.
  */
-#include "model/prefix_tree.h"
+#include "prefix/prefix_tree.h"
 
 /* A cell's contents in a cell that stays. */
 static uint32_t cell_copy(struct prefix_index *ix, uint32_t cell)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "model/prefix_tree.h"
+#include "prefix/prefix_tree.h"
 
 /* What the walk over all nodes counts. */
 struct census {

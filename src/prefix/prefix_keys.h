@@ -10,7 +10,7 @@
 #ifndef MODEL_PREFIX_KEYS_H
 #define MODEL_PREFIX_KEYS_H
 
-#include "model/prefix_arena.h"
+#include "prefix/prefix_arena.h"
 
 union prefix_run {
 	uint64_t only; /* length 1 */

@@ -6,7 +6,7 @@
  * a worker is in the heap exactly while its list has any. Called by prefix_fold.c,
  * prefix_tree.c, prefix_index.c and prefix_shrink.c.
  */
-#include "model/prefix_tree.h"
+#include "prefix/prefix_tree.h"
 
 void lru_link(struct prefix_index *ix, uint32_t cell, uint32_t newer)
 {

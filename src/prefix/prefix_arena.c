@@ -6,7 +6,7 @@
  * list of its size; a cell's bit in `busy` is set exactly while it is given out. Called
  * by the other prefix_*.c files, under the pool's lock.
  */
-#include "model/prefix_arena.h"
+#include "prefix/prefix_arena.h"
 
 #include <string.h>
 #include <sys/mman.h>

@@ -7,13 +7,13 @@
  * buckets and the cells; each share is a bound of its own, so nothing has to be traded
  * under pressure. Called by pool.c and by policies, under the pool's lock.
  */
-#include "model/prefix_index.h"
+#include "prefix/prefix_index.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "model/prefix_tree.h"
+#include "prefix/prefix_tree.h"
 
 #define MIN_MEMORY_BYTES ((size_t)64 * 1024)
 #define MIN_ARENA_BYTES ((size_t)4 * ARENA_PAGE)

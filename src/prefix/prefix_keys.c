@@ -6,7 +6,7 @@
  * Always true: a ring's chunks hold the run's keys in order; head->prev is the last one.
  * Called by prefix_tree.c, prefix_index.c and prefix_shrink.c.
  */
-#include "model/prefix_keys.h"
+#include "prefix/prefix_keys.h"
 
 #include <string.h>
 

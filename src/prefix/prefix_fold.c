@@ -6,7 +6,7 @@
  * its parent notices; the use keeps its place in the worker's list under another number.
  * Called by prefix_tree.c and prefix_index.c; see prefix_tree.h for the invariants.
  */
-#include "model/prefix_tree.h"
+#include "prefix/prefix_tree.h"
 
 uint32_t twig_new(struct prefix_index *ix, uint32_t parent, uint64_t key, uint32_t slot,
 	uint64_t clock)

@@ -34,8 +34,8 @@
 
 #include <string.h>
 
-#include "model/prefix_index.h"
-#include "model/prefix_keys.h"
+#include "prefix/prefix_index.h"
+#include "prefix/prefix_keys.h"
 
 #define PREFIX_ROOT 1u /* the first cell after "none" */
 #define PREFIX_NIL 0u
