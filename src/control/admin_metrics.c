@@ -10,7 +10,7 @@
 #include "control/admin_reply.h"
 #include "http/http_server.h"
 #include "model/pool.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 
 #include <stdlib.h>
 

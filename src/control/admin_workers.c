@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "control/admin_reply.h"
 #include "http/http_server.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "control/host.h"
 #include "model/pool.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -33,7 +33,7 @@
 #include "io/loop.h"
 #include "io/resolve.h"
 #include "io/wheel.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "io/resolve.h"
 #include "model/pool.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -14,7 +14,7 @@
 #include "control/scrape.h"
 #include "model/kv_transfer.h"
 #include "model/pool.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 
 #include <math.h>
 #include <stdlib.h>

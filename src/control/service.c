@@ -12,7 +12,7 @@
 #include "io/loop.h"
 #include "io/notify.h"
 #include "io/wheel.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 
 #include <stdio.h>
 #include <stdlib.h>

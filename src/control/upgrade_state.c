@@ -13,7 +13,7 @@
 #include "io/js.h"
 #include "conf/conf_table.h"
 #include "model/site.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 
 #include <errno.h>
 #include <stdlib.h>

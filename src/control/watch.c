@@ -12,8 +12,8 @@
 #include "io/loop.h"
 #include "io/wheel.h"
 #include "model/pool.h"
-#include "model/progress.h"
-#include "model/worker.h"
+#include "worker/progress.h"
+#include "worker/worker.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "model/pool_state.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 
 #include <stdlib.h>
 

@@ -11,13 +11,13 @@
 #include "base/base.h"
 #include "base/rng.h"
 #include "conf/conf.h"
-#include "model/guard.h"
+#include "worker/guard.h"
 #include "model/policy.h"
 #include "prefix/prefix_index.h"
 #include "model/queue.h"
-#include "model/registry.h"
+#include "worker/registry.h"
 #include "route/route_key.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 
 struct pool;
 

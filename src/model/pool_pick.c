@@ -7,11 +7,11 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "model/breaker.h"
-#include "model/decay.h"
+#include "worker/breaker.h"
+#include "worker/decay.h"
 #include "model/pool_state.h"
 #include "model/slow_start.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  */
 #include "model/pool_state.h"
 
-#include "model/worker.h"
+#include "worker/worker.h"
 
 #include <stdlib.h>
 

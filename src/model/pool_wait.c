@@ -16,7 +16,7 @@
 
 #include "base/err.h"
 #include "model/pool_state.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 
 #define SERVE_MAX 64
 

@@ -4,7 +4,7 @@
 #include "model/slow_start.h"
 
 #include "model/policy.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 
 #include <limits.h>
 #include <math.h>

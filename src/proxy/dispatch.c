@@ -4,7 +4,7 @@
 #include "proxy/dispatch.h"
 
 #include "http/http_write.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 #include "proxy/legs.h"
 #include "proxy/request_state.h"
 #include "proxy/resume.h"

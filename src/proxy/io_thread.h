@@ -12,7 +12,7 @@
 #include "base/rng.h"
 #include "io/loop.h"
 #include "io/wheel.h"
-#include "model/guard.h"
+#include "worker/guard.h"
 #include "model/site.h"
 
 #include <stdatomic.h>

@@ -14,7 +14,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/metric.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 #include "proxy/access_log.h"
 #include "proxy/admission.h"
 #include "proxy/attempt.h"

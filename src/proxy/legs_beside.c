@@ -8,7 +8,7 @@
  * decode was faster: an engine that still sends blocks would take them back.
  */
 #include "base/cleanup.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 #include "proxy/admission.h"
 #include "proxy/dispatch.h"
 #include "proxy/errand.h"

@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "base/metric.h"
 #include "base/rng.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 #include "proxy/legs.h"
 #include "proxy/legs_state.h"
 #include "proxy/request_state.h"

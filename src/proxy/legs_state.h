@@ -6,7 +6,7 @@
 #ifndef PROXY_LEGS_STATE_H
 #define PROXY_LEGS_STATE_H
 
-#include "model/guard.h"
+#include "worker/guard.h"
 #include "model/kv_transfer.h"
 #include "model/pool.h"
 #include "route/route_key.h"

@@ -5,8 +5,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "model/guard.h"
-#include "model/worker.h"
+#include "worker/guard.h"
+#include "worker/worker.h"
 #include "proxy/request_state.h"
 #include "proxy/upstream.h"
 

@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "base/metric.h"
 #include "model/routing_key.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 #include "proxy/admission.h"
 #include "proxy/legs.h"
 #include "proxy/pin.h"

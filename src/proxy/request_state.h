@@ -11,7 +11,7 @@
 #include "base/span.h"
 #include "http/http_head.h"
 #include "http/http_scan.h"
-#include "model/guard.h"
+#include "worker/guard.h"
 #include "route/path_table.h"
 #include "model/pool.h"
 #include "model/site.h"

@@ -3,7 +3,7 @@
  */
 #include "proxy/stored.h"
 
-#include "model/worker.h"
+#include "worker/worker.h"
 #include "proxy/request_state.h"
 
 #define NOT_FOUND 404

@@ -13,7 +13,7 @@
 #include "io/resolve.h"
 #include "io/stream.h"
 #include "io/wheel.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 #include "proxy/io_thread.h"
 #include "proxy/upstream_state.h"
 

@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "http/http_parse.h"
 #include "io/wheel.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 #include "proxy/io_thread.h"
 #include "proxy/upstream_state.h"
 

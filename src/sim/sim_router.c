@@ -11,7 +11,7 @@
 #include "conf/conf_flags.h"
 #include "model/pool.h"
 #include "model/routing_key.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #ifndef SIM_SIM_ROUTER_H
 #define SIM_SIM_ROUTER_H
 
-#include "model/guard.h"
+#include "worker/guard.h"
 #include "model/policy.h"
 #include "sim/sim_input.h"
 

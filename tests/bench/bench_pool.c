@@ -11,7 +11,7 @@
 #include "base/rng.h"
 #include "conf/conf_flags.h"
 #include "model/pool.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

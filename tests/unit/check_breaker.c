@@ -2,7 +2,7 @@
  * The breaker and the retry budget: the window, trials, neutral outcomes (B13), pauses,
  * and a random walk against a slow model of the same rules.
  */
-#include "model/breaker.h"
+#include "worker/breaker.h"
 #include "model/retry.h"
 
 #include "base/rng.h"

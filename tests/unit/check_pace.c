@@ -1,5 +1,5 @@
 /* The pace of a worker: what it learns, and when it is not believed. */
-#include "model/pace.h"
+#include "worker/pace.h"
 #include "tests/unit/unit.h"
 
 #include <pthread.h>

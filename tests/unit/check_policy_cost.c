@@ -4,7 +4,7 @@
  * random fleets for every combination.
  */
 #include "base/rng.h"
-#include "model/decay.h"
+#include "worker/decay.h"
 #include "model/policy.h"
 #include "tests/unit/unit_model.h"
 

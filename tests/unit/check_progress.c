@@ -2,7 +2,7 @@
  * Completion progress: the two recorded incidents in numbers (origin systems A6), what is
  * not one, recovery and trials. A fleet is played tick by tick in virtual time.
  */
-#include "model/progress.h"
+#include "worker/progress.h"
 
 #include "base/rng.h"
 #include "tests/unit/unit.h"

@@ -5,7 +5,7 @@
  */
 #include "base/err.h"
 #include "base/rng.h"
-#include "model/registry.h"
+#include "worker/registry.h"
 #include "tests/unit/unit_model.h"
 
 #define TOLD_MAX 64

@@ -8,7 +8,7 @@
 #include "base/metric.h"
 #include "conf/conf.h"
 #include "model/pool.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>

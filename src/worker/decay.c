@@ -1,7 +1,7 @@
 /*
  * A sum that fades. See decay.h.
  */
-#include "model/decay.h"
+#include "worker/decay.h"
 
 #include <math.h>
 

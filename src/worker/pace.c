@@ -4,7 +4,7 @@
  * Prompts that end together are counted together: blocks are summed, and the time between
  * ends, so that the pace is right however many a worker computes at once.
  */
-#include "model/pace.h"
+#include "worker/pace.h"
 
 #include <stdatomic.h>
 

@@ -2,11 +2,11 @@
  * Takes and drops one in-flight slot; the only writer of worker->load, ->queued_blocks
  * and ->streams. See guard.h.
  */
-#include "model/guard.h"
+#include "worker/guard.h"
 
 #include "base/metric.h"
-#include "model/breaker.h"
-#include "model/worker.h"
+#include "worker/breaker.h"
+#include "worker/worker.h"
 
 void guard_take(struct guard *g, struct worker *w)
 {

@@ -1,7 +1,7 @@
 /*
  * Closed, open, half-open. See breaker.h.
  */
-#include "model/breaker.h"
+#include "worker/breaker.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /*
  * The set of workers of one pool, updated by merge-join. See registry.h.
  */
-#include "model/registry.h"
+#include "worker/registry.h"
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "model/worker.h"
+#include "worker/worker.h"
 
 #include <stdlib.h>
 

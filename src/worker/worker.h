@@ -13,11 +13,11 @@
 #include "base/base.h"
 #include "base/fail.h"
 #include "base/span.h"
-#include "model/breaker.h"
+#include "worker/breaker.h"
 #include "conf/conf.h"
-#include "model/decay.h"
-#include "model/pace.h"
-#include "model/progress.h"
+#include "worker/decay.h"
+#include "worker/pace.h"
+#include "worker/progress.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

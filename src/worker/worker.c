@@ -1,7 +1,7 @@
 /*
  * One backend: identity, address, health, load counter, reference count. See worker.h.
  */
-#include "model/worker.h"
+#include "worker/worker.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"

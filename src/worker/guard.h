@@ -10,7 +10,7 @@
 #ifndef MODEL_GUARD_H
 #define MODEL_GUARD_H
 
-#include "model/breaker.h"
+#include "worker/breaker.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

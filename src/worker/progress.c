@@ -1,7 +1,7 @@
 /*
  * Stalled and degraded, by completion progress. See progress.h.
  */
-#include "model/progress.h"
+#include "worker/progress.h"
 
 #include <stdlib.h>
 #include <string.h>
