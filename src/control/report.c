@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "control/host.h"
 #include "control/scrape.h"
-#include "model/kv_transfer.h"
+#include "rewrite/kv_transfer.h"
 #include "model/pool.h"
 #include "worker/worker.h"
 

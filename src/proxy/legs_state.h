@@ -7,7 +7,7 @@
 #define PROXY_LEGS_STATE_H
 
 #include "worker/guard.h"
-#include "model/kv_transfer.h"
+#include "rewrite/kv_transfer.h"
 #include "model/pool.h"
 #include "route/route_key.h"
 

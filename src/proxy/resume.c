@@ -7,8 +7,8 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/metric.h"
-#include "model/resume_body.h"
-#include "model/resume_stream.h"
+#include "rewrite/resume_body.h"
+#include "rewrite/resume_stream.h"
 #include "proxy/request_state.h"
 
 #include <stdlib.h>

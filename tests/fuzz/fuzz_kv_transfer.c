@@ -5,7 +5,7 @@
  * made holds what a client may not say, each is JSON where jansson says that the client's
  * was, and what is cleaned once is clean.
  */
-#include "model/kv_transfer.h"
+#include "rewrite/kv_transfer.h"
 
 #include <jansson.h>
 #include <stdlib.h>

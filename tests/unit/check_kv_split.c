@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "base/rng.h"
 #include "io/js.h"
-#include "model/kv_transfer.h"
+#include "rewrite/kv_transfer.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
  * What prefill workers answer, the small calls beside the legs, ids and rooms.
  */
 #include "base/rng.h"
-#include "model/kv_transfer.h"
+#include "rewrite/kv_transfer.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>

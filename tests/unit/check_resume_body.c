@@ -4,7 +4,7 @@
  */
 #include "base/rng.h"
 #include "io/js.h"
-#include "model/resume_body.h"
+#include "rewrite/resume_body.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
  * another worker's events; what the client has is then one stream. What cannot go on is
  * noticed.
  */
-#include "model/resume_stream.h"
+#include "rewrite/resume_stream.h"
 
 #include "base/rng.h"
 #include "tests/unit/unit.h"

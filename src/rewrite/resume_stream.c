@@ -1,7 +1,7 @@
 /*
  * Event streams that may go on elsewhere. See resume_stream.h.
  */
-#include "model/resume_stream.h"
+#include "rewrite/resume_stream.h"
 
 #include "base/err.h"
 #include "base/mem.h"

@@ -7,7 +7,7 @@
 #define MODEL_KV_PLACE_H
 
 #include "base/base.h"
-#include "model/kv_transfer.h"
+#include "rewrite/kv_transfer.h"
 
 /* A body with more of them is nobody's: it is refused, so that they take no memory. */
 #define KV_PLACES_MAX 1024

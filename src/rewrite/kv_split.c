@@ -4,8 +4,8 @@
  */
 #include "base/err.h"
 #include "route/json_member.h"
-#include "model/kv_place.h"
-#include "model/kv_transfer.h"
+#include "rewrite/kv_place.h"
+#include "rewrite/kv_transfer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,8 +6,8 @@
  */
 #include "base/err.h"
 #include "route/json_scan.h"
-#include "model/kv_place.h"
-#include "model/kv_transfer.h"
+#include "rewrite/kv_place.h"
+#include "rewrite/kv_transfer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

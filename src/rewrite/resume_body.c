@@ -1,7 +1,7 @@
 /*
  * Bodies that are asked anew. See resume_body.h.
  */
-#include "model/resume_body.h"
+#include "rewrite/resume_body.h"
 
 #include "base/err.h"
 #include "route/json_scan.h"

@@ -2,7 +2,7 @@
  * What connectors need, prefill's answers, ids. See kv_transfer.h; the bodies of the two
  * legs are kv_split.c.
  */
-#include "model/kv_transfer.h"
+#include "rewrite/kv_transfer.h"
 
 #include "base/err.h"
 #include "route/json_member.h"
