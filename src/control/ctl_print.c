@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "io/js.h"
-#include "model/policy.h"
+#include "policy/policy.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -12,7 +12,7 @@
 #include "base/rng.h"
 #include "conf/conf.h"
 #include "worker/guard.h"
-#include "model/policy.h"
+#include "policy/policy.h"
 #include "prefix/prefix_index.h"
 #include "model/queue.h"
 #include "worker/registry.h"

@@ -7,7 +7,7 @@
 #ifndef MODEL_POOL_STATE_H
 #define MODEL_POOL_STATE_H
 
-#include "model/policy_state.h"
+#include "policy/policy_state.h"
 #include "model/pool.h"
 #include "model/retry.h"
 

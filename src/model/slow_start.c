@@ -3,7 +3,7 @@
  */
 #include "model/slow_start.h"
 
-#include "model/policy.h"
+#include "policy/policy.h"
 #include "worker/worker.h"
 
 #include <limits.h>

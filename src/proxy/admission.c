@@ -12,7 +12,7 @@
 #include "base/metric.h"
 #include "io/mailbox.h"
 #include "model/priority.h"
-#include "model/routing_key.h"
+#include "policy/routing_key.h"
 #include "proxy/client_key.h"
 #include "proxy/legs.h"
 #include "proxy/request_state.h"

@@ -5,7 +5,7 @@
 
 #include "route/path_table.h"
 #include "model/pool.h"
-#include "model/routing_key.h"
+#include "policy/routing_key.h"
 #include "proxy/body.h"
 #include "proxy/client.h"
 #include "proxy/client_key.h"

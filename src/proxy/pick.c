@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/metric.h"
-#include "model/routing_key.h"
+#include "policy/routing_key.h"
 #include "worker/worker.h"
 #include "proxy/admission.h"
 #include "proxy/legs.h"

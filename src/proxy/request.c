@@ -19,7 +19,7 @@
 #include "worker/guard.h"
 #include "route/path_table.h"
 #include "model/pool.h"
-#include "model/routing_key.h"
+#include "policy/routing_key.h"
 #include "worker/worker.h"
 #include "proxy/admission.h"
 #include "proxy/answer.h"

@@ -10,7 +10,7 @@
 #include "conf/conf.h"
 #include "conf/conf_flags.h"
 #include "model/pool.h"
-#include "model/routing_key.h"
+#include "policy/routing_key.h"
 #include "worker/worker.h"
 
 #include <stdatomic.h>

@@ -6,7 +6,7 @@
 #define SIM_SIM_ROUTER_H
 
 #include "worker/guard.h"
-#include "model/policy.h"
+#include "policy/policy.h"
 #include "sim/sim_input.h"
 
 struct sim_router;

@@ -4,7 +4,7 @@
  * router's #238 pins are kept (origin systems A2; reports B10, B18, B33).
  */
 #include "base/rng.h"
-#include "model/policy.h"
+#include "policy/policy.h"
 #include "tests/unit/unit_model.h"
 
 #define FLEET_MAX 6

@@ -5,7 +5,7 @@
  */
 #include "base/rng.h"
 #include "worker/decay.h"
-#include "model/policy.h"
+#include "policy/policy.h"
 #include "tests/unit/unit_model.h"
 
 #include <math.h>

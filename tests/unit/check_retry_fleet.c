@@ -6,7 +6,7 @@
  */
 #include "base/err.h"
 #include "model/retry.h"
-#include "model/routing_key.h"
+#include "policy/routing_key.h"
 #include "tests/unit/unit_model.h"
 
 #define START_MS 1000000

@@ -3,9 +3,9 @@
  * the body (vLLM router 2.5, origin systems B1; report B36: empty means none).
  */
 #include "http/http_parse.h"
-#include "model/policy.h"
+#include "policy/policy.h"
 #include "base/ring.h"
-#include "model/routing_key.h"
+#include "policy/routing_key.h"
 #include "tests/unit/unit.h"
 
 static char raw[4096];

@@ -2,7 +2,7 @@
  * Sessions and their workers, against a slow list: bounds, ages, tallies.
  */
 #include "base/rng.h"
-#include "model/session_map.h"
+#include "policy/session_map.h"
 #include "tests/unit/unit.h"
 
 #define SESSIONS_MAX 8

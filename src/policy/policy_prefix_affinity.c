@@ -6,7 +6,7 @@
  * 31170). Load is active requests, never what is resident: a long conversation must not
  * make its own home look full.
  */
-#include "model/policy.h"
+#include "policy/policy.h"
 
 #include "base/hash.h"
 

@@ -5,7 +5,7 @@
  * their health: it changes when workers come and go, nothing else. Without a key there is
  * nothing to be consistent with: the least loaded.
  */
-#include "model/policy.h"
+#include "policy/policy.h"
 
 #include "base/ring.h"
 

@@ -1,7 +1,7 @@
 /*
  * least_requests: fewest requests in flight; ties rotate.
  */
-#include "model/policy.h"
+#include "policy/policy.h"
 
 static void pick(const struct pick_input *in, struct pick_decision *out)
 {

@@ -1,10 +1,10 @@
 /*
  * Sessions and routing keys of a request. See routing_key.h.
  */
-#include "model/routing_key.h"
+#include "policy/routing_key.h"
 
 #include "base/hash.h"
-#include "model/policy.h"
+#include "policy/policy.h"
 #include "base/ring.h"
 
 #include <stdio.h>

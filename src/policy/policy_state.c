@@ -1,7 +1,7 @@
 /*
  * The states of a role's policies. See policy_state.h.
  */
-#include "model/policy_state.h"
+#include "policy/policy_state.h"
 
 static bool has_state(const struct policy_opts *o, int kind)
 {

@@ -4,7 +4,7 @@
  * that looked idle when it was last asked; what others sent is added where load_source
  * says so.
  */
-#include "model/policy.h"
+#include "policy/policy.h"
 
 static void pick(const struct pick_input *in, struct pick_decision *out)
 {

@@ -3,7 +3,7 @@
  * router). Of one that leaves only its own keys move. Equal scores: the greater id. The
  * keys are the vLLM router's; without one, the least loaded.
  */
-#include "model/policy.h"
+#include "policy/policy.h"
 
 #include "base/ring.h"
 

@@ -1,7 +1,7 @@
 /*
  * The table of policies, and what they share. See policy.h.
  */
-#include "model/policy.h"
+#include "policy/policy.h"
 
 static const struct policy_ops *const table[] = {
 	[POLICY_CACHE_AWARE] = &policy_cache_aware,

@@ -1,7 +1,7 @@
 /*
  * Sessions and the workers they live on. See session_map.h.
  */
-#include "model/session_map.h"
+#include "policy/session_map.h"
 
 #include "base/hash.h"
 

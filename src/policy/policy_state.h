@@ -7,7 +7,7 @@
 #define MODEL_POLICY_STATE_H
 
 #include "base/base.h"
-#include "model/policy.h"
+#include "policy/policy.h"
 
 struct policy_state {
 	void *of[POLICY_KIND_MAX]; /* owned; NULL: that policy has none */

@@ -6,7 +6,7 @@
 #ifndef MODEL_POLICY_COST_H
 #define MODEL_POLICY_COST_H
 
-#include "model/policy.h"
+#include "policy/policy.h"
 
 typedef void cost_fn(const struct pick_input *in, struct pick_decision *out);
 

@@ -11,7 +11,7 @@
 #include "base/rng.h"
 #include "base/span.h"
 #include "conf/conf.h"
-#include "model/routing_key.h"
+#include "policy/routing_key.h"
 
 struct worker;
 

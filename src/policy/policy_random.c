@@ -1,7 +1,7 @@
 /*
  * random: uniform over the candidates.
  */
-#include "model/policy.h"
+#include "policy/policy.h"
 
 static void pick(const struct pick_input *in, struct pick_decision *out)
 {

@@ -6,10 +6,10 @@
  * the least loaded and are not kept (vLLM router pull request 235, which sent them all to
  * one worker).
  */
-#include "model/policy.h"
+#include "policy/policy.h"
 
 #include "base/hash.h"
-#include "model/session_map.h"
+#include "policy/session_map.h"
 
 /* 11 MiB when they are all in use. */
 #define SESSIONS_MAX (1u << 18)

@@ -5,7 +5,7 @@
  * that all prompts begin with would send them all to one worker while nothing is in
  * flight. prefill_cost needs no threshold: it counts blocks, and remembers.
  */
-#include "model/policy_cost.h"
+#include "policy/policy_cost.h"
 
 #include <limits.h>
 #include <math.h>

@@ -2,7 +2,7 @@
  * cost = overload_check: judges one worker, for one request: the holder that this request
  * wants. A hot worker elsewhere costs it nothing (vLLM router pull request 238).
  */
-#include "model/policy_cost.h"
+#include "policy/policy_cost.h"
 
 static unsigned min_load(const struct pick_input *in)
 {

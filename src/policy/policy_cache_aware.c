@@ -3,7 +3,7 @@
  * load makes of that), two small tables, freely combined. The costs are in
  * policy_cost*.c.
  */
-#include "model/policy_cost.h"
+#include "policy/policy_cost.h"
 
 /* The contiguous depth from the first block, as a fraction of the prompt. */
 static double longest_prefix(const struct candidate *c, uint32_t blocks)

@@ -2,7 +2,7 @@
  * round_robin: the candidate whose last pick is longest ago; never a modulo over a
  * filtered list, so that one leaving does not shift the others.
  */
-#include "model/policy.h"
+#include "policy/policy.h"
 
 static void pick(const struct pick_input *in, struct pick_decision *out)
 {
