@@ -10,7 +10,7 @@
 #include "control/admin_reply.h"
 #include "http/http_server.h"
 #include "route/path_table.h"
-#include "model/pool.h"
+#include "pool/pool.h"
 #include "proxy/legs.h"
 #include "proxy/pin.h"
 

@@ -9,7 +9,7 @@
 #include "base/metric.h"
 #include "control/admin_reply.h"
 #include "http/http_server.h"
-#include "model/pool.h"
+#include "pool/pool.h"
 #include "worker/worker.h"
 
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 
 #include "control/admin_reply.h"
 #include "http/http_server.h"
-#include "model/tenant.h"
+#include "pool/tenant.h"
 
 #include <stdio.h>
 

@@ -26,7 +26,7 @@
 #include "io/notify.h"
 #include "io/sock.h"
 #include "route/path_table.h"
-#include "model/response_map.h"
+#include "pool/response_map.h"
 #include "proxy/request.h"
 
 #include <errno.h>

@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 #include "conf/conf_flags.h"
-#include "model/site.h"
+#include "pool/site.h"
 #include "proxy/io_thread.h"
 
 struct admin;

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "control/host.h"
-#include "model/pool.h"
+#include "pool/pool.h"
 #include "worker/worker.h"
 
 #include <stdio.h>

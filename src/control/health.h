@@ -8,7 +8,7 @@
 #define CONTROL_HEALTH_H
 
 #include "base/base.h"
-#include "model/pool.h"
+#include "pool/pool.h"
 
 struct health;
 struct loop;

@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "io/resolve.h"
-#include "model/pool.h"
+#include "pool/pool.h"
 #include "worker/worker.h"
 
 #include <stdlib.h>

@@ -9,8 +9,8 @@
 #include "control/models.h"
 #include "http/http_query.h"
 #include "io/js.h"
-#include "model/pool.h"
-#include "model/site.h"
+#include "pool/pool.h"
+#include "pool/site.h"
 #include "proxy/io_thread.h"
 #include "proxy/request.h"
 

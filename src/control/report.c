@@ -13,7 +13,7 @@
 #include "control/host.h"
 #include "control/scrape.h"
 #include "rewrite/kv_transfer.h"
-#include "model/pool.h"
+#include "pool/pool.h"
 #include "worker/worker.h"
 
 #include <math.h>

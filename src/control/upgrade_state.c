@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "io/js.h"
 #include "conf/conf_table.h"
-#include "model/site.h"
+#include "pool/site.h"
 #include "worker/worker.h"
 
 #include <errno.h>

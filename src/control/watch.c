@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "io/loop.h"
 #include "io/wheel.h"
-#include "model/pool.h"
+#include "pool/pool.h"
 #include "worker/progress.h"
 #include "worker/worker.h"
 

@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "base/metric.h"
 #include "io/mailbox.h"
-#include "model/priority.h"
+#include "pool/priority.h"
 #include "policy/routing_key.h"
 #include "proxy/client_key.h"
 #include "proxy/legs.h"

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/metric.h"
 #include "http/http_parse.h"
-#include "model/retry.h"
+#include "pool/retry.h"
 #include "proxy/request_state.h"
 #include "proxy/upstream.h"
 

@@ -5,7 +5,7 @@
 #include "proxy/cache_drop.h"
 
 #include "base/log.h"
-#include "model/pool.h"
+#include "pool/pool.h"
 
 void cache_drop_note(struct pool *p, struct span path)
 {

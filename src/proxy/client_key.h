@@ -13,7 +13,7 @@
 #include "base/base.h"
 #include "base/fail.h"
 #include "base/span.h"
-#include "model/queue.h"
+#include "pool/queue.h"
 
 struct request;
 

@@ -7,7 +7,7 @@
 #include "base/metric.h"
 #include "http/http_write.h"
 #include "worker/guard.h"
-#include "model/pool.h"
+#include "pool/pool.h"
 #include "worker/worker.h"
 #include "proxy/io_thread.h"
 #include "proxy/outcome.h"

@@ -4,7 +4,7 @@
 #include "proxy/intake.h"
 
 #include "route/path_table.h"
-#include "model/pool.h"
+#include "pool/pool.h"
 #include "policy/routing_key.h"
 #include "proxy/body.h"
 #include "proxy/client.h"

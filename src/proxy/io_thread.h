@@ -13,7 +13,7 @@
 #include "io/loop.h"
 #include "io/wheel.h"
 #include "worker/guard.h"
-#include "model/site.h"
+#include "pool/site.h"
 
 #include <stdatomic.h>
 

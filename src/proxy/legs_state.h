@@ -8,7 +8,7 @@
 
 #include "worker/guard.h"
 #include "rewrite/kv_transfer.h"
-#include "model/pool.h"
+#include "pool/pool.h"
 #include "route/route_key.h"
 
 struct exchange;

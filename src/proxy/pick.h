@@ -6,7 +6,7 @@
 #ifndef PROXY_PICK_H
 #define PROXY_PICK_H
 
-#include "model/pool.h"
+#include "pool/pool.h"
 
 struct request;
 struct routing;

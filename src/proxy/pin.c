@@ -5,7 +5,7 @@
 
 #include "base/base.h"
 #include "http/http_head.h"
-#include "model/pool.h"
+#include "pool/pool.h"
 
 void pin_read(struct span worker, struct span rank, struct pool_ask *ask)
 {

@@ -18,7 +18,7 @@
 #include "http/http_write.h"
 #include "worker/guard.h"
 #include "route/path_table.h"
-#include "model/pool.h"
+#include "pool/pool.h"
 #include "policy/routing_key.h"
 #include "worker/worker.h"
 #include "proxy/admission.h"

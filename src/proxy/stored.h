@@ -10,7 +10,7 @@
 
 #include "base/base.h"
 #include "base/span.h"
-#include "model/response_map.h"
+#include "pool/response_map.h"
 
 struct pool_ask;
 struct request;

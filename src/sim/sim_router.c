@@ -9,7 +9,7 @@
 #include "base/metric.h"
 #include "conf/conf.h"
 #include "conf/conf_flags.h"
-#include "model/pool.h"
+#include "pool/pool.h"
 #include "policy/routing_key.h"
 #include "worker/worker.h"
 

@@ -10,7 +10,7 @@
 #include "base/metric.h"
 #include "base/rng.h"
 #include "conf/conf_flags.h"
-#include "model/pool.h"
+#include "pool/pool.h"
 #include "worker/worker.h"
 
 #include <pthread.h>

@@ -3,7 +3,7 @@
  * and a random walk against a slow model of the same rules.
  */
 #include "worker/breaker.h"
-#include "model/retry.h"
+#include "pool/retry.h"
 
 #include "base/rng.h"
 #include "tests/unit/unit.h"

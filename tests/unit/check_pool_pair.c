@@ -4,7 +4,7 @@
  * legs.
  */
 #include "base/err.h"
-#include "model/retry.h"
+#include "pool/retry.h"
 #include "tests/unit/pool_rig.h"
 
 #define TWO_PAIRS                                         \

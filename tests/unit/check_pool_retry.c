@@ -2,7 +2,7 @@
  * Whether a pool lets a request go to another worker: who counts as another, and the
  * budget, which requests feed and retries empty.
  */
-#include "model/retry.h"
+#include "pool/retry.h"
 #include "tests/unit/unit_model.h"
 
 static struct pool *pool_of(const char *lines, unsigned n)

@@ -2,7 +2,7 @@
  * The queue's order: first come first served, strict priorities, promotion, removal
  * anywhere; and a random walk against sorting.
  */
-#include "model/queue.h"
+#include "pool/queue.h"
 
 #include "base/rng.h"
 #include "tests/unit/unit.h"

@@ -5,7 +5,7 @@
  * by the linker (--wrap), so only what the model itself asks for can fail.
  */
 #include "base/err.h"
-#include "model/site.h"
+#include "pool/site.h"
 #include "tests/unit/unit_model.h"
 
 #include <stdarg.h>

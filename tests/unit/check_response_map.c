@@ -2,7 +2,7 @@
  * Which worker made which response: the bound and who goes first, against a plain list;
  * and the reader of ids, over every cut of an answer's first bytes.
  */
-#include "model/response_map.h"
+#include "pool/response_map.h"
 
 #include "base/rng.h"
 #include "tests/unit/unit.h"

@@ -5,7 +5,7 @@
  * that. All workers dead: retries stay within what the budget promises.
  */
 #include "base/err.h"
-#include "model/retry.h"
+#include "pool/retry.h"
 #include "policy/routing_key.h"
 #include "tests/unit/unit_model.h"
 

@@ -4,7 +4,7 @@
  * it.
  */
 #include "base/err.h"
-#include "model/site.h"
+#include "pool/site.h"
 #include "tests/unit/unit_model.h"
 
 static unsigned n_added, n_removed;

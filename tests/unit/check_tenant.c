@@ -3,7 +3,7 @@
  * bytes), the table (every key found, no other, at any size), what outlives a reload,
  * and how a key is presented.
  */
-#include "model/tenant.h"
+#include "pool/tenant.h"
 
 #include "base/err.h"
 #include "base/mem.h"

@@ -4,7 +4,7 @@
  */
 #include "control/threads.h"
 #include "io/mailbox.h"
-#include "model/site.h"
+#include "pool/site.h"
 #include "proxy/io_thread.h"
 #include "tests/unit/unit_loop.h"
 #include "tests/unit/unit_model.h"

@@ -7,7 +7,7 @@
 
 #include "base/metric.h"
 #include "conf/conf.h"
-#include "model/pool.h"
+#include "pool/pool.h"
 #include "worker/worker.h"
 #include "tests/unit/unit.h"
 

@@ -1,7 +1,7 @@
 /*
  * Priorities, promotion, order. See queue.h.
  */
-#include "model/queue.h"
+#include "pool/queue.h"
 
 void queue_init(struct queue *q)
 {

@@ -1,7 +1,7 @@
 /*
  * A configuration and its pools as one snapshot. See site.h.
  */
-#include "model/site.h"
+#include "pool/site.h"
 
 #include "base/err.h"
 

@@ -3,7 +3,7 @@
  * the chain of its bucket and in the list by use; the others are in the chain of free
  * ones.
  */
-#include "model/response_map.h"
+#include "pool/response_map.h"
 
 #include "base/hash.h"
 #include "base/rng.h"

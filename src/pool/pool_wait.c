@@ -12,10 +12,10 @@
  * looks once more; who frees first takes its load away and then reads `waiting`; all of
  * these are sequentially consistent, so one of the two sees the other.
  */
-#include "model/pool.h"
+#include "pool/pool.h"
 
 #include "base/err.h"
-#include "model/pool_state.h"
+#include "pool/pool_state.h"
 #include "worker/worker.h"
 
 #define SERVE_MAX 64

@@ -1,7 +1,7 @@
 /*
  * The retry budget and the back-off. See retry.h.
  */
-#include "model/retry.h"
+#include "pool/retry.h"
 
 #include <string.h>
 

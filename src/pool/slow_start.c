@@ -1,7 +1,7 @@
 /*
  * The ramp of workers that have just come. See slow_start.h.
  */
-#include "model/slow_start.h"
+#include "pool/slow_start.h"
 
 #include "policy/policy.h"
 #include "worker/worker.h"

@@ -1,12 +1,12 @@
 /*
  * One pool: its life, its workers and options as they change. See pool.h.
  */
-#include "model/pool.h"
+#include "pool/pool.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "model/pool_state.h"
+#include "pool/pool_state.h"
 #include "worker/worker.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /*
  * What others ask of a pool, and what goes by the second. See pool.h.
  */
-#include "model/pool_state.h"
+#include "pool/pool_state.h"
 
 #include "worker/worker.h"
 

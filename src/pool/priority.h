@@ -7,7 +7,7 @@
 
 #include "http/http_head.h"
 #include "conf/conf.h"
-#include "model/queue.h"
+#include "pool/queue.h"
 
 /* "high", "normal" or "low", in any case, in the first header of the list that the
  * request has; normal where it has none, or says anything else. */

@@ -1,7 +1,7 @@
 /*
  * Priorities by header. See priority.h.
  */
-#include "model/priority.h"
+#include "pool/priority.h"
 
 static const struct {
 	const char *name;

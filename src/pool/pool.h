@@ -14,7 +14,7 @@
 #include "worker/guard.h"
 #include "policy/policy.h"
 #include "prefix/prefix_index.h"
-#include "model/queue.h"
+#include "pool/queue.h"
 #include "worker/registry.h"
 #include "route/route_key.h"
 #include "worker/worker.h"

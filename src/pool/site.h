@@ -8,8 +8,8 @@
 
 #include "base/base.h"
 #include "conf/conf.h"
-#include "model/pool.h"
-#include "model/tenant.h"
+#include "pool/pool.h"
+#include "pool/tenant.h"
 
 struct site {
 	_Atomic unsigned refs;

@@ -1,7 +1,7 @@
 /*
  * What the policies of a pool remember, as workers and options change. See pool_state.h.
  */
-#include "model/pool_state.h"
+#include "pool/pool_state.h"
 
 #include "worker/worker.h"
 

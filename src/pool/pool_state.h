@@ -8,8 +8,8 @@
 #define MODEL_POOL_STATE_H
 
 #include "policy/policy_state.h"
-#include "model/pool.h"
-#include "model/retry.h"
+#include "pool/pool.h"
+#include "pool/retry.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -2,15 +2,15 @@
  * How a pool answers: keys, candidates, pick with guard and insertion in one critical
  * section, and explain by the same code. See pool.h.
  */
-#include "model/pool.h"
+#include "pool/pool.h"
 
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "worker/breaker.h"
 #include "worker/decay.h"
-#include "model/pool_state.h"
-#include "model/slow_start.h"
+#include "pool/pool_state.h"
+#include "pool/slow_start.h"
 #include "worker/worker.h"
 
 #include <limits.h>

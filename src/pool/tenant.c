@@ -1,7 +1,7 @@
 /*
  * Client keys, looked up; tenants, counted. See tenant.h.
  */
-#include "model/tenant.h"
+#include "pool/tenant.h"
 
 #include "base/err.h"
 
