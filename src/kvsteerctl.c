@@ -1,7 +1,7 @@
 /*
  * The control tool: main() and nothing else.
  */
-#include "control/ctl.h"
+#include "ctl/ctl.h"
 
 int main(int argc, char **argv)
 {

@@ -156,13 +156,13 @@ libkvsteer_a_SOURCES += src/proxy/answer.c src/proxy/answer.h
 libkvsteer_a_SOURCES += src/proxy/admission.c src/proxy/admission.h
 
 # Layer 5, control
-libkvsteer_a_SOURCES += src/control/ctl.c src/control/ctl.h
-libkvsteer_a_SOURCES += src/control/ctl_call.c src/control/ctl_call.h
-libkvsteer_a_SOURCES += src/control/ctl_metrics.c src/control/ctl_metrics.h
-libkvsteer_a_SOURCES += src/control/ctl_print.c src/control/ctl_print.h
-libkvsteer_a_SOURCES += src/control/ctl_screen.c src/control/ctl_screen.h
-libkvsteer_a_SOURCES += src/control/ctl_top.c src/control/ctl_top.h
-libkvsteer_a_SOURCES += src/control/ctl_view.c src/control/ctl_view.h
+libkvsteer_a_SOURCES += src/ctl/ctl.c src/ctl/ctl.h
+libkvsteer_a_SOURCES += src/ctl/ctl_call.c src/ctl/ctl_call.h
+libkvsteer_a_SOURCES += src/ctl/ctl_metrics.c src/ctl/ctl_metrics.h
+libkvsteer_a_SOURCES += src/ctl/ctl_print.c src/ctl/ctl_print.h
+libkvsteer_a_SOURCES += src/ctl/ctl_screen.c src/ctl/ctl_screen.h
+libkvsteer_a_SOURCES += src/ctl/ctl_top.c src/ctl/ctl_top.h
+libkvsteer_a_SOURCES += src/ctl/ctl_view.c src/ctl/ctl_view.h
 libkvsteer_a_SOURCES += src/control/address.c src/control/address.h
 libkvsteer_a_SOURCES += src/control/admin.c src/control/admin.h
 libkvsteer_a_SOURCES += src/control/admin_explain.c

@@ -3,8 +3,8 @@
  * lines that fit, and documents that are not as they should be.
  */
 #include "base/mem.h"
-#include "control/ctl_metrics.h"
-#include "control/ctl_view.h"
+#include "ctl/ctl_metrics.h"
+#include "ctl/ctl_view.h"
 #include "io/js.h"
 #include "tests/unit/unit.h"
 

@@ -2,7 +2,7 @@
  * termios, the few sequences that every terminal knows, and signals that are blocked but
  * while screen_wait() waits. See ctl_screen.h.
  */
-#include "control/ctl_screen.h"
+#include "ctl/ctl_screen.h"
 
 #include "base/clock.h"
 #include "base/err.h"

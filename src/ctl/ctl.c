@@ -1,16 +1,16 @@
 /*
  * kvsteerctl: its command line, and one function for each command. See ctl.h.
  */
-#include "control/ctl.h"
+#include "ctl/ctl.h"
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/conf_lex.h"
 #include "base/mem.h"
-#include "control/ctl_call.h"
-#include "control/ctl_metrics.h"
-#include "control/ctl_print.h"
-#include "control/ctl_top.h"
+#include "ctl/ctl_call.h"
+#include "ctl/ctl_metrics.h"
+#include "ctl/ctl_print.h"
+#include "ctl/ctl_top.h"
 #include "io/js.h"
 
 #include <errno.h>

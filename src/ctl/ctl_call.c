@@ -1,7 +1,7 @@
 /*
  * One call to the admin socket. See ctl_call.h.
  */
-#include "control/ctl_call.h"
+#include "ctl/ctl_call.h"
 
 #include "base/cleanup.h"
 #include "base/mem.h"

@@ -3,14 +3,14 @@
  * -b asks for it. A daemon that does not answer for a while is told on the screen, not
  * the end of it. Called by ctl.c.
  */
-#include "control/ctl_top.h"
+#include "ctl/ctl_top.h"
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/conf_lex.h"
 #include "base/err.h"
-#include "control/ctl_screen.h"
-#include "control/ctl_view.h"
+#include "ctl/ctl_screen.h"
+#include "ctl/ctl_view.h"
 #include "io/js.h"
 
 #include <errno.h>

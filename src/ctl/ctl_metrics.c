@@ -1,7 +1,7 @@
 /*
  * Metrics as JSON, from the text that the daemon gives. See ctl_metrics.h.
  */
-#include "control/ctl_metrics.h"
+#include "ctl/ctl_metrics.h"
 
 #include "base/cleanup.h"
 #include "base/mem.h"

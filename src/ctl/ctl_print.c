@@ -1,7 +1,7 @@
 /*
  * Answers of the daemon for people. See ctl_print.h.
  */
-#include "control/ctl_print.h"
+#include "ctl/ctl_print.h"
 
 #include "base/base.h"
 #include "base/mem.h"

@@ -4,7 +4,7 @@
 #ifndef CONTROL_CTL_TOP_H
 #define CONTROL_CTL_TOP_H
 
-#include "control/ctl_call.h"
+#include "ctl/ctl_call.h"
 
 enum ctl_exit ctl_top(const struct ctl *ctl);
 

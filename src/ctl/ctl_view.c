@@ -1,11 +1,11 @@
 /*
  * Reading, sorting and drawing the figures of a status document. See ctl_view.h.
  */
-#include "control/ctl_view.h"
+#include "ctl/ctl_view.h"
 
 #include "base/mem.h"
 #include "base/span.h"
-#include "control/ctl_print.h"
+#include "ctl/ctl_print.h"
 #include "io/js.h"
 
 #include <stdarg.h>
