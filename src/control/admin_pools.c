@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "control/admin_reply.h"
-#include "control/flush.h"
+#include "fleet/flush.h"
 #include "http/http_server.h"
 #include "io/fetch.h"
 

@@ -13,7 +13,7 @@
 #include "base/rng.h"
 #include "control/admin.h"
 #include "control/conf_log.h"
-#include "control/health.h"
+#include "fleet/health.h"
 #include "control/inherit.h"
 #include "control/listen.h"
 #include "control/local.h"

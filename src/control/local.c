@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "base/fail.h"
 #include "control/admin_gate.h"
-#include "control/models.h"
+#include "fleet/models.h"
 #include "http/http_query.h"
 #include "io/js.h"
 #include "pool/pool.h"

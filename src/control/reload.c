@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "control/conf_log.h"
-#include "control/health.h"
+#include "fleet/health.h"
 #include "control/listen.h"
 #include "control/service.h"
 #include "control/threads.h"

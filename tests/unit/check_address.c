@@ -1,7 +1,7 @@
 /*
  * Which addresses a worker may have.
  */
-#include "control/address.h"
+#include "fleet/address.h"
 #include "tests/unit/unit.h"
 
 static struct conf_list list_of(char **items)

@@ -1,7 +1,7 @@
 /*
  * The merged model list: what a worker says, and what clients are told.
  */
-#include "control/models.h"
+#include "fleet/models.h"
 #include "io/js.h"
 #include "tests/unit/unit.h"
 

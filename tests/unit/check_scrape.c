@@ -2,7 +2,7 @@
  * What a worker's /metrics and its JSON say: capacity, load, start time and id, of the
  * whole process and of each rank, from text that may be anything.
  */
-#include "control/scrape.h"
+#include "fleet/scrape.h"
 #include "tests/unit/unit.h"
 
 static struct scrape scrape(const char *text)

@@ -7,7 +7,7 @@
  * num_running_reqs, num_waiting_reqs}]} and its older list [{dp_rank, num_reqs,
  * num_waiting_reqs}], and one number as {load} or {server_load}.
  */
-#include "control/scrape.h"
+#include "fleet/scrape.h"
 
 #include "io/js.h"
 

@@ -5,7 +5,7 @@
  * pool, role and list of models, side by side; what changed since is sorted in before the
  * next tick looks. A verdict changes in progress_judge() only.
  */
-#include "control/watch.h"
+#include "fleet/watch.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

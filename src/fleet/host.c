@@ -2,7 +2,7 @@
  * One process behind one URL, and how it is asked. See host.h. Called by health.c,
  * report.c and flush.c.
  */
-#include "control/host.h"
+#include "fleet/host.h"
 
 #include "base/err.h"
 #include "base/mem.h"

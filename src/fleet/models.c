@@ -1,7 +1,7 @@
 /*
  * The merged model list. See models.h.
  */
-#include "control/models.h"
+#include "fleet/models.h"
 
 #include "base/cleanup.h"
 #include "base/mem.h"

@@ -5,13 +5,13 @@
  * what those before it did not say. At the end of a round all that was said is applied at
  * once. Always true: at most one fetch is under way.
  */
-#include "control/report.h"
+#include "fleet/report.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "control/host.h"
-#include "control/scrape.h"
+#include "fleet/host.h"
+#include "fleet/scrape.h"
 #include "rewrite/kv_transfer.h"
 #include "pool/pool.h"
 #include "worker/worker.h"

@@ -15,7 +15,7 @@
  * who failed a probe, but not yet health_failures of them; a failed probe does not count
  * while bytes come, and begins the count anew; only a good one ends the suspicion.
  */
-#include "control/health.h"
+#include "fleet/health.h"
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -23,11 +23,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "control/address.h"
-#include "control/host.h"
-#include "control/models.h"
-#include "control/report.h"
-#include "control/watch.h"
+#include "fleet/address.h"
+#include "fleet/host.h"
+#include "fleet/models.h"
+#include "fleet/report.h"
+#include "fleet/watch.h"
 #include "io/fetch.h"
 #include "io/js.h"
 #include "io/loop.h"

@@ -2,7 +2,7 @@
  * What a worker's /metrics says of its cache, its requests and its process. See
  * scrape.h.
  */
-#include "control/scrape.h"
+#include "fleet/scrape.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,11 +4,11 @@
  * Always true: a leg has a fetch under way, or it is done; on_done comes when the last
  * leg is, from the loop.
  */
-#include "control/flush.h"
+#include "fleet/flush.h"
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "control/host.h"
+#include "fleet/host.h"
 #include "pool/pool.h"
 #include "worker/worker.h"
 

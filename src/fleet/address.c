@@ -1,7 +1,7 @@
 /*
  * Which addresses a worker may have. See address.h.
  */
-#include "control/address.h"
+#include "fleet/address.h"
 
 
 #include <stdatomic.h>
