@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "engine_metrics.h"
+#include "histograms.h"
 #include "fault.h"
 #include "http/http_server.h"
 #include "io/js.h"

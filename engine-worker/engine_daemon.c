@@ -94,7 +94,11 @@ static int listen_on(const struct engine_flags *flags, int *fd, char *text, size
 
 static int listen_for_faults(struct daemon *d, const char *path)
 {
-	int err = path != NULL ? fault_socket_new(d->loop, path, d->serve, &d->faults) : 0;
+	int err = 0;
+
+	if (path != NULL)
+		err = fault_socket_new(
+			d->loop, path, serve_fault_target(d->serve), &d->faults);
 
 	if (err == ERR_IO)
 		log_error("--fault-socket %s: %m", path);

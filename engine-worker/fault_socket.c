@@ -9,7 +9,6 @@
 #include "http/http_server.h"
 #include "io/js.h"
 #include "io/sock.h"
-#include "serve.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -18,13 +17,13 @@ enum { BODY_MAX = 65536, MESSAGE_BYTES = 256 };
 
 struct fault_socket {
 	struct http_server *server;
-	struct serve *serve;
+	const struct fault_target *target;
 	const char *path;
 };
 
 static void reply_faults(struct fault_socket *f, struct http_call *call)
 {
-	struct js *root = faults_json(serve_faults(f->serve));
+	struct js *root = faults_json(f->target->faults);
 	char *text = js_print(root, false);
 
 	js_free(root);
@@ -54,14 +53,14 @@ static void handle_set(void *arg, struct http_call *call)
 		http_call_fail_text(call, FAIL_MALFORMED_REQUEST, why);
 		return;
 	}
-	err = faults_read(serve_faults(f->serve), root, message, sizeof(message));
+	err = faults_read(f->target->faults, root, message, sizeof(message));
 	js_free(root);
 	if (err != 0) {
 		http_call_fail_text(call, FAIL_MALFORMED_REQUEST, message);
 		return;
 	}
 	log_notice("faults: " SPAN_FMT, SPAN_ARG(body));
-	serve_faults_changed(f->serve);
+	f->target->changed(f->target->arg);
 	reply_faults(f, call);
 }
 
@@ -70,8 +69,8 @@ static void handle_clear(void *arg, struct http_call *call)
 	struct fault_socket *f = arg;
 
 	log_notice("faults: none");
-	faults_clear(serve_faults(f->serve));
-	serve_faults_changed(f->serve);
+	faults_clear(f->target->faults);
+	f->target->changed(f->target->arg);
 	reply_faults(f, call);
 }
 
@@ -80,7 +79,7 @@ static void handle_restart(void *arg, struct http_call *call)
 	struct fault_socket *f = arg;
 
 	log_notice("faults: restart");
-	if (serve_restart(f->serve) == 0)
+	if (f->target->restart(f->target->arg) == 0)
 		reply_faults(f, call);
 	else
 		http_call_fail(call, FAIL_OVERLOADED);
@@ -94,7 +93,8 @@ static const struct http_route routes[] = {
 };
 
 int fault_socket_new(
-	struct loop *l, const char *path, struct serve *serve, struct fault_socket **out)
+	struct loop *l, const char *path, const struct fault_target *target,
+	struct fault_socket **out)
 {
 	struct fault_socket *f = calloc(1, sizeof(*f));
 	struct http_server_opts opts = {
@@ -109,7 +109,7 @@ int fault_socket_new(
 		free(f);
 		return err;
 	}
-	f->serve = serve;
+	f->target = target;
 	f->path = path;
 	f->server = http_server_new(l, fd, &opts);
 	if (f->server == NULL) {

@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "engine.h"
-#include "engine_metrics.h"
+#include "histograms.h"
 #include "io/js.h"
 #include "io/loop.h"
 #include "io/wheel.h"

@@ -10,9 +10,11 @@
 #include "completion.h"
 #include "engine.h"
 #include "engine_metrics.h"
+#include "histograms.h"
 #include "fault.h"
+#include "fault_socket.h"
 #include "hang.h"
-#include "health.h"
+#include "engine_health.h"
 #include "http/http_server.h"
 #include "io/js.h"
 #include "kv_cache.h"
@@ -30,9 +32,10 @@ struct serve {
 	struct serve_opts opts;
 	unsigned n_open; /* completions */
 	struct engine_histograms histograms;
-	struct health *health;
+	struct engine_health *health;
 	struct handoff *handoff;
 	struct faults faults;
+	struct fault_target fault_target;
 	struct hang hang;
 	int listen_fd; /* the server's; -1: it takes nobody any more */
 	uint64_t started_ms;
@@ -218,7 +221,7 @@ static void handle_health(void *arg, struct http_call *call)
 {
 	struct serve *s = arg;
 
-	health_handle(s->health, call);
+	engine_health_handle(s->health, call);
 }
 
 static void handle_version(void *arg UNUSED, struct http_call *call)
@@ -356,11 +359,44 @@ static int open_parts(struct serve *s, struct loop *l, int listen_fd)
 
 	if (err != 0)
 		return err;
-	s->health = health_new(
+	s->health = engine_health_new(
 		l, s->engine, &s->faults, role_text(handoff_role(s->handoff)), s->engine_id);
 	if (s->health != NULL)
 		s->server = http_server_new(l, listen_fd, &server_opts);
 	return s->server != NULL ? 0 : ERR_NOMEM;
+}
+
+static void hang_connects(struct serve *s, bool on)
+{
+	if (s->listen_fd < 0)
+		return;
+	http_server_pause(s->server, on);
+	hang_set(&s->hang, s->listen_fd, on);
+}
+
+static void faults_changed(void *arg)
+{
+	struct serve *s = arg;
+
+	engine_set_pace(s->engine, s->faults.slow, s->faults.is_wedged);
+	hang_connects(s, s->faults.hangs_connect);
+	engine_health_refresh(s->health);
+}
+
+static int restart(void *arg)
+{
+	struct serve *s = arg;
+	int err;
+
+	http_server_cut(s->server);
+	name_process(s);
+	handoff_restart(s->handoff);
+	err = engine_restart(s->engine);
+	if (err != 0)
+		return err;
+	memset(&s->histograms, 0, sizeof(s->histograms));
+	s->faults.n_restarts++;
+	return 0;
 }
 
 int serve_new(struct loop *l, int listen_fd, struct engine *engine,
@@ -374,6 +410,7 @@ int serve_new(struct loop *l, int listen_fd, struct engine *engine,
 	s->engine = engine;
 	s->opts = *opts;
 	faults_clear(&s->faults);
+	s->fault_target = (struct fault_target){ &s->faults, faults_changed, restart, s };
 	hang_init(&s->hang);
 	s->listen_fd = listen_fd;
 	name_process(s);
@@ -390,46 +427,16 @@ const struct handoff *serve_handoff(const struct serve *s)
 	return s->handoff;
 }
 
-struct faults *serve_faults(struct serve *s)
+const struct fault_target *serve_fault_target(const struct serve *s)
 {
-	return &s->faults;
-}
-
-static void hang_connects(struct serve *s, bool on)
-{
-	if (s->listen_fd < 0)
-		return;
-	http_server_pause(s->server, on);
-	hang_set(&s->hang, s->listen_fd, on);
-}
-
-void serve_faults_changed(struct serve *s)
-{
-	engine_set_pace(s->engine, s->faults.slow, s->faults.is_wedged);
-	hang_connects(s, s->faults.hangs_connect);
-	health_refresh(s->health);
-}
-
-int serve_restart(struct serve *s)
-{
-	int err;
-
-	http_server_cut(s->server);
-	name_process(s);
-	handoff_restart(s->handoff);
-	err = engine_restart(s->engine);
-	if (err != 0)
-		return err;
-	memset(&s->histograms, 0, sizeof(s->histograms));
-	s->faults.n_restarts++;
-	return 0;
+	return &s->fault_target;
 }
 
 void serve_drain(struct serve *s)
 {
 	hang_set(&s->hang, s->listen_fd, false);
 	s->listen_fd = -1;
-	health_drain(s->health);
+	engine_health_drain(s->health);
 	http_server_drain(s->server);
 }
 
@@ -445,7 +452,7 @@ void serve_free(struct serve *s)
 		return;
 	hang_set(&s->hang, -1, false);
 	http_server_free(s->server);
-	health_free(s->health);
+	engine_health_free(s->health);
 	handoff_free(s->handoff);
 	free(s);
 }

@@ -9,7 +9,7 @@
 
 struct loop;
 struct engine;
-struct faults;
+struct fault_target;
 struct handoff_opts;
 struct serve;
 
@@ -24,14 +24,13 @@ int serve_new(struct loop *l, int listen_fd, struct engine *engine,
 	const struct serve_opts *opts, struct serve **out) MUST_CHECK;
 /* Its side of hand-offs. */
 const struct handoff *serve_handoff(const struct serve *s);
-/* What it was told to do wrong; who changes it calls serve_faults_changed(). */
-struct faults *serve_faults(struct serve *s);
-void serve_faults_changed(struct serve *s);
 /*
- * As if the process had ended and begun anew: all connections break, nothing is cached, counters are at zero, there is another engine_id and
- * another start time; faults stay. Not from inside a handler of this server. ERR_NOMEM: the connections broke, what was kept for others is gone, all else stays.
+ * Where its faults are set. Its restart is as if the process had ended and begun anew: all
+ * connections break, nothing is cached, counters are at zero, there is another engine_id and
+ * another start time; faults stay. Not from inside a handler of this server. ERR_NOMEM: the
+ * connections broke, what was kept for others is gone, all else stays.
  */
-int serve_restart(struct serve *s) MUST_CHECK;
+const struct fault_target *serve_fault_target(const struct serve *s);
 /* No new connections; what runs goes on. */
 void serve_drain(struct serve *s);
 /* Whether nothing runs, nobody is connected, and nothing is kept for another worker. */

@@ -10,19 +10,19 @@
 
 struct engine;
 struct faults;
-struct health;
+struct engine_health;
 struct http_call;
 struct loop;
 
 /* engine_id and faults must outlive it. NULL: out of memory. */
-struct health *health_new(struct loop *l, struct engine *engine,
+struct engine_health *engine_health_new(struct loop *l, struct engine *engine,
 	const struct faults *faults, const char *role, const char *engine_id);
 /* Answers the call, now or later. */
-void health_handle(struct health *h, struct http_call *call);
+void engine_health_handle(struct engine_health *h, struct http_call *call);
 /* The faults were changed: who waited for that is answered. */
-void health_refresh(struct health *h);
+void engine_health_refresh(struct engine_health *h);
 /* From now on 503, also for those who wait. */
-void health_drain(struct health *h);
-void health_free(struct health *h); /* after its calls; NULL is fine */
+void engine_health_drain(struct engine_health *h);
+void engine_health_free(struct engine_health *h); /* after its calls; NULL is fine */
 
 #endif

@@ -5,7 +5,7 @@
  * except while it is silent. Called by serve.c (probes) and fault_socket.c (changes);
  * called back by the engine (a step) and the server (the client left).
  */
-#include "health.h"
+#include "engine_health.h"
 #include "base/clock.h"
 #include "base/list.h"
 #include "engine.h"
@@ -19,14 +19,14 @@
 
 struct probe {
 	LIST_ENTRY(probe) link;
-	struct health *health;
+	struct engine_health *health;
 	struct http_call *call;
 	struct wheel_timer timer;
 	struct engine_poke poke;
 	bool is_deep, is_silent;
 };
 
-struct health {
+struct engine_health {
 	struct loop *loop;
 	struct engine *engine;
 	const struct faults *faults;
@@ -48,7 +48,7 @@ static void on_gone(void *arg)
 	probe_free(arg);
 }
 
-static void reply_ok(const struct health *h, struct http_call *call)
+static void reply_ok(const struct engine_health *h, struct http_call *call)
 {
 	struct js *root = js_object();
 	char *text;
@@ -68,7 +68,7 @@ static void reply_ok(const struct health *h, struct http_call *call)
 }
 
 /* is_alive: as far as the step loop is concerned. */
-static void reply(const struct health *h, struct http_call *call, bool is_alive)
+static void reply(const struct engine_health *h, struct http_call *call, bool is_alive)
 {
 	if (h->is_draining)
 		http_call_fail_text(call, FAIL_DRAINING, "The engine is shutting down.");
@@ -85,7 +85,7 @@ static void reply(const struct health *h, struct http_call *call, bool is_alive)
 static void end_probe(struct probe *p, bool is_alive)
 {
 	struct http_call *call = p->call;
-	const struct health *h = p->health;
+	const struct engine_health *h = p->health;
 
 	http_call_watch(call, NULL, NULL, NULL);
 	probe_free(p);
@@ -116,7 +116,7 @@ static void set_timer(struct probe *p, void (*fn)(void *arg), uint64_t ms)
 static void judge(void *arg)
 {
 	struct probe *p = arg;
-	struct health *h = p->health;
+	struct engine_health *h = p->health;
 
 	if (!p->is_deep || h->is_draining || h->faults->health == FAULT_HEALTH_FAIL) {
 		end_probe(p, engine_is_live(h->engine, clock_us()));
@@ -136,7 +136,7 @@ static bool is_deep(const struct http_call *call)
 	       strcmp(value, "1") == 0;
 }
 
-void health_handle(struct health *h, struct http_call *call)
+void engine_health_handle(struct engine_health *h, struct http_call *call)
 {
 	struct probe *p = calloc(1, sizeof(*p));
 
@@ -160,7 +160,7 @@ void health_handle(struct health *h, struct http_call *call)
 		judge(p);
 }
 
-void health_refresh(struct health *h)
+void engine_health_refresh(struct engine_health *h)
 {
 	struct probe *p, *next;
 
@@ -173,7 +173,7 @@ void health_refresh(struct health *h)
 	}
 }
 
-void health_drain(struct health *h)
+void engine_health_drain(struct engine_health *h)
 {
 	struct probe *p, *next;
 
@@ -182,10 +182,10 @@ void health_drain(struct health *h)
 	end_probe(p, false);
 }
 
-struct health *health_new(struct loop *l, struct engine *engine,
+struct engine_health *engine_health_new(struct loop *l, struct engine *engine,
 	const struct faults *faults, const char *role, const char *engine_id)
 {
-	struct health *h = calloc(1, sizeof(*h));
+	struct engine_health *h = calloc(1, sizeof(*h));
 
 	if (h == NULL)
 		return NULL;
@@ -198,7 +198,7 @@ struct health *health_new(struct loop *l, struct engine *engine,
 	return h;
 }
 
-void health_free(struct health *h)
+void engine_health_free(struct engine_health *h)
 {
 	assert(h == NULL || LIST_EMPTY(&h->probes));
 	free(h);
