@@ -4,7 +4,7 @@
  * Called by sched.c through the table.
  */
 #include "backend_sim.h"
-#include "backend.h"
+#include "core/backend.h"
 #include "base/err.h"
 #include "base/hash.h"
 #include "token.h"

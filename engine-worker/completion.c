@@ -12,12 +12,12 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "histograms.h"
+#include "core/histograms.h"
 #include "fault.h"
 #include "http/http_server.h"
 #include "io/js.h"
 #include "kv_handoff.h"
-#include "sched.h"
+#include "core/sched.h"
 
 #include <inttypes.h>
 #include <stdio.h>

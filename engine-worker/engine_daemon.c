@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "engine_flags.h"
 #include "fault_socket.h"
-#include "kv_cache.h"
+#include "core/kv_cache.h"
 #include "kv_handoff.h"
 #include "io/loop.h"
 #include "io/notify.h"

@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "base/span.h"
 #include "io/sock.h"
-#include "kv_cache.h"
+#include "core/kv_cache.h"
 
 #include <stdio.h>
 

@@ -6,7 +6,7 @@
 
 #include "base/flag.h"
 #include "base/log.h"
-#include "engine.h"
+#include "core/engine.h"
 #include "kv_handoff.h"
 
 struct engine_flags {

@@ -8,7 +8,7 @@
 #include "engine_health.h"
 #include "base/clock.h"
 #include "base/list.h"
-#include "engine.h"
+#include "core/engine.h"
 #include "fault.h"
 #include "http/http_server.h"
 #include "io/js.h"

@@ -3,10 +3,10 @@
  * Called by serve.c.
  */
 #include "engine_metrics.h"
-#include "histograms.h"
-#include "kv_cache.h"
+#include "core/histograms.h"
+#include "core/kv_cache.h"
 #include "kv_handoff.h"
-#include "sched.h"
+#include "core/sched.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -10,12 +10,12 @@
 #include "base/digest.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "engine.h"
-#include "histograms.h"
+#include "core/engine.h"
+#include "core/histograms.h"
 #include "io/js.h"
 #include "io/loop.h"
 #include "io/wheel.h"
-#include "kv_cache.h"
+#include "core/kv_cache.h"
 #include "kvx_server.h"
 
 #include <stdio.h>

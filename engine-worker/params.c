@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "chat.h"
 #include "io/js.h"
-#include "kv_cache.h"
+#include "core/kv_cache.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* The step loop: steps are made when they are due, one a turn, and its liveness is that of the loop, not of the process. */
-#include "engine.h"
+#include "core/engine.h"
 #include "base/clock.h"
 #include "io/loop.h"
 #include "unit.h"

@@ -6,7 +6,7 @@
  */
 #include "base/err.h"
 #include "base/rng.h"
-#include "kv_cache.h"
+#include "core/kv_cache.h"
 #include "unit.h"
 
 #include <string.h>

@@ -8,8 +8,8 @@
 #include "backend_sim.h"
 #include "base/err.h"
 #include "base/rng.h"
-#include "kv_cache.h"
-#include "sched.h"
+#include "core/kv_cache.h"
+#include "core/sched.h"
 #include "token.h"
 #include "unit.h"
 

@@ -7,8 +7,8 @@
 #define ENGINE_SCHED_SEQ_H
 
 #include "base/list.h"
-#include "kv_cache.h"
-#include "sched.h"
+#include "core/kv_cache.h"
+#include "core/sched.h"
 
 enum seq_state { SEQ_WAITING, SEQ_HELD, SEQ_LOAD, SEQ_PREFILL, SEQ_DECODE };
 enum { NO_ROW = -1 };

@@ -3,7 +3,7 @@
  * Always true: a block is on the free list exactly when nobody refers to it; a block is in the table exactly when it has a name.
  * Called by sched.c.
  */
-#include "kv_cache.h"
+#include "core/kv_cache.h"
 #include "base/err.h"
 #include "base/hash.h"
 

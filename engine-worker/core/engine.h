@@ -8,7 +8,7 @@
 #define ENGINE_ENGINE_H
 
 #include "base/list.h"
-#include "sched.h"
+#include "core/sched.h"
 
 enum { ENGINE_STALL_MS = 5000 };
 

@@ -4,11 +4,11 @@
  * Always true: the timer is set to sched_wake_us(), or disarmed where that is never or engine time stands still; with pokes it is set at once.
  * Called by engine_daemon.c and serve.c, on the loop's thread only.
  */
-#include "engine.h"
+#include "core/engine.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "io/loop.h"
-#include "kv_cache.h"
+#include "core/kv_cache.h"
 
 #include <math.h>
 #include <stdlib.h>

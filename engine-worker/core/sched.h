@@ -23,7 +23,7 @@
 #ifndef ENGINE_SCHED_H
 #define ENGINE_SCHED_H
 
-#include "backend.h"
+#include "core/backend.h"
 #include "base/list.h"
 
 enum { SCHED_PASS_MAX = 64 };

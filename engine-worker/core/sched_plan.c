@@ -3,8 +3,8 @@
  * Always true: a planned sequence's row is its place in `planned`; the rows' tokens are within the budget.
  * Called by sched.c, once a step.
  */
-#include "sched_plan.h"
-#include "sched_seq.h"
+#include "core/sched_plan.h"
+#include "core/sched_seq.h"
 
 enum { PROMPT_SHARE = 4 };
 

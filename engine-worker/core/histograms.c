@@ -2,7 +2,7 @@
  * The histograms of an engine's answers: their names, bounds and counts.
  * Called by all that sees a part of an answer; printed by engine_metrics.c.
  */
-#include "histograms.h"
+#include "core/histograms.h"
 
 /* Those of vLLM. Times are observed in microseconds and printed in seconds; their bounds are milliseconds. */
 #define REQUEST_BOUNDS                                                                  \

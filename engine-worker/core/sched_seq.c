@@ -2,7 +2,7 @@
  * Sequences: the list that each is in by its state, its rank, and the blocks that it holds. sched_seq.h says what is always true of them.
  * Called by sched.c and sched_plan.c.
  */
-#include "sched_seq.h"
+#include "core/sched_seq.h"
 #include "base/err.h"
 
 #include <stdlib.h>

@@ -3,10 +3,10 @@
  * in sched_plan.c.
  * Called by engine.c (steps), completion.c (sequences).
  */
-#include "sched.h"
-#include "kv_cache.h"
-#include "sched_plan.h"
-#include "sched_seq.h"
+#include "core/sched.h"
+#include "core/kv_cache.h"
+#include "core/sched_plan.h"
+#include "core/sched_seq.h"
 
 #include <stdlib.h>
 #include <string.h>
