@@ -16,7 +16,7 @@
 #include "fault.h"
 #include "http/http_server.h"
 #include "io/js.h"
-#include "kv_handoff.h"
+#include "kvx/kv_handoff.h"
 #include "core/sched.h"
 
 #include <inttypes.h>

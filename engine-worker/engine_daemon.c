@@ -9,7 +9,7 @@
 #include "engine_flags.h"
 #include "fault_socket.h"
 #include "core/kv_cache.h"
-#include "kv_handoff.h"
+#include "kvx/kv_handoff.h"
 #include "io/loop.h"
 #include "io/notify.h"
 #include "io/sock.h"

@@ -7,7 +7,7 @@
 #include "base/flag.h"
 #include "base/log.h"
 #include "core/engine.h"
-#include "kv_handoff.h"
+#include "kvx/kv_handoff.h"
 
 struct engine_flags {
 	const char *host; /* IP literal */

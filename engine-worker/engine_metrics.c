@@ -5,7 +5,7 @@
 #include "engine_metrics.h"
 #include "core/histograms.h"
 #include "core/kv_cache.h"
-#include "kv_handoff.h"
+#include "kvx/kv_handoff.h"
 #include "core/sched.h"
 
 #include <inttypes.h>

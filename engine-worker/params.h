@@ -6,7 +6,7 @@
 #define ENGINE_PARAMS_H
 
 #include "base/fail.h"
-#include "kv_params.h"
+#include "kvx/kv_params.h"
 #include "token.h"
 
 struct js;

@@ -18,7 +18,7 @@
 #include "http/http_server.h"
 #include "io/js.h"
 #include "core/kv_cache.h"
-#include "kv_handoff.h"
+#include "kvx/kv_handoff.h"
 
 #include <inttypes.h>
 #include <stdio.h>

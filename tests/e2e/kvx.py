@@ -1,4 +1,4 @@
-"""KVX/1 (engine-worker/kvx_frame.h) for tests: a decode worker made of a script, and a proxy between two engines that does wrong at a given byte of a given frame."""
+"""KVX/1 (engine-worker/kvx/kvx_frame.h) for tests: a decode worker made of a script, and a proxy between two engines that does wrong at a given byte of a given frame."""
 
 import collections
 import socket

@@ -4,7 +4,7 @@
  * header of what was written. The first byte says what the rest is: a header, or the
  * payload of a type.
  */
-#include "kvx_frame.h"
+#include "kvx/kvx_frame.h"
 
 #include <stdlib.h>
 

@@ -2,8 +2,8 @@
  * damaged or short is. */
 #include "base/err.h"
 #include "base/rng.h"
-#include "crc32c.h"
-#include "kvx_frame.h"
+#include "kvx/crc32c.h"
+#include "kvx/kvx_frame.h"
 #include "unit.h"
 
 static unsigned char room[8192];

@@ -1,7 +1,7 @@
 /* Leases by a clock of the test's: who may have them, how long they last, how much they
  * may be. */
 #include "base/digest.h"
-#include "lease.h"
+#include "kvx/lease.h"
 #include "unit.h"
 
 static unsigned dropped;

@@ -5,8 +5,8 @@
 #ifndef ENGINE_KVX_SERVER_H
 #define ENGINE_KVX_SERVER_H
 
-#include "kvx_frame.h"
-#include "lease.h"
+#include "kvx/kvx_frame.h"
+#include "kvx/lease.h"
 
 struct loop;
 struct sock_cidr;

@@ -3,10 +3,10 @@
  * Always true: what is in `in` between two reads is less than one frame.
  * Called by kvx_server.c and kvx_client.c.
  */
-#include "kvx_link.h"
+#include "kvx/kvx_link.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "crc32c.h"
+#include "kvx/crc32c.h"
 
 #include <stdlib.h>
 #include <sys/socket.h>

@@ -6,9 +6,9 @@
 #ifndef ENGINE_KV_HANDOFF_H
 #define ENGINE_KV_HANDOFF_H
 
-#include "kv_params.h"
-#include "kvx_client.h"
-#include "lease.h"
+#include "kvx/kv_params.h"
+#include "kvx/kvx_client.h"
+#include "kvx/lease.h"
 
 struct engine;
 struct engine_histograms;

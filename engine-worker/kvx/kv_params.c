@@ -2,7 +2,7 @@
  * kv_transfer_params, read. What lacks something that is needed is no error, as with
  * vLLM: the prompt is computed here then. Called by params.c and serve.c.
  */
-#include "kv_params.h"
+#include "kvx/kv_params.h"
 #include "base/digest.h"
 #include "io/js.h"
 

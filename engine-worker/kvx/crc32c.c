@@ -2,7 +2,7 @@
  * CRC-32C. Pure; the table is made once, before the first use. See crc32c.h.
  * Called by kvx_frame.c, on one thread.
  */
-#include "crc32c.h"
+#include "kvx/crc32c.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #ifndef ENGINE_KVX_CLIENT_H
 #define ENGINE_KVX_CLIENT_H
 
-#include "kvx_frame.h"
+#include "kvx/kvx_frame.h"
 
 struct loop;
 union sock_addr;

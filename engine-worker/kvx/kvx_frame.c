@@ -3,9 +3,9 @@
  * looks beyond its payload, and takes all of it. Called by kvx_link.c (headers),
  * kvx_server.c and kvx_client.c (payloads), and the fuzz target.
  */
-#include "kvx_frame.h"
+#include "kvx/kvx_frame.h"
 #include "base/err.h"
-#include "crc32c.h"
+#include "kvx/crc32c.h"
 
 static const unsigned char magic[4] = {'K', 'V', 'X', '1'};
 

@@ -3,7 +3,7 @@
  * Always true: counts.blocks is the sum of all leases' blocks; with those reserved it is
  * at most max_blocks. Called by kv_handoff.c and kvx_server.c.
  */
-#include "lease.h"
+#include "kvx/lease.h"
 #include "base/digest.h"
 #include "base/hash.h"
 #include "base/list.h"

@@ -5,7 +5,7 @@
  * a pull that runs, or its own timer set to tell why there is none. Called by serve.c and
  * completion.c; called back by kvx_server.c and kvx_client.c.
  */
-#include "kv_handoff.h"
+#include "kvx/kv_handoff.h"
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/err.h"
@@ -16,7 +16,7 @@
 #include "io/loop.h"
 #include "io/wheel.h"
 #include "core/kv_cache.h"
-#include "kvx_server.h"
+#include "kvx/kvx_server.h"
 
 #include <stdio.h>
 #include <stdlib.h>

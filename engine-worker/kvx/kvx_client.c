@@ -5,7 +5,7 @@
  * wait. A freed pull whose RELEASE waits for the connection stays in the list without an
  * owner. Called by kv_handoff.c; called back by the loop.
  */
-#include "kvx_client.h"
+#include "kvx/kvx_client.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/hash.h"
@@ -14,7 +14,7 @@
 #include "io/loop.h"
 #include "io/sock.h"
 #include "io/wheel.h"
-#include "kvx_link.h"
+#include "kvx/kvx_link.h"
 
 #include <stdlib.h>
 

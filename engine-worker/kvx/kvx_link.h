@@ -7,7 +7,7 @@
 #define ENGINE_KVX_LINK_H
 
 #include "io/stream.h"
-#include "kvx_frame.h"
+#include "kvx/kvx_frame.h"
 
 struct kvx_link_ops {
 	/* Connected, after kvx_link_connect(). */

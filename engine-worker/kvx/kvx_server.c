@@ -5,7 +5,7 @@
  * queue; a connection has a deadline: for its HELLO, for its end after an ERR, else for
  * its next frame. Called by kv_handoff.c; called back by the loop.
  */
-#include "kvx_server.h"
+#include "kvx/kvx_server.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/hash.h"
@@ -14,7 +14,7 @@
 #include "io/loop.h"
 #include "io/sock.h"
 #include "io/wheel.h"
-#include "kvx_link.h"
+#include "kvx/kvx_link.h"
 
 #include <stdlib.h>
 #include <unistd.h>

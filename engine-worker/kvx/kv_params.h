@@ -7,7 +7,7 @@
 #define ENGINE_KV_PARAMS_H
 
 #include "io/sock.h"
-#include "kvx_frame.h"
+#include "kvx/kvx_frame.h"
 
 struct js;
 
