@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "core/histograms.h"
-#include "fault.h"
+#include "lab/fault.h"
 #include "http/http_server.h"
 #include "io/js.h"
 #include "kvx/kv_handoff.h"

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "engine_flags.h"
-#include "fault_socket.h"
+#include "lab/fault_socket.h"
 #include "core/kv_cache.h"
 #include "kvx/kv_handoff.h"
 #include "io/loop.h"

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "core/engine.h"
-#include "fault.h"
+#include "lab/fault.h"
 #include "http/http_server.h"
 #include "io/js.h"
 #include "io/loop.h"

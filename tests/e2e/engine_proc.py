@@ -152,7 +152,7 @@ class Engine:
         return answer
 
     def fault(self, **changes):
-        """Changes faults (engine-worker/fault.h), which are in force when this returns; returns all of them."""
+        """Changes faults (engine-worker/lab/fault.h), which are in force when this returns; returns all of them."""
         return self.told("POST", "/faults", json.dumps(changes))
 
     def faults(self):

@@ -2,10 +2,10 @@
  * The faults' control socket: a second small server beside the API.
  * Called by engine_daemon.c.
  */
-#include "fault_socket.h"
+#include "lab/fault_socket.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "fault.h"
+#include "lab/fault.h"
 #include "http/http_server.h"
 #include "io/js.h"
 #include "io/sock.h"

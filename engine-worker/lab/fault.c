@@ -2,7 +2,7 @@
  * The table of faults: one row for each key, which reads and prints it.
  * Called by fault_socket.c (telling), serve.c, completion.c and health.c (having).
  */
-#include "fault.h"
+#include "lab/fault.h"
 #include "base/err.h"
 #include "io/js.h"
 

@@ -2,7 +2,7 @@
  * The fault of connects that hang. With a backlog of 0 the kernel holds one connection
  * for accept(2), and drops the SYN of all others. Called by serve.c.
  */
-#include "hang.h"
+#include "lab/hang.h"
 #include "base/log.h"
 #include "io/sock.h"
 
