@@ -6,7 +6,7 @@
  * Called by serve.c; called back by the engine (tokens) and the server (client left, or takes bytes again).
  */
 #include "completion.h"
-#include "backend_sim.h"
+#include "backend/backend_sim.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"

@@ -1,5 +1,5 @@
-# The worker. One line per module: to add engine-worker/token.c and its header, append
-#   libengine_a_SOURCES += engine-worker/token.c engine-worker/token.h
+# The worker. One line per module: to add engine-worker/backend/token.c and its header, append
+#   libengine_a_SOURCES += engine-worker/backend/token.c engine-worker/backend/token.h
 # tests/lint/check-lists fails for a file that is in no list.
 
 # ENGINE_LIBS is what its program and its tests link.
@@ -7,10 +7,10 @@ ENGINE_LIBS = libengine.a $(KVSTEER_LIBS) -lm
 
 noinst_LIBRARIES += libengine.a
 libengine_a_SOURCES =
-libengine_a_SOURCES += engine-worker/token.c engine-worker/token.h
+libengine_a_SOURCES += engine-worker/backend/token.c engine-worker/backend/token.h
 libengine_a_SOURCES += engine-worker/core/kv_cache.c engine-worker/core/kv_cache.h
 libengine_a_SOURCES += engine-worker/core/backend.h
-libengine_a_SOURCES += engine-worker/backend_sim.c engine-worker/backend_sim.h
+libengine_a_SOURCES += engine-worker/backend/backend_sim.c engine-worker/backend/backend_sim.h
 libengine_a_SOURCES += engine-worker/core/sched.c engine-worker/core/sched.h
 libengine_a_SOURCES += engine-worker/core/sched_plan.c engine-worker/core/sched_plan.h
 libengine_a_SOURCES += engine-worker/core/sched_seq.c engine-worker/core/sched_seq.h

@@ -7,7 +7,7 @@
 
 #include "base/fail.h"
 #include "kvx/kv_params.h"
-#include "token.h"
+#include "backend/token.h"
 
 struct js;
 

@@ -19,7 +19,7 @@ WORDS = (
 
 
 def tokenize(text):
-    """The token ids of text (engine-worker/token.h)."""
+    """The token ids of text (engine-worker/backend/token.h)."""
     data = text.encode() if isinstance(text, str) else text
     ids, at = [], 0
     while at < len(data):
@@ -47,7 +47,7 @@ def mix(x):
 
 
 def expected(ids, n, choice=0):
-    """The n tokens of text that the sim backend generates after ids (engine-worker/backend_sim.h)."""
+    """The n tokens of text that the sim backend generates after ids (engine-worker/backend/backend_sim.h)."""
     state, text = 0, ""
     for i in ids:
         state = mix(i ^ state)

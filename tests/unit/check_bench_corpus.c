@@ -7,7 +7,7 @@
 #include "bench/words.h"
 #include "io/js.h"
 #include "tests/unit/unit.h"
-#include "token.h"
+#include "backend/token.h"
 
 #include <string.h>
 

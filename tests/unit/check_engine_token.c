@@ -1,5 +1,5 @@
 /* The sim backend's tokenizer: reversible for all bytes, stable under growth, ids in range. */
-#include "token.h"
+#include "backend/token.h"
 #include "base/rng.h"
 #include "unit.h"
 

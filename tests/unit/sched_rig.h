@@ -5,12 +5,12 @@
 #ifndef UNIT_SCHED_RIG_H
 #define UNIT_SCHED_RIG_H
 
-#include "backend_sim.h"
+#include "backend/backend_sim.h"
 #include "base/err.h"
 #include "base/rng.h"
 #include "core/kv_cache.h"
 #include "core/sched.h"
-#include "token.h"
+#include "backend/token.h"
 #include "unit.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
  * The tokenizer of the sim backend; token.h says how ids are made. Pure.
  * Called by serve.c for prompts and by sim.c for what it generates.
  */
-#include "token.h"
+#include "backend/token.h"
 #include "base/mem.h"
 
 #include <stdlib.h>

@@ -3,11 +3,11 @@
  * Always true of a block: its first `fill` states are set; the others are whatever was there.
  * Called by sched.c through the table.
  */
-#include "backend_sim.h"
+#include "backend/backend_sim.h"
 #include "core/backend.h"
 #include "base/err.h"
 #include "base/hash.h"
-#include "token.h"
+#include "backend/token.h"
 
 #include <stdlib.h>
 #include <string.h>
