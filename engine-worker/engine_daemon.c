@@ -14,7 +14,7 @@
 #include "io/notify.h"
 #include "io/sock.h"
 #include "io/wheel.h"
-#include "serve.h"
+#include "api/serve.h"
 
 #include <signal.h>
 #include <stdio.h>

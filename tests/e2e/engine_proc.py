@@ -59,7 +59,7 @@ def expected(ids, n, choice=0):
 
 
 def render(messages):
-    """The prompt of a chat of plain text messages (engine-worker/chat.h)."""
+    """The prompt of a chat of plain text messages (engine-worker/api/chat.h)."""
     return "".join(f"<|{m['role']}|>\n{m['content']}\n" for m in messages) + "<|assistant|>\n"
 
 

@@ -2,19 +2,19 @@
  * The engine's HTTP API: one table of routes over the small server.
  * Called by engine_daemon.c.
  */
-#include "serve.h"
+#include "api/serve.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/metric.h"
 #include "base/rng.h"
-#include "completion.h"
+#include "api/completion.h"
 #include "core/engine.h"
-#include "engine_metrics.h"
+#include "api/engine_metrics.h"
 #include "core/histograms.h"
 #include "lab/fault.h"
 #include "lab/fault_socket.h"
 #include "lab/hang.h"
-#include "engine_health.h"
+#include "api/engine_health.h"
 #include "http/http_server.h"
 #include "io/js.h"
 #include "core/kv_cache.h"

@@ -2,7 +2,7 @@
  * The chat template of the sim backend; chat.h shows it. Pure.
  * Called by params.c.
  */
-#include "chat.h"
+#include "api/chat.h"
 #include "base/err.h"
 #include "base/hash.h"
 #include "io/js.h"

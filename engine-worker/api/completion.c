@@ -5,7 +5,7 @@
  * Always true: while a choice is open its sequence exists; n_open counts the open ones; the answer ends when it reaches 0.
  * Called by serve.c; called back by the engine (tokens) and the server (client left, or takes bytes again).
  */
-#include "completion.h"
+#include "api/completion.h"
 #include "backend/backend_sim.h"
 #include "base/clock.h"
 #include "base/err.h"

@@ -2,9 +2,9 @@
  * Request bodies: types, ranges and limits of every key that counts, and the messages that say what is wrong. Pure.
  * Called by serve.c.
  */
-#include "params.h"
+#include "api/params.h"
 #include "base/err.h"
-#include "chat.h"
+#include "api/chat.h"
 #include "io/js.h"
 #include "core/kv_cache.h"
 

@@ -5,7 +5,7 @@
 #ifndef ENGINE_COMPLETION_H
 #define ENGINE_COMPLETION_H
 
-#include "params.h"
+#include "api/params.h"
 
 struct engine_histograms;
 struct faults;

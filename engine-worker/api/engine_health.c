@@ -5,7 +5,7 @@
  * except while it is silent. Called by serve.c (probes) and fault_socket.c (changes);
  * called back by the engine (a step) and the server (the client left).
  */
-#include "engine_health.h"
+#include "api/engine_health.h"
 #include "base/clock.h"
 #include "base/list.h"
 #include "core/engine.h"

@@ -2,7 +2,7 @@
  * The engine's metrics in Prometheus text. One table of families that hold one number each; those with more labels follow by hand.
  * Called by serve.c.
  */
-#include "engine_metrics.h"
+#include "api/engine_metrics.h"
 #include "core/histograms.h"
 #include "core/kv_cache.h"
 #include "kvx/kv_handoff.h"
