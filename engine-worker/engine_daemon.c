@@ -1,20 +1,20 @@
 /*
- * The engine's process: boot, signals, drain, exit. One thread, one loop.
- * SIGTERM or SIGINT: no new connections, what runs goes on until the drain timeout; a second one ends at once.
- * Called by main.c.
+ * The engine's process: boot, signals, drain, exit. One thread, one loop. SIGTERM or
+ * SIGINT: no new connections, what runs goes on until the drain timeout; a second one
+ * ends at once. Called by main.c.
  */
 #include "engine_daemon.h"
+#include "api/serve.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "engine_flags.h"
-#include "lab/fault_socket.h"
 #include "core/kv_cache.h"
-#include "kvx/kv_handoff.h"
+#include "engine_flags.h"
 #include "io/loop.h"
 #include "io/notify.h"
 #include "io/sock.h"
 #include "io/wheel.h"
-#include "api/serve.h"
+#include "kvx/kv_handoff.h"
+#include "lab/fault_socket.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -113,7 +113,7 @@ static int listen_for_faults(struct daemon *d, const char *path)
 static int open_engine(struct daemon *d, const struct engine_flags *flags, int fd)
 {
 	struct serve_opts opts = {
-		flags->served_name, (size_t)flags->max_model_len, &flags->handoff };
+		flags->served_name, (size_t)flags->max_model_len, &flags->handoff};
 	int err = engine_new(d->loop, &flags->engine, &d->engine);
 
 	if (err == 0)
@@ -129,11 +129,12 @@ static void tell_start(const struct daemon *d, const struct engine_flags *flags)
 {
 	const struct handoff *h = serve_handoff(d->serve);
 
-	log_notice("model %s on the %s backend: %u blocks of %d tokens, prefill %g and decode %g "
+	log_notice("model %s on the %s backend: %u blocks of %d tokens, prefill %g and "
+		   "decode %g "
 		   "tokens/s, speed %g",
-		flags->served_name, flags->engine.backend->name, flags->engine.sched.n_blocks,
-		KV_BLOCK, flags->engine.prefill_rate, flags->engine.decode_rate,
-		flags->engine.speed);
+		flags->served_name, flags->engine.backend->name,
+		flags->engine.sched.n_blocks, KV_BLOCK, flags->engine.prefill_rate,
+		flags->engine.decode_rate, flags->engine.speed);
 	if (handoff_is_on(h))
 		log_notice("role %s: prompts are handed over on %s port %u, in group %s",
 			role_text(handoff_role(h)), handoff_host(h), handoff_port(h),
@@ -188,7 +189,7 @@ static bool prepare(struct daemon *d)
 int engine_main(int argc, char **argv)
 {
 	struct engine_flags flags;
-	struct daemon d = { 0 };
+	struct daemon d = {0};
 	int status = EXIT_FAILURE;
 
 	switch (engine_flags_parse(argc, argv, &flags)) {

@@ -1,18 +1,19 @@
 /*
- * The settings of kvsteer-engine: one table of flags drives parsing, ranges, defaults, -h, and the keys of its file.
- * Called by engine_daemon.c, once at start.
+ * The settings of kvsteer-engine: one table of flags drives parsing, ranges, defaults,
+ * -h, and the keys of its file. Called by engine_daemon.c, once at start.
  */
 #include "engine_flags.h"
 #include "base/err.h"
 #include "base/span.h"
-#include "io/sock.h"
 #include "core/kv_cache.h"
+#include "io/sock.h"
 
 #include <stdio.h>
 
 #define FIELD(f) offsetof(struct engine_flags, f)
 
-static flag_read_fn read_host, read_level, read_backend, read_policy, read_listen, read_peers;
+static flag_read_fn read_host, read_level, read_backend, read_policy, read_listen,
+	read_peers;
 
 /* clang-format off */
 static const struct flag flags[] = {
@@ -54,7 +55,8 @@ static const struct flag_set set = {
 	.section = "engine",
 };
 
-static int read_host(const struct flag *f, const char *value, void *field, char *want, size_t n)
+static int read_host(
+	const struct flag *f, const char *value, void *field, char *want, size_t n)
 {
 	union sock_addr a;
 
@@ -62,11 +64,13 @@ static int read_host(const struct flag *f, const char *value, void *field, char 
 	*(const char **)field = value;
 	if (sock_addr_parse(value, 0, &a) == 0)
 		return 0;
-	(void)snprintf(want, n, "an IPv4 or IPv6 address is expected, such as 127.0.0.1 or ::1");
+	(void)snprintf(
+		want, n, "an IPv4 or IPv6 address is expected, such as 127.0.0.1 or ::1");
 	return ERR_PARSE;
 }
 
-static int read_level(const struct flag *f, const char *value, void *field, char *want, size_t n)
+static int read_level(
+	const struct flag *f, const char *value, void *field, char *want, size_t n)
 {
 	(void)f;
 	if (log_level_parse(span_str(value), field) == 0)
@@ -75,7 +79,8 @@ static int read_level(const struct flag *f, const char *value, void *field, char
 	return ERR_PARSE;
 }
 
-static int read_backend(const struct flag *f, const char *value, void *field, char *want, size_t n)
+static int read_backend(
+	const struct flag *f, const char *value, void *field, char *want, size_t n)
 {
 	const struct backend_ops *backend = backend_find(value);
 
@@ -88,7 +93,8 @@ static int read_backend(const struct flag *f, const char *value, void *field, ch
 	return ERR_PARSE;
 }
 
-static int read_policy(const struct flag *f, const char *value, void *field, char *want, size_t n)
+static int read_policy(
+	const struct flag *f, const char *value, void *field, char *want, size_t n)
 {
 	(void)f;
 	if (strcmp(value, "fail") == 0 || strcmp(value, "recompute") == 0) {
@@ -113,14 +119,16 @@ static int parse_listen(const char *text, union sock_addr *out)
 	host.n = (size_t)(colon - text);
 	if (span_starts(host, SPAN_LIT("[")) && span_ends(host, SPAN_LIT("]")))
 		host = span_make(host.p + 1, host.n - 2);
-	if (host.n >= sizeof(name) || span_to_u64(port, &number) != 0 || number > UINT16_MAX)
+	if (host.n >= sizeof(name) || span_to_u64(port, &number) != 0 ||
+		number > UINT16_MAX)
 		return ERR_PARSE;
 	memcpy(name, host.p, host.n);
 	name[host.n] = '\0';
 	return sock_addr_parse(name, (uint16_t)number, out);
 }
 
-static int read_listen(const struct flag *f, const char *value, void *field, char *want, size_t n)
+static int read_listen(
+	const struct flag *f, const char *value, void *field, char *want, size_t n)
 {
 	union sock_addr a;
 
@@ -128,8 +136,9 @@ static int read_listen(const struct flag *f, const char *value, void *field, cha
 	*(const char **)field = value;
 	if (strcmp(value, "off") == 0 || parse_listen(value, &a) == 0)
 		return 0;
-	(void)snprintf(want, n, "an address and a port are expected, such as 127.0.0.1:0 or "
-				"[::1]:5600, or off");
+	(void)snprintf(want, n,
+		"an address and a port are expected, such as 127.0.0.1:0 or "
+		"[::1]:5600, or off");
 	return ERR_PARSE;
 }
 
@@ -141,14 +150,16 @@ static size_t parse_peers(const char *text, struct sock_cidr out[HANDOFF_PEERS_M
 
 	while (span_next(&rest, ',', &piece)) {
 		while (span_next_word(&piece, &word)) {
-			if (n == HANDOFF_PEERS_MAX || sock_cidr_parse(word, &out[n++]) != 0)
+			if (n == HANDOFF_PEERS_MAX ||
+				sock_cidr_parse(word, &out[n++]) != 0)
 				return 0;
 		}
 	}
 	return n;
 }
 
-static int read_peers(const struct flag *f, const char *value, void *field, char *want, size_t n)
+static int read_peers(
+	const struct flag *f, const char *value, void *field, char *want, size_t n)
 {
 	struct sock_cidr peers[HANDOFF_PEERS_MAX];
 
@@ -156,8 +167,10 @@ static int read_peers(const struct flag *f, const char *value, void *field, char
 	*(const char **)field = value;
 	if (parse_peers(value, peers) > 0)
 		return 0;
-	(void)snprintf(want, n, "networks with commas between are expected, such as "
-				"10.0.0.0/8,::1, at most %d", HANDOFF_PEERS_MAX);
+	(void)snprintf(want, n,
+		"networks with commas between are expected, such as "
+		"10.0.0.0/8,::1, at most %d",
+		HANDOFF_PEERS_MAX);
 	return ERR_PARSE;
 }
 
@@ -180,9 +193,11 @@ static bool complete_handoff(struct engine_flags *out)
 		return false;
 	h->n_peers = parse_peers(out->kvx_peers, h->peers);
 	h->model = out->model;
-	if (sock_addr_is_inet(&h->listen) && is_wildcard(&h->listen) && h->advertise == NULL) {
+	if (sock_addr_is_inet(&h->listen) && is_wildcard(&h->listen) &&
+		h->advertise == NULL) {
 		(void)fprintf(stderr,
-			"kvsteer-engine: --kvx-listen %s: --kvx-advertise is needed, the address "
+			"kvsteer-engine: --kvx-listen %s: --kvx-advertise is needed, the "
+			"address "
 			"by which others reach it\n",
 			listen);
 		return false;
@@ -190,13 +205,15 @@ static bool complete_handoff(struct engine_flags *out)
 	return true;
 }
 
-/* What only several settings together can get wrong, and the defaults that depend on others. */
+/* What only several settings together can get wrong, and the defaults that depend on
+ * others. */
 static bool complete(struct engine_flags *out)
 {
 	uint64_t held = (uint64_t)out->engine.sched.n_blocks * KV_BLOCK;
 
 	if (out->fault_socket != NULL && out->engine.backend != &backend_sim) {
-		(void)fprintf(stderr, "kvsteer-engine: --fault-socket is for the sim backend\n");
+		(void)fprintf(stderr,
+			"kvsteer-engine: --fault-socket is for the sim backend\n");
 		return false;
 	}
 	if (out->served_name == NULL)

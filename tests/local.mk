@@ -27,6 +27,7 @@ FUZZ_LIBS = $(KVSTEER_LIBS)
 else
 FUZZ_LINK = $(AM_LDFLAGS)
 FUZZ_LIBS = tests/fuzz/libreplay.a $(KVSTEER_LIBS)
+FUZZ_PREFIX_LIBS = tests/fuzz/libreplay.a
 endif
 
 # Unit tests, and what they share
@@ -43,6 +44,7 @@ check_PROGRAMS += tests/unit/check_conf_place
 check_PROGRAMS += tests/unit/check_conf_url
 check_PROGRAMS += tests/unit/check_fail
 check_PROGRAMS += tests/unit/check_ctl_view
+tests_unit_check_ctl_view_LDADD = libctl.a $(LDADD)
 check_PROGRAMS += tests/unit/check_flag
 check_PROGRAMS += tests/unit/check_file
 check_PROGRAMS += tests/unit/check_word
@@ -74,8 +76,11 @@ check_PROGRAMS += tests/unit/check_http_server_life
 check_PROGRAMS += tests/unit/check_route_key
 noinst_HEADERS += tests/unit/prefix_rig.h
 check_PROGRAMS += tests/unit/check_prefix_index
+tests_unit_check_prefix_index_LDADD = $(PREFIX_LIBS) $(CHECK_LIBS)
 check_PROGRAMS += tests/unit/check_prefix_memory
+tests_unit_check_prefix_memory_LDADD = $(PREFIX_LIBS) $(CHECK_LIBS)
 check_PROGRAMS += tests/unit/check_prefix_oracle
+tests_unit_check_prefix_oracle_LDADD = $(PREFIX_LIBS) $(CHECK_LIBS)
 check_PROGRAMS += tests/unit/check_route_prompt
 check_PROGRAMS += tests/unit/check_address
 check_PROGRAMS += tests/unit/check_models
@@ -175,6 +180,7 @@ tests_unit_check_sim_LDADD = libbench.a $(ENGINE_TEST_LIBS)
 
 # Benches: built by name, "make tests/bench/bench_pool"; nothing runs them
 EXTRA_PROGRAMS = tests/bench/bench_pool tests/bench/bench_prefix_index tests/bench/bench_route_key
+tests_bench_bench_prefix_index_LDADD = $(PREFIX_LIBS)
 
 # Fuzz targets
 check_PROGRAMS += tests/fuzz/fuzz_conf
@@ -190,12 +196,13 @@ check_PROGRAMS += tests/fuzz/fuzz_kv_transfer
 tests_fuzz_fuzz_kv_transfer_LDADD = $(FUZZ_LIBS)
 tests_fuzz_fuzz_kv_transfer_LDFLAGS = $(FUZZ_LINK)
 check_PROGRAMS += tests/fuzz/fuzz_prefix_index
-tests_fuzz_fuzz_prefix_index_LDADD = $(FUZZ_LIBS)
+tests_fuzz_fuzz_prefix_index_LDADD = $(FUZZ_PREFIX_LIBS) $(PREFIX_LIBS)
 tests_fuzz_fuzz_prefix_index_LDFLAGS = $(FUZZ_LINK)
 
 # Lint
-LINT = tests/lint/check-docs tests/lint/check-manual tests/lint/check-includes tests/lint/check-lists tests/lint/check-man \
-	tests/lint/check-scripts tests/lint/check-units tests/lint/check-completion
+LINT = tests/lint/check-docs tests/lint/check-manual tests/lint/check-includes \
+	tests/lint/check-lists tests/lint/check-man tests/lint/check-scripts tests/lint/check-units \
+	tests/lint/check-completion tests/lint/check-format tests/lint/check-names
 
 dist_check_SCRIPTS += tests/run tests/build-deps $(LINT)
 EXTRA_DIST += tests/lint/layers tests/lint/includes.awk

@@ -23,7 +23,8 @@ static void add_json(struct metric_text *out, const struct js *v, bool as_hash)
 	if (text == NULL)
 		out->failed = true;
 	else if (as_hash)
-		metric_printf(out, "<|media:%016" PRIx64 "|>", hash64(text, strlen(text), 0));
+		metric_printf(
+			out, "<|media:%016" PRIx64 "|>", hash64(text, strlen(text), 0));
 	else
 		metric_printf(out, "%s", text);
 	free(text);
@@ -53,7 +54,8 @@ static int add_part(struct metric_text *out, const struct js *part, const char *
 	return 0;
 }
 
-static int add_content(struct metric_text *out, const struct js *content, const char **why)
+static int add_content(
+	struct metric_text *out, const struct js *content, const char **why)
 {
 	struct span text;
 
@@ -88,10 +90,10 @@ static int add_role(struct metric_text *out, const struct js *message, const cha
 	return 0;
 }
 
-/* open_from, if not NULL: it is to be continued, so its end is left open; set to where its
- * content begins. */
-static int add_message(struct metric_text *out, const struct js *message, size_t *open_from,
-	const char **why)
+/* open_from, if not NULL: it is to be continued, so its end is left open; set to where
+ * its content begins. */
+static int add_message(struct metric_text *out, const struct js *message,
+	size_t *open_from, const char **why)
 {
 	const struct js *calls = js_get(message, "tool_calls");
 	int err = add_role(out, message, why);
@@ -122,12 +124,14 @@ static int read_continues(const struct js *body, bool *continues, const char **w
 		*why = "'continue_final_message' must be true or false";
 		return ERR_PARSE;
 	}
-	if (prompts != NULL && !js_is_null(prompts) && !js_as_bool(prompts, &adds_prompt)) {
+	if (prompts != NULL && !js_is_null(prompts) &&
+		!js_as_bool(prompts, &adds_prompt)) {
 		*why = "'add_generation_prompt' must be true or false";
 		return ERR_PARSE;
 	}
 	if (*continues && adds_prompt) {
-		*why = "'continue_final_message' and 'add_generation_prompt' cannot both be true";
+		*why = "'continue_final_message' and 'add_generation_prompt' cannot both "
+		       "be true";
 		return ERR_PARSE;
 	}
 	return 0;
@@ -138,7 +142,8 @@ int chat_render(const struct js *body, struct metric_text *out, size_t *answer_f
 {
 	bool continues;
 	int err = read_continues(body, &continues, why);
-	const struct js *messages = js_get(body, "messages"), *tools = js_get(body, "tools");
+	const struct js *messages = js_get(body, "messages"),
+			*tools = js_get(body, "tools");
 
 	if (err != 0)
 		return err;
@@ -158,7 +163,8 @@ int chat_render(const struct js *body, struct metric_text *out, size_t *answer_f
 	for (size_t i = 0; i < js_len(messages) && err == 0; i++) {
 		bool is_open = continues && i + 1 == js_len(messages);
 
-		err = add_message(out, js_at(messages, i), is_open ? answer_from : NULL, why);
+		err = add_message(
+			out, js_at(messages, i), is_open ? answer_from : NULL, why);
 	}
 	if (err != 0)
 		return err;

@@ -1,9 +1,11 @@
 /*
- * Completions and chats, streamed or whole. Each choice is a sequence of the engine; text leaves when it cannot become part of a stop string any
- * more. A streamed answer's client sets the pace: while its queue is full the choices are parked.
- * A prompt that is taken from another worker is loaded first: nothing is said before that, so that its failure can still be an answer.
- * Always true: while a choice is open its sequence exists; n_open counts the open ones; the answer ends when it reaches 0.
- * Called by serve.c; called back by the engine (tokens) and the server (client left, or takes bytes again).
+ * Completions and chats, streamed or whole. Each choice is a sequence of the engine; text
+ * leaves when it cannot become part of a stop string any more. A streamed answer's client
+ * sets the pace: while its queue is full the choices are parked. A prompt that is taken
+ * from another worker is loaded first: nothing is said before that, so that its failure
+ * can still be an answer. Always true: while a choice is open its sequence exists; n_open
+ * counts the open ones; the answer ends when it reaches 0. Called by serve.c; called back
+ * by the engine (tokens) and the server (client left, or takes bytes again).
  */
 #include "api/completion.h"
 #include "backend/backend_sim.h"
@@ -13,11 +15,11 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "core/histograms.h"
-#include "lab/fault.h"
+#include "core/sched.h"
 #include "http/http_server.h"
 #include "io/js.h"
 #include "kvx/kv_handoff.h"
-#include "core/sched.h"
+#include "lab/fault.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,7 +28,8 @@
 enum {
 	COMPLETION_MAGIC = 0x636f6d70,
 	MESSAGE_BYTES = 1024,
-	NATURAL_MIN = 16, /* a chat without max_tokens ends by itself after 16 to 63 tokens */
+	NATURAL_MIN =
+		16, /* a chat without max_tokens ends by itself after 16 to 63 tokens */
 	NATURAL_SPREAD = 48,
 };
 
@@ -37,11 +40,15 @@ struct choice {
 	char *text;
 	size_t text_len, text_cap, sent;
 	size_t n_tokens;
-	uint64_t admitted_us, first_us, last_us; /* when its prompt began to be computed, its first and its last token came */
-	size_t stop_from; /* a stop string counts if it ends behind this */
+	uint64_t admitted_us, first_us,
+		/* when its prompt began to be computed, its first and its last token came
+		 */
+		last_us;
+	size_t stop_from;   /* a stop string counts if it ends behind this */
 	const char *finish; /* NULL: still open */
 	bool ends_by_itself, has_spoken;
-	bool is_over; /* all of its text was in the request: its one token says no more than that */
+	/* all of its text was in the request: its one token says no more than that */
+	bool is_over;
 };
 
 struct completion {
@@ -50,20 +57,22 @@ struct completion {
 	struct http_call *call;
 	struct params params;
 	char id[48];
-	char *head; /* of a streamed answer's events: the envelope without its last brace */
+	/* of a streamed answer's events: the envelope without its last brace */
+	char *head;
 	int64_t created;
 	uint64_t begun_us;
 	struct choice *choices;
 	size_t n_choices, n_open;
 	size_t prompt_tokens, cached_tokens, new_tokens;
-	bool has_failed; /* out of memory: the answer cannot be right any more */
-	bool is_broken;	 /* the backend failed */
-	bool is_cut;	 /* a fault ends the stream here */
+	bool has_failed;   /* out of memory: the answer cannot be right any more */
+	bool is_broken;    /* the backend failed */
+	bool is_cut;       /* a fault ends the stream here */
 	uint64_t n_events; /* of the stream */
-	bool has_begun;	   /* its head was sent */
+	bool has_begun;    /* its head was sent */
 	bool has_reserved; /* room for its prompt, which is kept for another worker, */
 	struct js *offer;  /* who needs this */
-	struct kv_load *load;  /* its prompt is taken from another worker; NULL: it is not */
+	struct kv_load
+		*load; /* its prompt is taken from another worker; NULL: it is not */
 	const char *kv_source; /* the line that says what became of that */
 };
 
@@ -124,9 +133,9 @@ static struct js *envelope(const struct completion *c)
 
 	js_set_str(root, "id", c->id);
 	js_set_str(root, "object",
-		!c->params.is_chat ? "text_completion" :
-		is_chunk	   ? "chat.completion.chunk" :
-				     "chat.completion");
+		!c->params.is_chat ? "text_completion"
+		: is_chunk         ? "chat.completion.chunk"
+				   : "chat.completion");
 	js_set_int(root, "created", c->created);
 	js_set_str(root, "model", c->opts.limits.model);
 	return root;
@@ -163,7 +172,8 @@ static void begin_stream(struct completion *c)
 		c->kv_source != NULL ? c->kv_source : "");
 
 	if (!c->has_begun)
-		http_call_begin(c->call, 200, "text/event-stream", span_make(lines, (size_t)n));
+		http_call_begin(
+			c->call, 200, "text/event-stream", span_make(lines, (size_t)n));
 	c->has_begun = true;
 }
 
@@ -201,7 +211,8 @@ static void on_writable(void *arg)
 	}
 }
 
-/* The usage that belongs into an event of a choice, with its comma; NULL: out of memory. */
+/* The usage that belongs into an event of a choice, with its comma; NULL: out of memory.
+ */
 static char *event_usage(const struct completion *c)
 {
 	struct js *usage;
@@ -223,21 +234,23 @@ static char *choice_event(const struct choice *ch, struct span text)
 {
 	const struct params *p = &ch->completion->params;
 	struct js *value = js_string(text);
-	char *quoted = js_print(value, false), *usage = event_usage(ch->completion), *event = NULL;
-	const char *open = !p->is_chat	     ? "\"text\":" :
-			   !ch->has_spoken ? "\"delta\":{\"role\":\"assistant\",\"content\":" :
-					     "\"delta\":{\"content\":";
-	const char *finish = ch->finish == NULL		     ? "null" :
-			     strcmp(ch->finish, "stop") == 0 ? "\"stop\"" :
-							       "\"length\"";
+	char *quoted = js_print(value, false), *usage = event_usage(ch->completion),
+	     *event = NULL;
+	const char *open = !p->is_chat ? "\"text\":"
+			   : !ch->has_spoken
+				   ? "\"delta\":{\"role\":\"assistant\",\"content\":"
+				   : "\"delta\":{\"content\":";
+	const char *finish = ch->finish == NULL                ? "null"
+			     : strcmp(ch->finish, "stop") == 0 ? "\"stop\""
+							       : "\"length\"";
 
 	js_free(value);
 	if (quoted != NULL && usage != NULL &&
 		asprintf(&event,
 			"data: %s,\"choices\":[{\"index\":%u,%s%s%s,\"logprobs\":null,"
 			"\"finish_reason\":%s}]%s}\n\n",
-			ch->completion->head, ch->index, open, quoted, p->is_chat ? "}" : "",
-			finish, usage) < 0)
+			ch->completion->head, ch->index, open, quoted,
+			p->is_chat ? "}" : "", finish, usage) < 0)
 		event = NULL;
 	free(quoted);
 	free(usage);
@@ -257,8 +270,9 @@ static void end_stream(struct completion *c)
 		char *text = js_print(usage, false), *event = NULL;
 
 		js_free(usage);
-		if (text != NULL && asprintf(&event, "data: %s,\"choices\":[],\"usage\":%s}\n\n",
-					    c->head, text) < 0)
+		if (text != NULL &&
+			asprintf(&event, "data: %s,\"choices\":[],\"usage\":%s}\n\n",
+				c->head, text) < 0)
 			event = NULL;
 		free(text);
 		send_event(c, event);
@@ -289,16 +303,18 @@ static void end_whole(struct completion *c)
 	if (c->is_broken)
 		http_call_fail_text(c->call, FAIL_INTERNAL, "The engine failed.");
 	else if (text == NULL || c->has_failed)
-		http_call_fail_text(c->call, FAIL_OVERLOADED, "The engine is out of memory.");
+		http_call_fail_text(
+			c->call, FAIL_OVERLOADED, "The engine is out of memory.");
 	else
-		http_call_reply(
-			c->call, 200, "application/json", span_str(text), kv_source_line(c));
+		http_call_reply(c->call, 200, "application/json", span_str(text),
+			kv_source_line(c));
 	free(text);
 }
 
 /* Tokens */
 
-/* Where the first stop string begins in the text, looking only where one may have been completed by the last token. */
+/* Where the first stop string begins in the text, looking only where one may have been
+ * completed by the last token. */
 static char *find_stop(const struct choice *ch)
 {
 	const struct params *p = &ch->completion->params;
@@ -320,16 +336,19 @@ static char *find_stop(const struct choice *ch)
 	return first;
 }
 
-/* Sends what is certain: all of it at the end, else all but what a stop string may still begin with. */
+/* Sends what is certain: all of it at the end, else all but what a stop string may still
+ * begin with. */
 static void send_text(struct choice *ch)
 {
 	const struct params *p = &ch->completion->params;
-	size_t held = p->stop_bytes_max > 0 && ch->finish == NULL ? p->stop_bytes_max - 1 : 0;
+	size_t held =
+		p->stop_bytes_max > 0 && ch->finish == NULL ? p->stop_bytes_max - 1 : 0;
 	size_t end = ch->text_len > held ? ch->text_len - held : 0;
 
 	if (!p->is_stream || (ch->finish == NULL && end <= ch->sent))
 		return;
-	send_choice(ch, span_make(ch->text + ch->sent, end > ch->sent ? end - ch->sent : 0));
+	send_choice(
+		ch, span_make(ch->text + ch->sent, end > ch->sent ? end - ch->sent : 0));
 	ch->sent = MAX(ch->sent, end);
 }
 
@@ -362,8 +381,8 @@ static void observe_choice(const struct choice *ch, const struct sched_seq *seq)
 	engine_observe(h, ENGINE_DECODE, ch->last_us - ch->first_us);
 	engine_observe(h, ENGINE_INFERENCE, ch->last_us - ch->admitted_us);
 	if (ch->n_tokens > 1)
-		engine_observe(
-			h, ENGINE_TPOT, (ch->last_us - ch->first_us) / (ch->n_tokens - 1));
+		engine_observe(h, ENGINE_TPOT,
+			(ch->last_us - ch->first_us) / (ch->n_tokens - 1));
 	engine_observe(h, ENGINE_PROMPT_TOKENS, n_prompt);
 	engine_observe(h, ENGINE_NEW_TOKENS, ch->n_tokens);
 	if (ch->index % c->params.n == 0)
@@ -469,7 +488,8 @@ static void on_load_failed(void *arg, enum kvx_end_why why)
 	bool is_pair = why == KVX_INCOMPATIBLE;
 	char body[MESSAGE_BYTES];
 	int n = snprintf(body, sizeof(body),
-		"{\"error\":{\"message\":\"The prompt's KV blocks were not loaded: %s.\",\"type\":"
+		"{\"error\":{\"message\":\"The prompt's KV blocks were not loaded: "
+		"%s.\",\"type\":"
 		"\"server_error\",\"param\":null,\"code\":\"%s\",\"retryable\":%s}}",
 		kvx_end_text(why), is_pair ? "kv_incompatible" : "kv_load_failed",
 		is_pair ? "false" : "true");
@@ -489,21 +509,23 @@ static void on_load(void *arg, struct sched_seq *seq, size_t found, size_t n)
 	kv_load_start(c->load, seq, found, n, c->params.prompts[0].n);
 }
 
-static const struct sched_ops seq_ops = { on_begin, on_load, on_token, on_end };
+static const struct sched_ops seq_ops = {on_begin, on_load, on_token, on_end};
 
 /*
- * What its kv_transfer_params ask for, which is for one prompt. FAIL_OVERLOADED: too much is kept for others already.
+ * What its kv_transfer_params ask for, which is for one prompt. FAIL_OVERLOADED: too much
+ * is kept for others already.
  */
 static enum fail begin_handoff(struct completion *c)
 {
-	static const struct kv_load_ops ops = { on_loaded, on_load_failed };
+	static const struct kv_load_ops ops = {on_loaded, on_load_failed};
 	struct params *p = &c->params;
 	struct handoff *h = c->opts.handoff;
 
 	if (!handoff_is_on(h) || p->n_prompts != 1)
 		return FAIL_NONE;
 	if (p->kv.unusable != NULL)
-		log_warn("kv_transfer_params are of no use, the prompt is computed here: %s",
+		log_warn("kv_transfer_params are of no use, the prompt is computed here: "
+			 "%s",
 			p->kv.unusable);
 	if (p->kv.ask == KV_ASK_TAKE)
 		c->load = kv_load_new(h, &p->kv, &ops, c);
@@ -512,7 +534,9 @@ static enum fail begin_handoff(struct completion *c)
 	c->has_reserved = handoff_reserve(h, p->prompts[0].n);
 	if (!c->has_reserved)
 		return FAIL_OVERLOADED;
-	p->max_new = 1; /* the other worker computes all tokens of the answer, this one again */
+	p->max_new =
+		/* the other worker computes all tokens of the answer, this one again */
+		1;
 	p->min_new = MIN(p->min_new, 1u);
 	return FAIL_NONE;
 }
@@ -520,8 +544,9 @@ static enum fail begin_handoff(struct completion *c)
 /* The beginning */
 
 /*
- * Where a chat ends by itself: after this many tokens of its answer, of which some may be in the request already (continue_final_message). So a
- * text that is continued ends where it would have ended. 0: none is left.
+ * Where a chat ends by itself: after this many tokens of its answer, of which some may be
+ * in the request already (continue_final_message). So a text that is continued ends where
+ * it would have ended. 0: none is left.
  */
 static uint64_t natural_length(const struct params *p, const struct token_list *prompt)
 {
@@ -536,7 +561,8 @@ static uint64_t natural_length(const struct params *p, const struct token_list *
 static uint32_t default_length(
 	const struct completion *c, const struct token_list *prompt, struct choice *ch)
 {
-	uint64_t n = PARAMS_N_DEFAULT_TOKENS, room = c->opts.limits.max_model_len - prompt->n;
+	uint64_t n = PARAMS_N_DEFAULT_TOKENS,
+		 room = c->opts.limits.max_model_len - prompt->n;
 	bool is_natural = c->params.is_chat && !c->params.ignores_eos;
 
 	if (is_natural)
@@ -561,7 +587,7 @@ static int submit(struct completion *c, size_t i)
 		.max_new = c->params.max_new,
 		.seed = c->params.seed,
 		.priority = c->params.priority,
-		.sampling = { .choice = nth },
+		.sampling = {.choice = nth},
 		.wants_load = c->load != NULL && nth == 0,
 		.keeps_prompt = c->has_reserved,
 		.fork_of = nth > 0 ? c->choices[i - nth].seq : NULL,
@@ -617,7 +643,8 @@ static int name_it(struct completion *c)
 	return 0;
 }
 
-/* The rank that a router asks for. Each has a cache of its own, as engines' ranks have; what is no number is ignored, as they do. */
+/* The rank that a router asks for. Each has a cache of its own, as engines' ranks have;
+ * what is no number is ignored, as they do. */
 static uint64_t data_parallel_rank(const struct http_call *call)
 {
 	uint64_t rank = 0;
@@ -632,24 +659,27 @@ static void refuse_full(struct http_call *call, enum fail why)
 {
 	char body[MESSAGE_BYTES];
 	int n = snprintf(body, sizeof(body),
-		"{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,\"code\":\"%s\"}}",
-		why == FAIL_QUEUE_FULL ? fail_text(why) : "Too much is kept for other workers.",
+		"{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,\"code\":"
+		"\"%s\"}}",
+		why == FAIL_QUEUE_FULL ? fail_text(why)
+				       : "Too much is kept for other workers.",
 		fail_type(why), fail_code(why));
 
 	assert(n > 0 && (size_t)n < sizeof(body));
-	http_call_reply(call, fail_status(why), "application/json", span_make(body, (size_t)n),
-		SPAN_LIT("Retry-After: 1\r\n"));
+	http_call_reply(call, fail_status(why), "application/json",
+		span_make(body, (size_t)n), SPAN_LIT("Retry-After: 1\r\n"));
 }
 
-/* FAIL_NONE: the choices are on their way; else message says why not, and is empty where others may have room. */
+/* FAIL_NONE: the choices are on their way; else message says why not, and is empty where
+ * others may have room. */
 static enum fail begin(struct completion *c, bool is_chat, char *message, size_t n)
 {
 	enum fail why;
 
 	message[0] = '\0';
 	c->opts.limits.rank = data_parallel_rank(c->call);
-	why = params_read(
-		http_call_body(c->call), is_chat, &c->opts.limits, &c->params, message, n);
+	why = params_read(http_call_body(c->call), is_chat, &c->opts.limits, &c->params,
+		message, n);
 	if (why != FAIL_NONE)
 		return why;
 	if (sched_refuse(c->opts.sched, c->params.n_prompts * c->params.n))
@@ -663,14 +693,16 @@ static enum fail begin(struct completion *c, bool is_chat, char *message, size_t
 	return FAIL_OVERLOADED;
 }
 
-void completion_start(const struct completion_opts *opts, struct http_call *call, bool is_chat)
+void completion_start(
+	const struct completion_opts *opts, struct http_call *call, bool is_chat)
 {
 	char message[MESSAGE_BYTES];
 	struct completion *c = calloc(1, sizeof(*c));
 	enum fail why;
 
 	if (c == NULL) {
-		http_call_fail_text(call, FAIL_OVERLOADED, "The engine is out of memory.");
+		http_call_fail_text(
+			call, FAIL_OVERLOADED, "The engine is out of memory.");
 		return;
 	}
 	c->magic = COMPLETION_MAGIC;

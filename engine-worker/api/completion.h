@@ -1,9 +1,10 @@
 /*
- * One completion or chat request from its body to the last byte of its answer: its choices, what they have said so far, and the JSON around it.
- * Owned by itself: it ends with its answer, or when its client leaves.
+ * One completion or chat request from its body to the last byte of its answer: its
+ * choices, what they have said so far, and the JSON around it. Owned by itself: it ends
+ * with its answer, or when its client leaves.
  */
-#ifndef ENGINE_COMPLETION_H
-#define ENGINE_COMPLETION_H
+#ifndef ENGINE_API_COMPLETION_H
+#define ENGINE_API_COMPLETION_H
 
 #include "api/params.h"
 
@@ -23,6 +24,7 @@ struct completion_opts {
 };
 
 /* Starts answering the call; refusals are answered at once. */
-void completion_start(const struct completion_opts *opts, struct http_call *call, bool is_chat);
+void completion_start(
+	const struct completion_opts *opts, struct http_call *call, bool is_chat);
 
 #endif

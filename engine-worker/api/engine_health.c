@@ -9,11 +9,11 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "core/engine.h"
-#include "lab/fault.h"
 #include "http/http_server.h"
 #include "io/js.h"
 #include "io/loop.h"
 #include "io/wheel.h"
+#include "lab/fault.h"
 
 #include <stdlib.h>
 

@@ -3,8 +3,8 @@
  * query it is answered by the step loop: after one more step. Faults may make it lie,
  * late or silent. Runs on the loop's thread.
  */
-#ifndef ENGINE_HEALTH_H
-#define ENGINE_HEALTH_H
+#ifndef ENGINE_API_ENGINE_HEALTH_H
+#define ENGINE_API_ENGINE_HEALTH_H
 
 #include "base/base.h"
 

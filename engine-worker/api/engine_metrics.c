@@ -1,12 +1,12 @@
 /*
- * The engine's metrics in Prometheus text. One table of families that hold one number each; those with more labels follow by hand.
- * Called by serve.c.
+ * The engine's metrics in Prometheus text. One table of families that hold one number
+ * each; those with more labels follow by hand. Called by serve.c.
  */
 #include "api/engine_metrics.h"
 #include "core/histograms.h"
 #include "core/kv_cache.h"
-#include "kvx/kv_handoff.h"
 #include "core/sched.h"
+#include "kvx/kv_handoff.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -37,12 +37,14 @@ static double cached_tokens(const struct sched *s, const struct handoff_counts *
 	return (double)sched_counts(s)->cached_tokens;
 }
 
-static double generated_tokens(const struct sched *s, const struct handoff_counts *h UNUSED)
+static double generated_tokens(
+	const struct sched *s, const struct handoff_counts *h UNUSED)
 {
 	return (double)sched_counts(s)->generated_tokens;
 }
 
-static double computed_tokens(const struct sched *s, const struct handoff_counts *h UNUSED)
+static double computed_tokens(
+	const struct sched *s, const struct handoff_counts *h UNUSED)
 {
 	return (double)sched_counts(s)->computed_tokens;
 }
@@ -77,7 +79,8 @@ static double usage(const struct sched *s, const struct handoff_counts *h UNUSED
 	return sched_usage(s);
 }
 
-static double cached_or_loaded(const struct sched *s, const struct handoff_counts *h UNUSED)
+static double cached_or_loaded(
+	const struct sched *s, const struct handoff_counts *h UNUSED)
 {
 	return (double)(sched_counts(s)->cached_tokens + sched_counts(s)->loaded_tokens);
 }
@@ -92,7 +95,8 @@ static double loaded_tokens(const struct sched *s, const struct handoff_counts *
 	return (double)sched_counts(s)->loaded_tokens;
 }
 
-static double failed_transfers(const struct sched *s UNUSED, const struct handoff_counts *h)
+static double failed_transfers(
+	const struct sched *s UNUSED, const struct handoff_counts *h)
 {
 	return (double)h->failed;
 }
@@ -170,8 +174,8 @@ static void print_labels(struct metric_text *out, const char *name, const char *
 }
 
 /* One line of a histogram, up to le. */
-static void print_bucket(struct metric_text *out, const char *name, const char *model, double le,
-	uint64_t n)
+static void print_bucket(struct metric_text *out, const char *name, const char *model,
+	double le, uint64_t n)
 {
 	char label[80];
 
@@ -183,8 +187,8 @@ static void print_bucket(struct metric_text *out, const char *name, const char *
 		metric_printf(out, ",le=\"%.10g\"} %" PRIu64 "\n", le, n);
 }
 
-static void print_sum(struct metric_text *out, const char *name, const char *model, double sum,
-	uint64_t n)
+static void print_sum(struct metric_text *out, const char *name, const char *model,
+	double sum, uint64_t n)
 {
 	char label[80];
 
@@ -207,7 +211,8 @@ static void print_histogram(struct metric_text *out, const struct engine_histogr
 	for (unsigned i = 0; i < row->n_bounds; i++) {
 		n += h->of[which].buckets[i];
 		if (row->unit != BOUNDS_TOKENS || row->bounds[i] <= opts->max_model_len)
-			print_bucket(out, row->name, opts->model, row->bounds[i] / unit, n);
+			print_bucket(
+				out, row->name, opts->model, row->bounds[i] / unit, n);
 	}
 	n += h->of[which].buckets[row->n_bounds];
 	print_bucket(out, row->name, opts->model, INFINITY, n);
@@ -215,7 +220,8 @@ static void print_histogram(struct metric_text *out, const struct engine_histogr
 		(double)h->of[which].sum / (row->unit == BOUNDS_TIME ? 1e6 : 1), n);
 }
 
-static void print_steps(struct metric_text *out, const struct sched_counts *c, const char *model)
+static void print_steps(
+	struct metric_text *out, const struct sched_counts *c, const char *model)
 {
 	static const char name[] = "vllm:iteration_tokens_total";
 	uint64_t n = 0;
@@ -224,37 +230,40 @@ static void print_steps(struct metric_text *out, const struct sched_counts *c, c
 	for (unsigned i = 0; i < SCHED_STEP_BUCKETS; i++) {
 		n += c->step_buckets[i];
 		print_bucket(out, name, model,
-			i == SCHED_STEP_BUCKETS - 1 ? INFINITY :
-			i == 0			    ? 1 :
-						      (double)(4u << i),
+			i == SCHED_STEP_BUCKETS - 1 ? INFINITY
+			: i == 0                    ? 1
+						    : (double)(4u << i),
 			n);
 	}
 	print_sum(out, name, model, (double)c->step_tokens, n);
 }
 
 /* For room, or for blocks that another worker sends. */
-static void print_waiting(struct metric_text *out, const struct sched *s, const char *model)
+static void print_waiting(
+	struct metric_text *out, const struct sched *s, const char *model)
 {
 	static const char name[] = "vllm:num_requests_waiting_by_reason";
 
 	metric_family(out, name, "gauge", "Sequences that wait to be scheduled, by why");
 	print_labels(out, name, model);
-	metric_printf(out, ",reason=\"capacity\"} %u\n", sched_waiting(s) - sched_loading(s));
+	metric_printf(
+		out, ",reason=\"capacity\"} %u\n", sched_waiting(s) - sched_loading(s));
 	print_labels(out, name, model);
 	metric_printf(out, ",reason=\"deferred\"} %u\n", sched_loading(s));
 }
 
 /* Prompt tokens by where their KV came from. */
-static void print_sources(struct metric_text *out, const struct sched_counts *c, const char *model)
+static void print_sources(
+	struct metric_text *out, const struct sched_counts *c, const char *model)
 {
 	static const char name[] = "vllm:prompt_tokens_by_source_total";
 	const struct {
 		const char *source;
 		uint64_t n;
 	} rows[] = {
-		{ "local_compute", c->prompt_tokens - c->cached_tokens - c->loaded_tokens },
-		{ "local_cache_hit", c->cached_tokens },
-		{ "external_kv_transfer", c->loaded_tokens },
+		{"local_compute", c->prompt_tokens - c->cached_tokens - c->loaded_tokens},
+		{"local_cache_hit", c->cached_tokens},
+		{"external_kv_transfer", c->loaded_tokens},
 	};
 
 	metric_family(out, name, "counter", "Prompt tokens by where their KV came from");
@@ -277,7 +286,8 @@ void engine_metrics_print(struct metric_text *out, const struct sched *s,
 		print_labels(out, f->name, model);
 		metric_printf(out, "} %.17g\n", f->value(s, opts->handoff));
 	}
-	metric_family(out, "vllm:request_success_total", "counter", "Sequences by how they ended");
+	metric_family(out, "vllm:request_success_total", "counter",
+		"Sequences by how they ended");
 	for (size_t i = 0; i < SCHED_END_MAX; i++) {
 		print_labels(out, "vllm:request_success_total", model);
 		metric_printf(out, ",finished_reason=\"%s\"} %" PRIu64 "\n", end_names[i],
@@ -292,6 +302,8 @@ void engine_metrics_print(struct metric_text *out, const struct sched *s,
 	print_labels(out, "vllm:cache_config_info", model);
 	metric_printf(out, ",block_size=\"%d\",num_gpu_blocks=\"%zu\"} 1\n", KV_BLOCK,
 		sched_max_tokens(s) / KV_BLOCK);
-	metric_family(out, "process_start_time_seconds", "gauge", "When this process began");
-	metric_printf(out, "process_start_time_seconds %.3f\n", (double)opts->started_ms / 1000);
+	metric_family(
+		out, "process_start_time_seconds", "gauge", "When this process began");
+	metric_printf(out, "process_start_time_seconds %.3f\n",
+		(double)opts->started_ms / 1000);
 }

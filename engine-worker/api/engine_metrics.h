@@ -1,8 +1,8 @@
 /*
  * What GET /metrics says, under the names that routers read from vLLM.
  */
-#ifndef ENGINE_METRICS_H
-#define ENGINE_METRICS_H
+#ifndef ENGINE_API_ENGINE_METRICS_H
+#define ENGINE_API_ENGINE_METRICS_H
 
 #include "base/metric.h"
 

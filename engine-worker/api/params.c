@@ -1,12 +1,12 @@
 /*
- * Request bodies: types, ranges and limits of every key that counts, and the messages that say what is wrong. Pure.
- * Called by serve.c.
+ * Request bodies: types, ranges and limits of every key that counts, and the messages
+ * that say what is wrong. Pure. Called by serve.c.
  */
 #include "api/params.h"
-#include "base/err.h"
 #include "api/chat.h"
-#include "io/js.h"
+#include "base/err.h"
 #include "core/kv_cache.h"
+#include "io/js.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -53,8 +53,8 @@ static enum fail read_bool(
 	return refuse(c, FAIL_MALFORMED_REQUEST, "'%s' must be true or false.", key);
 }
 
-static enum fail read_int(const struct js *body, const char *key, int64_t min, int64_t max,
-	int64_t *out, struct complaint *c)
+static enum fail read_int(const struct js *body, const char *key, int64_t min,
+	int64_t max, int64_t *out, struct complaint *c)
 {
 	const struct js *v = js_get(body, key);
 	int64_t n;
@@ -63,13 +63,14 @@ static enum fail read_int(const struct js *body, const char *key, int64_t min, i
 		return FAIL_NONE;
 	if (!js_as_int(v, &n) || n < min || n > max)
 		return refuse(c, FAIL_MALFORMED_REQUEST,
-			"'%s' must be an integer from %" PRId64 " to %" PRId64 ".", key, min, max);
+			"'%s' must be an integer from %" PRId64 " to %" PRId64 ".", key,
+			min, max);
 	*out = n;
 	return FAIL_NONE;
 }
 
-static enum fail check_number(
-	const struct js *body, const char *key, double min, double max, struct complaint *c)
+static enum fail check_number(const struct js *body, const char *key, double min,
+	double max, struct complaint *c)
 {
 	const struct js *v = js_get(body, key);
 	double d;
@@ -77,8 +78,8 @@ static enum fail check_number(
 	if (is_absent(v))
 		return FAIL_NONE;
 	if (!js_as_real(v, &d) || !(d >= min && d <= max))
-		return refuse(c, FAIL_MALFORMED_REQUEST, "'%s' must be a number from %g to %g.",
-			key, min, max);
+		return refuse(c, FAIL_MALFORMED_REQUEST,
+			"'%s' must be a number from %g to %g.", key, min, max);
 	return FAIL_NONE;
 }
 
@@ -111,8 +112,8 @@ static enum fail add_stop(struct params *p, const struct js *v, struct complaint
 		return refuse(c, FAIL_MALFORMED_REQUEST,
 			"'stop' must be a string or a list of strings, none empty.");
 	if (p->n_stops == PARAMS_STOPS_MAX)
-		return refuse(c, FAIL_MALFORMED_REQUEST, "'stop' may hold at most %d strings.",
-			PARAMS_STOPS_MAX);
+		return refuse(c, FAIL_MALFORMED_REQUEST,
+			"'stop' may hold at most %d strings.", PARAMS_STOPS_MAX);
 	p->stops[p->n_stops] = span_dup(s);
 	if (p->stops[p->n_stops] == NULL)
 		return no_memory(c);
@@ -144,7 +145,8 @@ static enum fail read_salt(struct params *p, const struct js *body,
 	if (!is_absent(v) && (!js_as_str(v, &salt) || salt.n == 0))
 		return refuse(c, FAIL_MALFORMED_REQUEST,
 			"'cache_salt' must be a string that is not empty.");
-	p->seed = kv_seed(span_str(limits->model), span_make(NULL, 0), salt, limits->rank);
+	p->seed =
+		kv_seed(span_str(limits->model), span_make(NULL, 0), salt, limits->rank);
 	return FAIL_NONE;
 }
 
@@ -157,11 +159,13 @@ static enum fail check_min(const struct params *p, struct complaint *c)
 	if (max_new == 0 || p->min_new <= max_new)
 		return FAIL_NONE;
 	return refuse(c, FAIL_MALFORMED_REQUEST,
-		"'min_tokens' (%u) must not be above 'max_tokens' (%u).", p->min_new, max_new);
+		"'min_tokens' (%u) must not be above 'max_tokens' (%u).", p->min_new,
+		max_new);
 }
 
 /* max_completion_tokens is the newer name and wins. */
-static enum fail read_lengths(struct params *p, const struct js *body, struct complaint *c)
+static enum fail read_lengths(
+	struct params *p, const struct js *body, struct complaint *c)
 {
 	int64_t max_new = 0, min_new = 0, n = 1;
 	enum fail why = read_int(body, "max_tokens", 1, INT32_MAX, &max_new, c);
@@ -188,13 +192,15 @@ static enum fail read_stream(struct params *p, const struct js *body, struct com
 	if (why != FAIL_NONE || is_absent(options))
 		return why;
 	if (!js_is_object(options))
-		return refuse(c, FAIL_MALFORMED_REQUEST, "'stream_options' must be an object.");
+		return refuse(
+			c, FAIL_MALFORMED_REQUEST, "'stream_options' must be an object.");
 	if (!p->is_stream)
 		return refuse(c, FAIL_MALFORMED_REQUEST,
 			"'stream_options' is only allowed when 'stream' is true.");
 	why = read_bool(options, "include_usage", &p->include_usage, c);
 	if (why == FAIL_NONE)
-		why = read_bool(options, "continuous_usage_stats", &p->usage_in_events, c);
+		why = read_bool(
+			options, "continuous_usage_stats", &p->usage_in_events, c);
 	return why;
 }
 
@@ -212,7 +218,8 @@ static enum fail read_scalars(struct params *p, const struct js *body,
 	if (why == FAIL_NONE)
 		why = read_salt(p, body, limits, c);
 	if (why == FAIL_NONE && !kv_params_read(body, &p->kv))
-		why = refuse(c, FAIL_MALFORMED_REQUEST, "'kv_transfer_params' must be an object.");
+		why = refuse(c, FAIL_MALFORMED_REQUEST,
+			"'kv_transfer_params' must be an object.");
 	if (why == FAIL_NONE)
 		why = check_number(body, "temperature", 0, 1e6, c);
 	if (why == FAIL_NONE)
@@ -222,25 +229,28 @@ static enum fail read_scalars(struct params *p, const struct js *body,
 
 /* Prompts */
 
-static enum fail read_ids(const struct js *list, struct token_list *out, struct complaint *c)
+static enum fail read_ids(
+	const struct js *list, struct token_list *out, struct complaint *c)
 {
 	for (size_t i = 0; i < js_len(list); i++) {
 		int64_t id;
 
 		if (!js_as_int(js_at(list, i), &id) || id < 0 || id >= TOKEN_VOCAB)
 			return refuse(c, FAIL_MALFORMED_REQUEST,
-				"Token ids must be integers from 0 to %u.", TOKEN_VOCAB - 1);
+				"Token ids must be integers from 0 to %u.",
+				TOKEN_VOCAB - 1);
 		if (token_push(out, (uint32_t)id) != 0)
 			return no_memory(c);
 	}
 	return FAIL_NONE;
 }
 
-/* before (may be NULL): gets the ids of what comes before the answer, if some of the answer is there already. */
+/* before (may be NULL): gets the ids of what comes before the answer, if some of the
+ * answer is there already. */
 static enum fail read_chat(const struct js *body, struct token_list *out,
 	struct token_list *before, struct complaint *c)
 {
-	struct metric_text text = { NULL, 0, 0, false };
+	struct metric_text text = {NULL, 0, 0, false};
 	const char *why_not = NULL;
 	enum fail why = FAIL_NONE;
 	size_t answer_from = 0;
@@ -251,14 +261,15 @@ static enum fail read_chat(const struct js *body, struct token_list *out,
 	else if (err != 0 || token_encode(out, span_make(text.p, text.n)) != 0)
 		why = no_memory(c);
 	else if (before != NULL && answer_from < text.n &&
-		token_encode(before, span_make(text.p, answer_from)) != 0)
+		 token_encode(before, span_make(text.p, answer_from)) != 0)
 		why = no_memory(c);
 	metric_text_free(&text);
 	return why;
 }
 
 /* One prompt: a string, or a list of ids. */
-static enum fail read_prompt(const struct js *v, struct token_list *out, struct complaint *c)
+static enum fail read_prompt(
+	const struct js *v, struct token_list *out, struct complaint *c)
 {
 	struct span text;
 
@@ -267,7 +278,8 @@ static enum fail read_prompt(const struct js *v, struct token_list *out, struct 
 	if (js_is_array(v))
 		return read_ids(v, out, c);
 	return refuse(c, FAIL_MALFORMED_REQUEST,
-		"'prompt' must be a string, a list of strings, a list of token ids, or a list of "
+		"'prompt' must be a string, a list of strings, a list of token ids, or a "
+		"list of "
 		"lists of token ids.");
 }
 
@@ -279,7 +291,8 @@ static bool is_many(const struct js *v)
 	return first != NULL && (js_is_string(first) || js_is_array(first));
 }
 
-static enum fail read_prompts(struct params *p, const struct js *body, struct complaint *c)
+static enum fail read_prompts(
+	struct params *p, const struct js *body, struct complaint *c)
 {
 	const struct js *v = js_get(body, "prompt");
 	size_t n = !p->is_chat && is_many(v) ? js_len(v) : 1;
@@ -289,7 +302,8 @@ static enum fail read_prompts(struct params *p, const struct js *body, struct co
 		return refuse(c, FAIL_MALFORMED_REQUEST, "'prompt' is missing.");
 	if (n > PARAMS_PROMPTS_MAX || n * p->n > PARAMS_CHOICES_MAX)
 		return refuse(c, FAIL_MALFORMED_REQUEST,
-			"At most %d choices can be asked for at once.", PARAMS_CHOICES_MAX);
+			"At most %d choices can be asked for at once.",
+			PARAMS_CHOICES_MAX);
 	p->prompts = calloc(n, sizeof(*p->prompts));
 	if (p->prompts == NULL)
 		return no_memory(c);
@@ -310,7 +324,8 @@ static enum fail check_length(const struct params *p, size_t tokens,
 		return refuse(c, FAIL_MALFORMED_REQUEST, "The prompt is empty.");
 	if (tokens + new_tokens > limits->max_model_len)
 		return refuse(c, FAIL_MALFORMED_REQUEST,
-			"This model's maximum context length is %zu tokens. However, you requested "
+			"This model's maximum context length is %zu tokens. However, you "
+			"requested "
 			"%zu tokens (%zu in the prompt, %u in the completion).",
 			limits->max_model_len, tokens + new_tokens, tokens, new_tokens);
 	return FAIL_NONE;
@@ -334,7 +349,7 @@ static struct js *parse_body(struct span body, struct complaint *c)
 enum fail params_read(struct span body, bool is_chat, const struct params_limits *limits,
 	struct params *out, char *message, size_t n)
 {
-	struct complaint c = { message, n };
+	struct complaint c = {message, n};
 	struct js *root;
 	enum fail why;
 
@@ -366,9 +381,10 @@ void params_free(struct params *p)
 		free(p->stops[--p->n_stops]);
 }
 
-enum fail params_tokenize(struct span body, struct token_list *out, char *message, size_t n)
+enum fail params_tokenize(
+	struct span body, struct token_list *out, char *message, size_t n)
 {
-	struct complaint c = { message, n };
+	struct complaint c = {message, n};
 	struct js *root = parse_body(body, &c);
 	const struct js *prompt;
 	struct span text;
@@ -405,9 +421,9 @@ static enum fail join_tokens(
 enum fail params_detokenize(
 	struct span body, char **text, size_t *text_len, char *message, size_t n)
 {
-	struct complaint c = { message, n };
+	struct complaint c = {message, n};
 	struct js *root = parse_body(body, &c);
-	struct token_list list = { NULL, 0, 0 };
+	struct token_list list = {NULL, 0, 0};
 	const struct js *tokens;
 	enum fail why;
 
@@ -415,7 +431,8 @@ enum fail params_detokenize(
 		return FAIL_MALFORMED_REQUEST;
 	tokens = js_get(root, "tokens");
 	if (!js_is_array(tokens))
-		why = refuse(&c, FAIL_MALFORMED_REQUEST, "'tokens' must be a list of token ids.");
+		why = refuse(&c, FAIL_MALFORMED_REQUEST,
+			"'tokens' must be a list of token ids.");
 	else
 		why = read_ids(tokens, &list, &c);
 	if (why == FAIL_NONE)

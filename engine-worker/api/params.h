@@ -1,13 +1,13 @@
 /*
- * What a completion request asks for: its JSON body, checked and turned into native types. Keys that are not named here are ignored, as
- * engines do.
+ * What a completion request asks for: its JSON body, checked and turned into native
+ * types. Keys that are not named here are ignored, as engines do.
  */
-#ifndef ENGINE_PARAMS_H
-#define ENGINE_PARAMS_H
+#ifndef ENGINE_API_PARAMS_H
+#define ENGINE_API_PARAMS_H
 
+#include "backend/token.h"
 #include "base/fail.h"
 #include "kvx/kv_params.h"
-#include "backend/token.h"
 
 struct js;
 
@@ -24,10 +24,13 @@ struct params {
 	unsigned n; /* choices of each prompt */
 	struct token_list *prompts;
 	size_t n_prompts;
-	struct token_list before; /* a chat that continues its last message: what comes before that message's text; else empty */
-	uint32_t max_new;    /* 0: not said */
-	uint32_t min_new;    /* tokens before which nothing ends the text */
-	int64_t priority;    /* lower goes first */
+	struct token_list
+		/* a chat that continues its last message: what comes before that
+		 * message's text; else empty */
+		before;
+	uint32_t max_new; /* 0: not said */
+	uint32_t min_new; /* tokens before which nothing ends the text */
+	int64_t priority; /* lower goes first */
 	char *stops[PARAMS_STOPS_MAX];
 	size_t n_stops, stop_bytes_max;
 	struct kv_params kv;
@@ -35,12 +38,13 @@ struct params {
 };
 
 struct params_limits {
-	const char *model;	/* the one model served here */
+	const char *model;    /* the one model served here */
 	size_t max_model_len; /* tokens of prompt and answer together */
-	uint64_t rank;	      /* data-parallel, parts caches */
+	uint64_t rank;        /* data-parallel, parts caches */
 };
 
-/* FAIL_NONE, or why not, with a message for the client in message[0..n). *out is to be freed in both cases. */
+/* FAIL_NONE, or why not, with a message for the client in message[0..n). *out is to be
+ * freed in both cases. */
 enum fail params_read(struct span body, bool is_chat, const struct params_limits *limits,
 	struct params *out, char *message, size_t n);
 void params_free(struct params *p);

@@ -3,22 +3,22 @@
  * Called by engine_daemon.c.
  */
 #include "api/serve.h"
+#include "api/completion.h"
+#include "api/engine_health.h"
+#include "api/engine_metrics.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/metric.h"
 #include "base/rng.h"
-#include "api/completion.h"
 #include "core/engine.h"
-#include "api/engine_metrics.h"
 #include "core/histograms.h"
+#include "core/kv_cache.h"
+#include "http/http_server.h"
+#include "io/js.h"
+#include "kvx/kv_handoff.h"
 #include "lab/fault.h"
 #include "lab/fault_socket.h"
 #include "lab/hang.h"
-#include "api/engine_health.h"
-#include "http/http_server.h"
-#include "io/js.h"
-#include "core/kv_cache.h"
-#include "kvx/kv_handoff.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -49,9 +49,11 @@ static void reply_json(struct http_call *call, struct js *root)
 
 	js_free(root);
 	if (text == NULL)
-		http_call_fail_text(call, FAIL_OVERLOADED, "The engine is out of memory.");
+		http_call_fail_text(
+			call, FAIL_OVERLOADED, "The engine is out of memory.");
 	else
-		http_call_reply(call, 200, "application/json", span_str(text), span_make(NULL, 0));
+		http_call_reply(call, 200, "application/json", span_str(text),
+			span_make(NULL, 0));
 	free(text);
 }
 
@@ -71,8 +73,9 @@ static bool meets_fault(struct serve *s, struct http_call *call)
 		(void)snprintf(extra, sizeof(extra), "Retry-After: %" PRId64 "\r\n",
 			s->faults.retry_after_s);
 	http_call_reply(call, (int)status, "application/json",
-		SPAN_LIT("{\"error\":{\"message\":\"The engine was told to answer this.\","
-			 "\"type\":\"server_error\",\"param\":null,\"code\":\"fault\"}}"),
+		SPAN_LIT(
+			"{\"error\":{\"message\":\"The engine was told to answer this.\","
+			"\"type\":\"server_error\",\"param\":null,\"code\":\"fault\"}}"),
 		span_str(extra));
 	return true;
 }
@@ -81,7 +84,7 @@ static void start_completion(struct serve *s, struct http_call *call, bool is_ch
 {
 	struct completion_opts opts = {
 		.sched = engine_sched(s->engine),
-		.limits = { s->opts.model, s->opts.max_model_len, 0 },
+		.limits = {s->opts.model, s->opts.max_model_len, 0},
 		.n_open = &s->n_open,
 		.histograms = &s->histograms,
 		.faults = &s->faults,
@@ -113,15 +116,16 @@ static struct js *ids_json(const struct token_list *list)
 }
 
 /* One prompt as a request by token ids, as far as a router wants to know it. */
-static struct js *rendered_json(
-	const struct serve *s, const struct params *params, const struct token_list *prompt)
+static struct js *rendered_json(const struct serve *s, const struct params *params,
+	const struct token_list *prompt)
 {
 	struct js *root = js_object(), *sampling = js_object();
 
 	js_set_str(root, "model", s->opts.model);
 	js_set(root, "token_ids", ids_json(prompt));
 	js_set_int(sampling, "n", params->n);
-	js_set(sampling, "max_tokens", params->max_new > 0 ? js_int(params->max_new) : js_null());
+	js_set(sampling, "max_tokens",
+		params->max_new > 0 ? js_int(params->max_new) : js_null());
 	js_set(root, "sampling_params", sampling);
 	js_set_bool(root, "stream", params->is_stream);
 	return root;
@@ -130,11 +134,11 @@ static struct js *rendered_json(
 /* What a request would be computed from; nothing is computed. */
 static void render(struct serve *s, struct http_call *call, bool is_chat)
 {
-	struct params_limits limits = { s->opts.model, s->opts.max_model_len, 0 };
+	struct params_limits limits = {s->opts.model, s->opts.max_model_len, 0};
 	struct params params;
 	char message[MESSAGE_BYTES];
-	enum fail why = params_read(
-		http_call_body(call), is_chat, &limits, &params, message, sizeof(message));
+	enum fail why = params_read(http_call_body(call), is_chat, &limits, &params,
+		message, sizeof(message));
 	struct js *list;
 
 	if (why != FAIL_NONE) {
@@ -163,9 +167,10 @@ static void handle_render_completion(void *arg, struct http_call *call)
 static void handle_tokenize(void *arg, struct http_call *call)
 {
 	struct serve *s = arg;
-	struct token_list list = { NULL, 0, 0 };
+	struct token_list list = {NULL, 0, 0};
 	char message[MESSAGE_BYTES];
-	enum fail why = params_tokenize(http_call_body(call), &list, message, sizeof(message));
+	enum fail why =
+		params_tokenize(http_call_body(call), &list, message, sizeof(message));
 	struct js *root;
 
 	if (why != FAIL_NONE) {
@@ -184,8 +189,8 @@ static void handle_detokenize(void *arg UNUSED, struct http_call *call)
 {
 	char message[MESSAGE_BYTES], *text = NULL;
 	size_t n = 0;
-	enum fail why =
-		params_detokenize(http_call_body(call), &text, &n, message, sizeof(message));
+	enum fail why = params_detokenize(
+		http_call_body(call), &text, &n, message, sizeof(message));
 	struct js *root;
 
 	if (why != FAIL_NONE) {
@@ -244,7 +249,8 @@ static void handle_server_info(void *arg, struct http_call *call)
 	js_set_str(root, "backend", engine_backend(s->engine));
 	js_set_str(root, "role", role_text(handoff_role(s->handoff)));
 	js_set(root, "kvx_host",
-		handoff_is_on(s->handoff) ? js_string(span_str(handoff_host(s->handoff))) : js_null());
+		handoff_is_on(s->handoff) ? js_string(span_str(handoff_host(s->handoff)))
+					  : js_null());
 	js_set(root, "kvx_port",
 		handoff_is_on(s->handoff) ? js_int(handoff_port(s->handoff)) : js_null());
 	js_set_str(root, "kv_group", handoff_group(s->handoff));
@@ -264,14 +270,15 @@ static void handle_server_info(void *arg, struct http_call *call)
 static void handle_metrics(void *arg, struct http_call *call)
 {
 	struct serve *s = arg;
-	struct metric_text text = { NULL, 0, 0, false };
+	struct metric_text text = {NULL, 0, 0, false};
 	struct handoff_counts counts = handoff_counts(s->handoff);
 	struct engine_metrics_opts opts = {
-		s->opts.model, s->opts.max_model_len, s->started_ms, &counts };
+		s->opts.model, s->opts.max_model_len, s->started_ms, &counts};
 
 	engine_metrics_print(&text, engine_sched(s->engine), &s->histograms, &opts);
 	if (text.failed)
-		http_call_fail_text(call, FAIL_OVERLOADED, "The engine is out of memory.");
+		http_call_fail_text(
+			call, FAIL_OVERLOADED, "The engine is out of memory.");
 	else
 		http_call_reply(call, 200, "text/plain; version=0.0.4; charset=utf-8",
 			span_make(text.p, text.n), span_make(NULL, 0));
@@ -309,7 +316,8 @@ static void handle_release(void *arg, struct http_call *call)
 	is_ours = handoff_release(s->handoff, request, token, &was_kept);
 	js_free(body);
 	if (!is_ours) {
-		http_call_fail_text(call, FAIL_FORBIDDEN, "The token is not of this engine.");
+		http_call_fail_text(
+			call, FAIL_FORBIDDEN, "The token is not of this engine.");
 		return;
 	}
 	root = js_object();
@@ -324,25 +332,25 @@ static void name_process(struct serve *s)
 
 	s->started_ms = clock_wall_ms();
 	rng_secret(id, sizeof(id));
-	(void)snprintf(s->engine_id, sizeof(s->engine_id), "%016" PRIx64 "%016" PRIx64, id[0],
-		id[1]);
+	(void)snprintf(s->engine_id, sizeof(s->engine_id), "%016" PRIx64 "%016" PRIx64,
+		id[0], id[1]);
 }
 
 static const struct http_route routes[] = {
-	{ "POST", "/v1/chat/completions", handle_chat },
-	{ "POST", "/v1/completions", handle_completion },
-	{ "POST", "/v1/chat/completions/render", handle_render_chat },
-	{ "POST", "/v1/completions/render", handle_render_completion },
-	{ "POST", "/tokenize", handle_tokenize },
-	{ "POST", "/detokenize", handle_detokenize },
-	{ "GET", "/v1/models", handle_models },
-	{ "GET", "/health", handle_health },
-	{ "GET", "/version", handle_version },
-	{ "GET", "/server_info", handle_server_info },
-	{ "GET", "/metrics", handle_metrics },
-	{ "POST", "/v1/kv/release", handle_release },
-	{ "POST", "/flush_cache", handle_flush },
-	{ "POST", "/reset_prefix_cache", handle_flush },
+	{"POST", "/v1/chat/completions", handle_chat},
+	{"POST", "/v1/completions", handle_completion},
+	{"POST", "/v1/chat/completions/render", handle_render_chat},
+	{"POST", "/v1/completions/render", handle_render_completion},
+	{"POST", "/tokenize", handle_tokenize},
+	{"POST", "/detokenize", handle_detokenize},
+	{"GET", "/v1/models", handle_models},
+	{"GET", "/health", handle_health},
+	{"GET", "/version", handle_version},
+	{"GET", "/server_info", handle_server_info},
+	{"GET", "/metrics", handle_metrics},
+	{"POST", "/v1/kv/release", handle_release},
+	{"POST", "/flush_cache", handle_flush},
+	{"POST", "/reset_prefix_cache", handle_flush},
 };
 
 static int open_parts(struct serve *s, struct loop *l, int listen_fd)
@@ -355,12 +363,13 @@ static int open_parts(struct serve *s, struct loop *l, int listen_fd)
 		.max_connections = 16384,
 	};
 
-	int err = handoff_new(l, s->engine, s->opts.handoff, s->engine_id, &s->histograms, &s->handoff);
+	int err = handoff_new(
+		l, s->engine, s->opts.handoff, s->engine_id, &s->histograms, &s->handoff);
 
 	if (err != 0)
 		return err;
-	s->health = engine_health_new(
-		l, s->engine, &s->faults, role_text(handoff_role(s->handoff)), s->engine_id);
+	s->health = engine_health_new(l, s->engine, &s->faults,
+		role_text(handoff_role(s->handoff)), s->engine_id);
 	if (s->health != NULL)
 		s->server = http_server_new(l, listen_fd, &server_opts);
 	return s->server != NULL ? 0 : ERR_NOMEM;
@@ -410,7 +419,7 @@ int serve_new(struct loop *l, int listen_fd, struct engine *engine,
 	s->engine = engine;
 	s->opts = *opts;
 	faults_clear(&s->faults);
-	s->fault_target = (struct fault_target){ &s->faults, faults_changed, restart, s };
+	s->fault_target = (struct fault_target){&s->faults, faults_changed, restart, s};
 	hang_init(&s->hang);
 	s->listen_fd = listen_fd;
 	name_process(s);

@@ -1,9 +1,10 @@
 /*
- * The engine's HTTP API: OpenAI's completions and chats, streamed or whole, the tokenizer, and what operators and routers read.
- * Runs on the loop's thread; owns the server, not the engine behind it.
+ * The engine's HTTP API: OpenAI's completions and chats, streamed or whole, the
+ * tokenizer, and what operators and routers read. Runs on the loop's thread; owns the
+ * server, not the engine behind it.
  */
-#ifndef ENGINE_SERVE_H
-#define ENGINE_SERVE_H
+#ifndef ENGINE_API_SERVE_H
+#define ENGINE_API_SERVE_H
 
 #include "base/base.h"
 
@@ -19,16 +20,18 @@ struct serve_opts {
 	const struct handoff_opts *handoff;
 };
 
-/* Takes the listening descriptor, unless it fails: ERR_NOMEM; ERR_IO: the hand-off's address, errno tells. */
+/* Takes the listening descriptor, unless it fails: ERR_NOMEM; ERR_IO: the hand-off's
+ * address, errno tells. */
 int serve_new(struct loop *l, int listen_fd, struct engine *engine,
 	const struct serve_opts *opts, struct serve **out) MUST_CHECK;
 /* Its side of hand-offs. */
 const struct handoff *serve_handoff(const struct serve *s);
 /*
- * Where its faults are set. Its restart is as if the process had ended and begun anew: all
- * connections break, nothing is cached, counters are at zero, there is another engine_id and
- * another start time; faults stay. Not from inside a handler of this server. ERR_NOMEM: the
- * connections broke, what was kept for others is gone, all else stays.
+ * Where its faults are set. Its restart is as if the process had ended and begun anew:
+ * all connections break, nothing is cached, counters are at zero, there is another
+ * engine_id and another start time; faults stay. Not from inside a handler of this
+ * server. ERR_NOMEM: the connections broke, what was kept for others is gone, all else
+ * stays.
  */
 const struct fault_target *serve_fault_target(const struct serve *s);
 /* No new connections; what runs goes on. */

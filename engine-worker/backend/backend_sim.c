@@ -1,13 +1,13 @@
 /*
- * The sim backend: blocks of states instead of keys and values; backend_sim.h says how they follow one another. Pure; takes no time.
- * Always true of a block: its first `fill` states are set; the others are whatever was there.
- * Called by sched.c through the table.
+ * The sim backend: blocks of states instead of keys and values; backend_sim.h says how
+ * they follow one another. Pure; takes no time. Always true of a block: its first `fill`
+ * states are set; the others are whatever was there. Called by sched.c through the table.
  */
 #include "backend/backend_sim.h"
-#include "core/backend.h"
+#include "backend/token.h"
 #include "base/err.h"
 #include "base/hash.h"
-#include "backend/token.h"
+#include "core/backend.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ struct backend {
 	struct sim_block blocks[];
 };
 
-static const char *const words[64] = { SIM_WORDS };
+static const char *const words[64] = {SIM_WORDS};
 
 uint64_t sim_state(const uint32_t *ids, size_t n)
 {
@@ -70,11 +70,13 @@ static void sim_close(struct backend *b)
 
 static void sim_shape(const struct backend *b UNUSED, struct backend_shape *out)
 {
-	*out = (struct backend_shape){ sizeof(struct sim_block), TOKEN_VOCAB, 0 };
+	*out = (struct backend_shape){sizeof(struct sim_block), TOKEN_VOCAB, 0};
 }
 
-/* s after the row's first n_past tokens, from its blocks. False: they are not one prefix. */
-static bool read_past(const struct backend *b, const struct backend_row *row, uint64_t *out)
+/* s after the row's first n_past tokens, from its blocks. False: they are not one prefix.
+ */
+static bool read_past(
+	const struct backend *b, const struct backend_row *row, uint64_t *out)
 {
 	uint64_t state = 0;
 	uint32_t left = row->n_past;
@@ -84,7 +86,8 @@ static bool read_past(const struct backend *b, const struct backend_row *row, ui
 		const struct sim_block *block = &b->blocks[*at];
 
 		assert(*at < b->n_blocks);
-		if (block->magic != SIM_MAGIC || block->fill < used || block->before != state)
+		if (block->magic != SIM_MAGIC || block->fill < used ||
+			block->before != state)
 			return false;
 		state = block->states[used - 1];
 		left -= used;
@@ -98,7 +101,8 @@ static void compute_row(struct backend *b, struct backend_row *row)
 	uint64_t state;
 
 	assert(row->n_new > 0 &&
-		row->n_blocks == (row->n_past + row->n_new + SIM_TOKENS - 1) / SIM_TOKENS);
+		row->n_blocks ==
+			(row->n_past + row->n_new + SIM_TOKENS - 1) / SIM_TOKENS);
 	row->is_broken = !read_past(b, row, &state);
 	if (row->is_broken)
 		return;
@@ -116,7 +120,8 @@ static void compute_row(struct backend *b, struct backend_row *row)
 		block->fill = slot + 1;
 	}
 	if (row->wants_token)
-		row->token = b->words[(state + row->sampling.choice) % ARRAY_LEN(b->words)];
+		row->token =
+			b->words[(state + row->sampling.choice) % ARRAY_LEN(b->words)];
 }
 
 static int sim_step(struct backend *b, struct backend_row *rows, size_t n)
@@ -175,9 +180,8 @@ static bool sim_holds(
 		const struct sim_block *block = &b->blocks[blocks[i / SIM_TOKENS]];
 		uint32_t slot = i % SIM_TOKENS;
 
-		if (slot == 0 &&
-			(block->magic != SIM_MAGIC || block->before != state ||
-				block->fill < MIN(n - i, (uint32_t)SIM_TOKENS)))
+		if (slot == 0 && (block->magic != SIM_MAGIC || block->before != state ||
+					 block->fill < MIN(n - i, (uint32_t)SIM_TOKENS)))
 			return false;
 		state = hash_mix64(ids[i], state);
 		if (block->states[slot] != state)
@@ -199,7 +203,7 @@ const struct backend_ops backend_sim = {
 	.holds = sim_holds,
 };
 
-static const struct backend_ops *const backends[] = { &backend_sim };
+static const struct backend_ops *const backends[] = {&backend_sim};
 
 const struct backend_ops *backend_find(const char *name)
 {

@@ -9,22 +9,24 @@
  *		z = (z ^ z >> 27) * 0x94d049bb133111eb
  *		mix(x) = z ^ z >> 31
  *	the next token is the text SIM_WORDS[(s + choice) mod 64] with a blank before it (always one token, token.h)
- * A block stores s after each of its tokens, and the s that it began with. A step never sees the tokens before its own: it goes on from what the
- * blocks hold, and checks that every block begins where the one before it ended. So a wrong table, a block used twice, or one that was computed
- * for something else gives a broken row or another text.
+ * A block stores s after each of its tokens, and the s that it began with. A step never
+ * sees the tokens before its own: it goes on from what the blocks hold, and checks that
+ * every block begins where the one before it ended. So a wrong table, a block used twice,
+ * or one that was computed for something else gives a broken row or another text.
  */
-#ifndef ENGINE_BACKEND_SIM_H
-#define ENGINE_BACKEND_SIM_H
+#ifndef ENGINE_BACKEND_BACKEND_SIM_H
+#define ENGINE_BACKEND_BACKEND_SIM_H
 
 #include "base/base.h"
 
-#define SIM_WORDS                                                                         \
-	"the", "and", "for", "you", "was", "not", "are", "all", "but", "had", "her", "she", \
-	"one", "our", "out", "day", "get", "has", "him", "his", "how", "man", "new", "now", \
-	"old", "see", "two", "way", "who", "boy", "did", "its", "let", "put", "say", "too", \
-	"use", "big", "end", "far", "few", "got", "own", "run", "set", "sun", "try", "why", \
-	"air", "any", "arm", "art", "bad", "bed", "box", "car", "cup", "dog", "ear", "eat", \
-	"eye", "fly", "sky", "sea"
+#define SIM_WORDS                                                                     \
+	"the", "and", "for", "you", "was", "not", "are", "all", "but", "had", "her",  \
+		"she", "one", "our", "out", "day", "get", "has", "him", "his", "how", \
+		"man", "new", "now", "old", "see", "two", "way", "who", "boy", "did", \
+		"its", "let", "put", "say", "too", "use", "big", "end", "far", "few", \
+		"got", "own", "run", "set", "sun", "try", "why", "air", "any", "arm", \
+		"art", "bad", "bed", "box", "car", "cup", "dog", "ear", "eat", "eye", \
+		"fly", "sky", "sea"
 
 /* s after n tokens. */
 uint64_t sim_state(const uint32_t *ids, size_t n);

@@ -71,13 +71,16 @@ int token_encode(struct token_list *list, struct span text)
 void token_list_free(struct token_list *list)
 {
 	free(list->ids);
-	*list = (struct token_list){ NULL, 0, 0 };
+	*list = (struct token_list){NULL, 0, 0};
 }
 
 size_t token_text(uint32_t id, char out[TOKEN_BYTES_MAX])
 {
-	size_t len = id < TOKEN_BASE_2 ? 1 : id < TOKEN_BASE_3 ? 2 : id < TOKEN_BASE_4 ? 3 : 4;
-	static const uint32_t base[] = { 0, 0, TOKEN_BASE_2, TOKEN_BASE_3, TOKEN_BASE_4 };
+	size_t len = id < TOKEN_BASE_2   ? 1
+		     : id < TOKEN_BASE_3 ? 2
+		     : id < TOKEN_BASE_4 ? 3
+					 : 4;
+	static const uint32_t base[] = {0, 0, TOKEN_BASE_2, TOKEN_BASE_3, TOKEN_BASE_4};
 	unsigned bits = len == 4 ? 7 : 8;
 	uint32_t code = id - base[len];
 

@@ -1,31 +1,34 @@
 /*
- * The table of functions behind which a model is computed: `sim` fills it in backend_sim.c; cpu and cuda will. The seam is the C ABI: plain
- * structs of plain arrays, no allocation crosses it.
+ * The table of functions behind which a model is computed: `sim` fills it in
+ * backend_sim.c; cpu and cuda will. The seam is the C ABI: plain structs of plain arrays,
+ * no allocation crosses it.
  *
- * Who owns what: the scheduler owns sequences and decides which block holds what (block numbers, 0 to n_blocks - 1); the backend owns the bytes
- * of the blocks, and knows nothing of sequences. A block holds the keys and values of up to block_tokens consecutive tokens of one prefix, all
- * layers side by side, so that it can be read and written as one piece of block_bytes.
- * Calls come from the engine's thread, one at a time, and are complete when they return. There is no second thread: sim takes no time worth one;
- * a backend that computes starts threads or queues of its own below this seam.
+ * Who owns what: the scheduler owns sequences and decides which block holds what (block
+ * numbers, 0 to n_blocks - 1); the backend owns the bytes of the blocks, and knows
+ * nothing of sequences. A block holds the keys and values of up to block_tokens
+ * consecutive tokens of one prefix, all layers side by side, so that it can be read and
+ * written as one piece of block_bytes. Calls come from the engine's thread, one at a
+ * time, and are complete when they return. There is no second thread: sim takes no time
+ * worth one; a backend that computes starts threads or queues of its own below this seam.
  */
-#ifndef ENGINE_BACKEND_H
-#define ENGINE_BACKEND_H
+#ifndef ENGINE_CORE_BACKEND_H
+#define ENGINE_CORE_BACKEND_H
 
 #include "base/base.h"
 
 struct backend; /* one open model with its blocks; each backend has its own */
 
 struct backend_opts {
-	const char *model;	/* a name or a file */
-	uint32_t n_blocks;	/* > 0 */
+	const char *model; /* a name or a file */
+	uint32_t n_blocks; /* > 0 */
 	uint32_t block_tokens;
-	unsigned max_rows;	/* of one step, > 0 */
-	uint32_t max_new;	/* tokens of all rows of one step, > 0 */
+	unsigned max_rows; /* of one step, > 0 */
+	uint32_t max_new;  /* tokens of all rows of one step, > 0 */
 };
 
 struct backend_shape {
-	size_t block_bytes;	/* of one block, all layers */
-	uint32_t vocab;		/* token ids are below it */
+	size_t block_bytes;     /* of one block, all layers */
+	uint32_t vocab;         /* token ids are below it */
 	uint32_t max_positions; /* tokens of a sequence; 0: no limit of the model's */
 };
 
@@ -35,20 +38,23 @@ struct backend_sampling {
 };
 
 /*
- * One sequence in one step. The tokens at positions n_past to n_past + n_new - 1 are computed, and their KV stored: position p lies in block
- * blocks[p / block_tokens], slot p % block_tokens. All positions before n_past are there already. Rows of one step share blocks only before
- * their n_past.
+ * One sequence in one step. The tokens at positions n_past to n_past + n_new - 1 are
+ * computed, and their KV stored: position p lies in block blocks[p / block_tokens], slot
+ * p % block_tokens. All positions before n_past are there already. Rows of one step share
+ * blocks only before their n_past.
  */
 struct backend_row {
-	const uint32_t *ids;	/* [n_new], the new tokens */
+	const uint32_t *ids;    /* [n_new], the new tokens */
 	uint32_t n_new, n_past; /* n_new > 0 */
-	const uint32_t *blocks; /* [n_blocks], n_blocks = ceil((n_past + n_new) / block_tokens) */
+	/* [n_blocks], n_blocks = ceil((n_past + n_new) / block_tokens) */
+	const uint32_t *blocks;
 	uint32_t n_blocks;
-	bool wants_token;	/* the new ones are the last ones there are: give the next */
+	bool wants_token; /* the new ones are the last ones there are: give the next */
 	struct backend_sampling sampling;
 	/* Out */
 	uint32_t token; /* if wants_token */
-	bool is_broken; /* the blocks did not hold this prefix: nothing of this row may be used */
+	/* the blocks did not hold this prefix: nothing of this row may be used */
+	bool is_broken;
 };
 
 struct backend_ops {
@@ -57,17 +63,23 @@ struct backend_ops {
 	int (*open)(const struct backend_opts *opts, struct backend **out) MUST_CHECK;
 	void (*close)(struct backend *b); /* NULL is fine */
 	void (*shape)(const struct backend *b, struct backend_shape *out);
-	/* Computes a batch, of no rows for a sign of life. ERR_*: nothing of the step may be used. */
+	/* Computes a batch, of no rows for a sign of life. ERR_*: nothing of the step may
+	 * be used. */
 	int (*step)(struct backend *b, struct backend_row *rows, size_t n) MUST_CHECK;
 	/* Copies whole blocks, in order: pairs[i] = { from, to }. */
 	void (*copy)(struct backend *b, const uint32_t (*pairs)[2], size_t n);
 	/* What these blocks held is not needed any more; they begin anew. */
 	void (*drop)(struct backend *b, const uint32_t *blocks, size_t n);
-	/* The bytes of n blocks to and from [n][block_bytes], for the hand-off to another worker. write: ERR_PARSE (unusable bytes). */
-	int (*read)(const struct backend *b, const uint32_t *blocks, size_t n, void *dst) MUST_CHECK;
-	int (*write)(struct backend *b, const uint32_t *blocks, size_t n, const void *src) MUST_CHECK;
-	/* Whether these blocks, which were written, hold the prefix of n tokens, as far as that can be seen. */
-	bool (*holds)(const struct backend *b, const uint32_t *blocks, const uint32_t *ids, uint32_t n);
+	/* The bytes of n blocks to and from [n][block_bytes], for the hand-off to another
+	 * worker. write: ERR_PARSE (unusable bytes). */
+	int (*read)(const struct backend *b, const uint32_t *blocks, size_t n,
+		void *dst) MUST_CHECK;
+	int (*write)(struct backend *b, const uint32_t *blocks, size_t n,
+		const void *src) MUST_CHECK;
+	/* Whether these blocks, which were written, hold the prefix of n tokens, as far
+	 * as that can be seen. */
+	bool (*holds)(const struct backend *b, const uint32_t *blocks,
+		const uint32_t *ids, uint32_t n);
 };
 
 extern const struct backend_ops backend_sim;

@@ -1,25 +1,29 @@
 /*
- * The engine's step loop. One timer descriptor wakes it for what is due next; due times are absolute, so lateness does not add up.
- * The scheduler lives in engine time, which is the clock until a fault slows it down or stops it (engine_set_pace()).
- * Always true: the timer is set to sched_wake_us(), or disarmed where that is never or engine time stands still; with pokes it is set at once.
- * Called by engine_daemon.c and serve.c, on the loop's thread only.
+ * The engine's step loop. One timer descriptor wakes it for what is due next; due times
+ * are absolute, so lateness does not add up. The scheduler lives in engine time, which is
+ * the clock until a fault slows it down or stops it (engine_set_pace()). Always true: the
+ * timer is set to sched_wake_us(), or disarmed where that is never or engine time stands
+ * still; with pokes it is set at once. Called by engine_daemon.c and serve.c, on the
+ * loop's thread only.
  */
 #include "core/engine.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "io/loop.h"
 #include "core/kv_cache.h"
+#include "io/loop.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-/* Builds for finding faults check everything: after each step where the pool is small, seldom enough to go on where it is large. */
-#if !defined(__OPTIMIZE__) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define ENGINE_AUDIT_EVERY(n_blocks) (1 + (n_blocks) / 256)
+/* Builds for finding faults check everything: after each step where the pool is small,
+ * seldom enough to go on where it is large. */
+#if !defined(__OPTIMIZE__) || defined(__SANITIZE_ADDRESS__) || \
+	defined(__SANITIZE_THREAD__)
+#	define ENGINE_AUDIT_EVERY(n_blocks) (1 + (n_blocks) / 256)
 #else
-#define ENGINE_AUDIT_EVERY(n_blocks) 0
+#	define ENGINE_AUDIT_EVERY(n_blocks) 0
 #endif
 
 struct engine {
@@ -33,7 +37,8 @@ struct engine {
 	uint64_t due_us;   /* of the next step; UINT64_MAX: there is none */
 	uint64_t armed_us; /* when that became known: it cannot have been done before */
 	TAILQ_HEAD(, engine_poke) pokes;
-	/* Engine time was engine_us at clock_us, and goes on at 1 / slow; wedged: not at all. */
+	/* Engine time was engine_us at clock_us, and goes on at 1 / slow; wedged: not at
+	 * all. */
 	uint64_t engine_us, clock_us;
 	double slow;
 	bool is_wedged;
@@ -58,14 +63,15 @@ static uint64_t clock_time_us(const struct engine *e, uint64_t at_us)
 	if (e->is_wedged || at_us == UINT64_MAX)
 		return UINT64_MAX;
 	if (e->slow != 1)
-		after_us = (uint64_t)ceil((double)after_us * e->slow) + 1; /* never early */
+		after_us =
+			(uint64_t)ceil((double)after_us * e->slow) + 1; /* never early */
 	return e->clock_us + after_us;
 }
 
 /* Sets the timer for what is due next; now_us counts for what is due at once. */
 static void arm(struct engine *e, uint64_t now_us)
 {
-	struct itimerspec at = { 0 };
+	struct itimerspec at = {0};
 
 	e->due_us = clock_time_us(e, sched_wake_us(e->sched));
 	e->armed_us = now_us;
@@ -73,7 +79,8 @@ static void arm(struct engine *e, uint64_t now_us)
 		at.it_value.tv_nsec = 1;
 	} else if (e->due_us != UINT64_MAX) {
 		at.it_value.tv_sec = (time_t)(e->due_us / 1000000);
-		at.it_value.tv_nsec = (long)(e->due_us % 1000000 * 1000) + (e->due_us == 0);
+		at.it_value.tv_nsec =
+			(long)(e->due_us % 1000000 * 1000) + (e->due_us == 0);
 	}
 	(void)timerfd_settime(e->timer_fd, TFD_TIMER_ABSTIME, &at, NULL);
 }
@@ -87,7 +94,8 @@ static void on_work(void *arg)
 	arm(e, since_us < now_us ? since_us : now_us);
 }
 
-/* The step was made; its pokes are answered by one of the backend that computes nothing. */
+/* The step was made; its pokes are answered by one of the backend that computes nothing.
+ */
 static void answer_pokes(struct engine *e)
 {
 	struct engine_poke *poke;

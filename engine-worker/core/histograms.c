@@ -4,16 +4,28 @@
  */
 #include "core/histograms.h"
 
-/* Those of vLLM. Times are observed in microseconds and printed in seconds; their bounds are milliseconds. */
-#define REQUEST_BOUNDS                                                                  \
-	21, BOUNDS_TIME, { 300, 500, 800, 1000, 1500, 2000, 2500, 5000, 10000, 15000, 20000, 30000, \
-		40000, 50000, 60000, 120000, 240000, 480000, 960000, 1920000, 7680000 }
-#define TOKEN_BOUNDS                                                                         \
-	19, BOUNDS_TIME, { 10, 25, 50, 75, 100, 150, 200, 300, 400, 500, 750, 1000, 2500, 5000, 7500, \
-		10000, 20000, 40000, 80000 }
-#define SIZE_BOUNDS                                                                           \
-	22, BOUNDS_TOKENS, { 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, \
-		100000, 200000, 500000, 1000000, 2000000, 5000000, 10000000 }
+/* Those of vLLM. Times are observed in microseconds and printed in seconds; their bounds
+ * are milliseconds. */
+#define REQUEST_BOUNDS                                                                   \
+	21, BOUNDS_TIME,                                                                 \
+	{                                                                                \
+		300, 500, 800, 1000, 1500, 2000, 2500, 5000, 10000, 15000, 20000, 30000, \
+			40000, 50000, 60000, 120000, 240000, 480000, 960000, 1920000,    \
+			7680000                                                          \
+	}
+#define TOKEN_BOUNDS                                                                 \
+	19, BOUNDS_TIME,                                                             \
+	{                                                                            \
+		10, 25, 50, 75, 100, 150, 200, 300, 400, 500, 750, 1000, 2500, 5000, \
+			7500, 10000, 20000, 40000, 80000                             \
+	}
+#define SIZE_BOUNDS                                                                 \
+	22, BOUNDS_TOKENS,                                                          \
+	{                                                                           \
+		1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, \
+			50000, 100000, 200000, 500000, 1000000, 2000000, 5000000,   \
+			10000000                                                    \
+	}
 
 /* clang-format off */
 static const struct engine_bounds histograms[ENGINE_HISTOGRAM_MAX] = {
@@ -42,7 +54,8 @@ static const struct engine_bounds histograms[ENGINE_HISTOGRAM_MAX] = {
 };
 /* clang-format on */
 
-void engine_observe(struct engine_histograms *h, enum engine_histogram which, uint64_t value)
+void engine_observe(
+	struct engine_histograms *h, enum engine_histogram which, uint64_t value)
 {
 	const struct engine_bounds *row = &histograms[which];
 	uint64_t unit = row->unit == BOUNDS_TIME ? 1000 : 1;

@@ -1,31 +1,34 @@
 /*
- * What is known of answers: times as their clients see them, and sizes, under the names and with
- * the bounds of vLLM. Counted by the loop's thread alone.
+ * What is known of answers: times as their clients see them, and sizes, under the names
+ * and with the bounds of vLLM. Counted by the loop's thread alone.
  */
-#ifndef ENGINE_HISTOGRAMS_H
-#define ENGINE_HISTOGRAMS_H
+#ifndef ENGINE_CORE_HISTOGRAMS_H
+#define ENGINE_CORE_HISTOGRAMS_H
 
 #include "base/base.h"
 
 #include <stdint.h>
 
-/* What is known of answers: times as their clients see them, and sizes. Of each choice, but those named _ANSWER: of a request. */
+/* What is known of answers: times as their clients see them, and sizes. Of each choice,
+ * but those named _ANSWER: of a request. */
 enum engine_histogram {
-	ENGINE_TTFT,	 /* microseconds, as are the times below */
-	ENGINE_ITL,	 /* of each token but the first */
+	ENGINE_TTFT, /* microseconds, as are the times below */
+	ENGINE_ITL,  /* of each token but the first */
 	ENGINE_E2E,
-	ENGINE_QUEUE,	 /* until its prompt began to be computed */
-	ENGINE_PREFILL,	 /* from then to the first token */
-	ENGINE_DECODE,	 /* from there to the last one */
-	ENGINE_INFERENCE, /* both */
-	ENGINE_TPOT,	 /* the mean between its tokens */
+	ENGINE_QUEUE,         /* until its prompt began to be computed */
+	ENGINE_PREFILL,       /* from then to the first token */
+	ENGINE_DECODE,        /* from there to the last one */
+	ENGINE_INFERENCE,     /* both */
+	ENGINE_TPOT,          /* the mean between its tokens */
 	ENGINE_PROMPT_TOKENS, /* tokens, as the sizes below */
 	ENGINE_NEW_TOKENS,
 	ENGINE_COMPUTED_TOKENS, /* of the prompt, as not cached */
-	ENGINE_MAX_TOKENS,	/* as the request limited it; not said: not observed */
-	ENGINE_LONGEST_ANSWER,	/* of n choices */
+	ENGINE_MAX_TOKENS,      /* as the request limited it; not said: not observed */
+	ENGINE_LONGEST_ANSWER,  /* of n choices */
 	ENGINE_N_ANSWER,
-	ENGINE_KV_SECONDS, /* of loads: from its blocks being there to be filled until they are; microseconds */
+	/* of loads: from its blocks being there to be filled until they are; microseconds
+	 */
+	ENGINE_KV_SECONDS,
 	ENGINE_KV_BYTES,
 	ENGINE_KV_BLOCKS,
 	ENGINE_HISTOGRAM_MAX
@@ -40,7 +43,8 @@ struct engine_histograms {
 	} of[ENGINE_HISTOGRAM_MAX];
 };
 
-void engine_observe(struct engine_histograms *h, enum engine_histogram which, uint64_t value);
+void engine_observe(
+	struct engine_histograms *h, enum engine_histogram which, uint64_t value);
 
 /* A histogram's name, text and upper bounds. */
 struct engine_bounds {
@@ -48,7 +52,8 @@ struct engine_bounds {
 	unsigned n_bounds;
 	enum {
 		BOUNDS_TOKENS, /* bounds above the model's length are not printed */
-		BOUNDS_TIME,   /* of milliseconds; observed in microseconds, printed in seconds */
+		/* of milliseconds; observed in microseconds, printed in seconds */
+		BOUNDS_TIME,
 		BOUNDS_PLAIN
 	} unit;
 	uint32_t bounds[ENGINE_BUCKETS_MAX];

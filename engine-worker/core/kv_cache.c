@@ -1,7 +1,8 @@
 /*
- * The block manager: reference counts, a hash table of names, and the list of free blocks in the order in which they will go.
- * Always true: a block is on the free list exactly when nobody refers to it; a block is in the table exactly when it has a name.
- * Called by sched.c.
+ * The block manager: reference counts, a hash table of names, and the list of free blocks
+ * in the order in which they will go. Always true: a block is on the free list exactly
+ * when nobody refers to it; a block is in the table exactly when it has a name. Called by
+ * sched.c.
  */
 #include "core/kv_cache.h"
 #include "base/err.h"
@@ -15,8 +16,8 @@
 struct kv_block {
 	uint64_t name, before; /* before: the name of the block before it, or the seed */
 	uint32_t refs;
-	uint32_t prev, next;  /* free list */
-	uint32_t table_next;  /* blocks of the same bucket */
+	uint32_t prev, next; /* free list */
+	uint32_t table_next; /* blocks of the same bucket */
 	bool has_name;
 };
 
@@ -95,7 +96,8 @@ static uint64_t name_before(const struct kv_chain *chain, size_t i)
 }
 
 /* The block that holds the i-th block of the chain; NONE: nobody does. */
-static uint32_t find_block(const struct kv_cache *c, const struct kv_chain *chain, size_t i)
+static uint32_t find_block(
+	const struct kv_cache *c, const struct kv_chain *chain, size_t i)
 {
 	uint32_t b = find_name(c, chain->names[i]);
 
@@ -226,7 +228,8 @@ int kv_cache_own(struct kv_cache *c, uint32_t *block, uint32_t *from)
 	return 0;
 }
 
-void kv_cache_name(struct kv_cache *c, uint32_t block, const struct kv_chain *chain, size_t i)
+void kv_cache_name(
+	struct kv_cache *c, uint32_t block, const struct kv_chain *chain, size_t i)
 {
 	struct kv_block *b = &c->blocks[block];
 	uint64_t name = chain->names[i];
@@ -299,7 +302,8 @@ bool kv_cache_has_name(const struct kv_cache *c, uint32_t block)
 	return c->blocks[block].has_name;
 }
 
-/* The free list holds exactly the blocks without references, each once, linked both ways. */
+/* The free list holds exactly the blocks without references, each once, linked both ways.
+ */
 static void audit_free_list(const struct kv_cache *c)
 {
 	uint32_t n = 0, before = NONE;

@@ -1,7 +1,7 @@
 /*
- * The scheduler's steps, and what others may ask of it; sched.h says in which order sequences go. What they are is in sched_seq.c, who runs next
- * in sched_plan.c.
- * Called by engine.c (steps), completion.c (sequences).
+ * The scheduler's steps, and what others may ask of it; sched.h says in which order
+ * sequences go. What they are is in sched_seq.c, who runs next in sched_plan.c. Called by
+ * engine.c (steps), completion.c (sequences).
  */
 #include "core/sched.h"
 #include "core/kv_cache.h"
@@ -50,7 +50,8 @@ static void end_seq(struct sched_seq *seq, enum sched_end end)
 	seq_free(seq);
 }
 
-/* A choice goes on from the leader's prompt: all of its blocks but what the last token, which it computes itself, needs. */
+/* A choice goes on from the leader's prompt: all of its blocks but what the last token,
+ * which it computes itself, needs. */
 static void fork_seq(struct sched_seq *seq, const struct sched_seq *leader)
 {
 	struct sched *s = seq->sched;
@@ -169,12 +170,13 @@ uint64_t sched_wake_us(const struct sched *s)
 	if (seq != NULL)
 		wake_us = seq->chunk > 0 ? seq->ready_us : s->prefill_free_us;
 	else if (!TAILQ_EMPTY(&s->waiting) && !s->is_blocked &&
-		s->n_running < s->opts.max_seqs)
+		 s->n_running < s->opts.max_seqs)
 		wake_us = s->prefill_free_us;
 	seq = TAILQ_FIRST(&s->waiting);
-	if (seq != NULL && seq->wants_load && !s->is_blocked && s->n_running < s->opts.max_seqs)
+	if (seq != NULL && seq->wants_load && !s->is_blocked &&
+		s->n_running < s->opts.max_seqs)
 		wake_us = 0;
-	TAILQ_FOREACH(seq, &s->decodes, link) {
+	TAILQ_FOREACH (seq, &s->decodes, link) {
 		if (!seq->is_parked)
 			wake_us = MIN(wake_us, seq->was_parked ? 0 : seq->ready_us);
 	}
@@ -183,8 +185,8 @@ uint64_t sched_wake_us(const struct sched *s)
 
 /* The outside */
 
-struct sched *sched_new(
-	const struct sched_opts *opts, const struct backend_ops *ops, struct backend *backend)
+struct sched *sched_new(const struct sched_opts *opts, const struct backend_ops *ops,
+	struct backend *backend)
 {
 	struct sched *s = calloc(1, sizeof(*s));
 
@@ -204,7 +206,8 @@ struct sched *sched_new(
 	s->rows = calloc(opts->max_seqs, sizeof(*s->rows));
 	s->planned = calloc(opts->max_seqs, sizeof(*s->planned));
 	s->refs = calloc(opts->n_blocks, sizeof(*s->refs));
-	if (s->cache == NULL || s->rows == NULL || s->planned == NULL || s->refs == NULL) {
+	if (s->cache == NULL || s->rows == NULL || s->planned == NULL ||
+		s->refs == NULL) {
 		sched_free(s);
 		return NULL;
 	}
@@ -297,7 +300,8 @@ struct sched_seq *sched_submit(struct sched *s, const struct sched_request *r)
 		r->n_prompt + r->max_new <= sched_max_tokens(s));
 	assert(r->fork_of == NULL ||
 		(r->fork_of->state == SEQ_WAITING && !r->fork_of->was_admitted &&
-			r->fork_of->n_prompt == r->n_prompt && r->fork_of->seed == r->seed));
+			r->fork_of->n_prompt == r->n_prompt &&
+			r->fork_of->seed == r->seed));
 	seq = seq_new(s, r);
 	if (seq == NULL)
 		return NULL;
@@ -361,7 +365,8 @@ bool sched_load_done(struct sched_seq *seq)
 		return false;
 	s->counts.loaded_tokens += loaded;
 	seq->cached += loaded;
-	seq->n_computed += loaded; /* the last token is computed here: it gives the next one */
+	seq->n_computed +=
+		loaded; /* the last token is computed here: it gives the next one */
 	seq_name_blocks(seq);
 	seq_leave(seq);
 	seq->was_parked = true; /* due from the next step on */
@@ -432,11 +437,12 @@ static void audit_seq(struct sched *s, const struct sched_seq *seq, enum seq_sta
 	assert(seq->n_prompt <= seq->n_ids && seq->n_ids < seq->n_end);
 	assert(seq_is_running(seq) ? seq->n_computed < seq->n_ids : seq->n_blocks == 0);
 	assert(seq_blocks_for(seq->n_computed) <= seq->n_blocks || seq->n_blocks == 0);
-	assert(state != SEQ_DECODE || (seq->n_computed == seq->n_ids - 1 && seq->chunk == 0));
+	assert(state != SEQ_DECODE ||
+		(seq->n_computed == seq->n_ids - 1 && seq->chunk == 0));
 	assert(TAILQ_EMPTY(&seq->held) || !seq->has_prompt);
 	for (size_t i = 0; i < seq->n_blocks; i++)
 		s->refs[seq->blocks[i]]++;
-	TAILQ_FOREACH(held, &seq->held, link) {
+	TAILQ_FOREACH (held, &seq->held, link) {
 		assert(held->leader == seq);
 		audit_seq(s, held, SEQ_HELD);
 	}
@@ -447,21 +453,22 @@ static unsigned count_held(const struct sched_seq *seq)
 	const struct sched_seq *held;
 	unsigned n = 0;
 
-	TAILQ_FOREACH(held, &seq->held, link)
+	TAILQ_FOREACH (held, &seq->held, link)
 		n++;
 	return n;
 }
 
 /* Returns how many are in the list; *held: how many wait for them. */
-static unsigned audit_list(
-	struct sched *s, const struct seq_list *list, enum seq_state state, unsigned *held)
+static unsigned audit_list(struct sched *s, const struct seq_list *list,
+	enum seq_state state, unsigned *held)
 {
 	const struct sched_seq *seq, *before = NULL;
 	unsigned n = 0;
 
-	TAILQ_FOREACH(seq, list, link) {
+	TAILQ_FOREACH (seq, list, link) {
 		audit_seq(s, seq, state);
-		assert(state == SEQ_DECODE || state == SEQ_LOAD || before == NULL || seq_goes_before(before, seq));
+		assert(state == SEQ_DECODE || state == SEQ_LOAD || before == NULL ||
+			seq_goes_before(before, seq));
 		before = seq;
 		*held += count_held(seq);
 		n++;
@@ -480,15 +487,16 @@ void sched_audit(struct sched *s)
 	loading = audit_list(s, &s->loads, SEQ_LOAD, &held);
 	running = loading + audit_list(s, &s->prefills, SEQ_PREFILL, &held);
 	running += audit_list(s, &s->decodes, SEQ_DECODE, &held);
-	TAILQ_FOREACH(seq, &s->by_age, age_link) {
+	TAILQ_FOREACH (seq, &s->by_age, age_link) {
 		assert(seq->state == SEQ_WAITING);
 		assert(before == NULL || before->arrival < seq->arrival);
 		before = seq;
 		aged++;
 	}
-	assert(aged == waiting && s->n_waiting == waiting + held && s->n_running == running);
+	assert(aged == waiting && s->n_waiting == waiting + held &&
+		s->n_running == running);
 	assert(running <= s->opts.max_seqs && s->n_loading == loading);
-	TAILQ_FOREACH(pin, &s->pins, link) {
+	TAILQ_FOREACH (pin, &s->pins, link) {
 		for (size_t i = 0; i < pin->n_blocks; i++)
 			s->refs[pin->blocks[i]]++;
 	}

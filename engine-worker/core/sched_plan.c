@@ -1,7 +1,7 @@
 /*
- * The plan of a step: which sequences get a row, and how many tokens of it; sched.h says in which order.
- * Always true: a planned sequence's row is its place in `planned`; the rows' tokens are within the budget.
- * Called by sched.c, once a step.
+ * The plan of a step: which sequences get a row, and how many tokens of it; sched.h says
+ * in which order. Always true: a planned sequence's row is its place in `planned`; the
+ * rows' tokens are within the budget. Called by sched.c, once a step.
  */
 #include "core/sched_plan.h"
 #include "core/sched_seq.h"
@@ -28,7 +28,8 @@ static bool is_due(struct sched_seq *seq, uint64_t now_us)
 	return seq->ready_us <= now_us;
 }
 
-/* A block for the next token, from whoever is last by rank, which may be the sequence itself. */
+/* A block for the next token, from whoever is last by rank, which may be the sequence
+ * itself. */
 static void force_block(struct sched_seq *seq)
 {
 	while (seq_is_running(seq) && seq_take_block(seq) != 0)
@@ -59,7 +60,7 @@ static uint32_t plan_decodes(struct sched *s, uint64_t now_us)
 	uint32_t share = has_prompts ? s->opts.step_tokens / PROMPT_SHARE : 0, n = 0;
 	struct sched_seq *seq;
 
-	TAILQ_FOREACH(seq, &s->decodes, link) {
+	TAILQ_FOREACH (seq, &s->decodes, link) {
 		if (n == s->opts.step_tokens - share)
 			break;
 		if (is_due(seq, now_us)) {
@@ -75,7 +76,8 @@ static uint32_t plan_decodes(struct sched *s, uint64_t now_us)
 	return s->opts.step_tokens - n;
 }
 
-/* Who was passed by too many becomes the first; only the oldest one is asked, the others follow it. */
+/* Who was passed by too many becomes the first; only the oldest one is asked, the others
+ * follow it. */
 static void promote_oldest(struct sched *s)
 {
 	struct sched_seq *oldest = TAILQ_FIRST(&s->by_age);
@@ -101,7 +103,8 @@ static void count_admission(struct sched_seq *seq)
 	seq_tell_begin(seq);
 }
 
-/* Whether the blocks that it got leave something to load; tells its owner in both cases. */
+/* Whether the blocks that it got leave something to load; tells its owner in both cases.
+ */
 static bool begin_load(struct sched_seq *seq)
 {
 	size_t n = seq_blocks_for(seq->n_prompt), found = seq->n_computed / KV_BLOCK;
@@ -113,7 +116,8 @@ static bool begin_load(struct sched_seq *seq)
 	return !is_whole;
 }
 
-/* The first one waiting begins to be computed or loaded; NULL: there is none, or no room. */
+/* The first one waiting begins to be computed or loaded; NULL: there is none, or no room.
+ */
 static struct sched_seq *admit_one(struct sched *s)
 {
 	bool loads;
@@ -136,7 +140,8 @@ static struct sched_seq *admit_one(struct sched *s)
 	return seq;
 }
 
-/* The first one that begins to be computed; those before it that are loaded take no turn. */
+/* The first one that begins to be computed; those before it that are loaded take no turn.
+ */
 static struct sched_seq *admit(struct sched *s)
 {
 	struct sched_seq *seq;
@@ -147,7 +152,8 @@ static struct sched_seq *admit(struct sched *s)
 	return seq;
 }
 
-/* Loads begin whatever is being computed, unless a prompt that is computed waits before them. */
+/* Loads begin whatever is being computed, unless a prompt that is computed waits before
+ * them. */
 static void admit_loads(struct sched *s)
 {
 	struct sched_seq *seq;
@@ -182,7 +188,7 @@ static struct sched_seq *next_of_round(struct sched *s)
 
 	if (s->round_tokens == 0)
 		return NULL;
-	TAILQ_FOREACH(seq, &s->prefills, link) {
+	TAILQ_FOREACH (seq, &s->prefills, link) {
 		if (!seq->is_parked && seq->row == NO_ROW && seq->round != s->round)
 			return seq;
 	}
@@ -197,7 +203,7 @@ static struct sched_seq *next_turn(struct sched *s, uint64_t now_us)
 {
 	struct sched_seq *seq;
 
-	TAILQ_FOREACH(seq, &s->prefills, link) {
+	TAILQ_FOREACH (seq, &s->prefills, link) {
 		if (seq->chunk > 0 && seq->row == NO_ROW)
 			return seq;
 	}
@@ -211,7 +217,8 @@ static struct sched_seq *next_turn(struct sched *s, uint64_t now_us)
 	return next_of_round(s);
 }
 
-/* Prompts that take turns: none has more than its share of a round, in which the first by rank come first. */
+/* Prompts that take turns: none has more than its share of a round, in which the first by
+ * rank come first. */
 static void plan_turns(struct sched *s, uint64_t now_us, uint32_t budget)
 {
 	struct sched_seq *seq;
@@ -236,9 +243,13 @@ static void plan_prefills(struct sched *s, uint64_t now_us, uint32_t budget)
 	struct sched_seq *seq = TAILQ_FIRST(&s->prefills);
 
 	while (budget > 0) {
-		if (seq == NULL && (s->prefill_free_us > now_us || (seq = admit(s)) == NULL))
+		if (seq == NULL &&
+			(s->prefill_free_us > now_us || (seq = admit(s)) == NULL))
 			return;
-		if (seq->is_parked || seq->row != NO_ROW) { /* admitted just now, one may stand before others */
+		if (seq->is_parked ||
+			seq->row !=
+				/* admitted just now, one may stand before others */
+				NO_ROW) {
 			seq = TAILQ_NEXT(seq, link);
 			continue;
 		}

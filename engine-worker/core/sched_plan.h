@@ -1,8 +1,8 @@
 /*
  * What the next step computes.
  */
-#ifndef ENGINE_SCHED_PLAN_H
-#define ENGINE_SCHED_PLAN_H
+#ifndef ENGINE_CORE_SCHED_PLAN_H
+#define ENGINE_CORE_SCHED_PLAN_H
 
 #include "base/base.h"
 

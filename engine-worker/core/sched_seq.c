@@ -1,6 +1,7 @@
 /*
- * Sequences: the list that each is in by its state, its rank, and the blocks that it holds. sched_seq.h says what is always true of them.
- * Called by sched.c and sched_plan.c.
+ * Sequences: the list that each is in by its state, its rank, and the blocks that it
+ * holds. sched_seq.h says what is always true of them. Called by sched.c and
+ * sched_plan.c.
  */
 #include "core/sched_seq.h"
 #include "base/err.h"
@@ -63,7 +64,8 @@ static struct seq_list *list_of(struct sched_seq *seq)
 
 bool seq_is_running(const struct sched_seq *seq)
 {
-	return seq->state == SEQ_LOAD || seq->state == SEQ_PREFILL || seq->state == SEQ_DECODE;
+	return seq->state == SEQ_LOAD || seq->state == SEQ_PREFILL ||
+	       seq->state == SEQ_DECODE;
 }
 
 /* The one place where a sequence's state begins. */
@@ -116,15 +118,15 @@ void seq_leave(struct sched_seq *seq)
 
 static struct kv_chain chain_of(const struct sched_seq *seq)
 {
-	return (struct kv_chain){ seq->ids, seq->names, seq->seed };
+	return (struct kv_chain){seq->ids, seq->names, seq->seed};
 }
 
 /* Extends the chain of names over the full blocks of the first n tokens. */
 void seq_name_chain(struct sched_seq *seq, size_t n)
 {
 	for (size_t i = seq->n_names; i < n / KV_BLOCK; i++) {
-		seq->names[i] =
-			kv_name(i > 0 ? seq->names[i - 1] : seq->seed, seq->ids + i * KV_BLOCK);
+		seq->names[i] = kv_name(
+			i > 0 ? seq->names[i - 1] : seq->seed, seq->ids + i * KV_BLOCK);
 		seq->n_names = i + 1;
 	}
 }
@@ -136,8 +138,8 @@ void seq_name_blocks(struct sched_seq *seq)
 
 	seq_name_chain(seq, seq->n_computed);
 	for (; seq->n_named < seq->n_computed / KV_BLOCK; seq->n_named++)
-		kv_cache_name(
-			seq->sched->cache, seq->blocks[seq->n_named], &chain, seq->n_named);
+		kv_cache_name(seq->sched->cache, seq->blocks[seq->n_named], &chain,
+			seq->n_named);
 }
 
 static void drop_blocks(struct sched_seq *seq)
@@ -162,7 +164,8 @@ static int add_blocks(struct sched_seq *seq, size_t n)
 	return 0;
 }
 
-/* Makes the block that the next token goes to the sequence's own, by copying it if others have it. */
+/* Makes the block that the next token goes to the sequence's own, by copying it if others
+ * have it. */
 static int own_block(struct sched_seq *seq)
 {
 	struct sched *s = seq->sched;
@@ -181,10 +184,12 @@ static int own_block(struct sched_seq *seq)
 /* Whether the next token has a block to go to. */
 int seq_take_block(struct sched_seq *seq)
 {
-	return seq->n_blocks == seq->n_computed / KV_BLOCK ? add_blocks(seq, 1) : own_block(seq);
+	return seq->n_blocks == seq->n_computed / KV_BLOCK ? add_blocks(seq, 1)
+							   : own_block(seq);
 }
 
-/* Blocks for all tokens there are, as many as may be from the cache. ERR_LIMIT: too few are free; nothing is changed. */
+/* Blocks for all tokens there are, as many as may be from the cache. ERR_LIMIT: too few
+ * are free; nothing is changed. */
 int seq_take_all_blocks(struct sched_seq *seq)
 {
 	struct sched *s = seq->sched;
@@ -196,7 +201,8 @@ int seq_take_all_blocks(struct sched_seq *seq)
 	/* The last token is always computed: it gives the next one. */
 	seq_name_chain(seq, seq->n_ids - 1);
 	chain = chain_of(seq);
-	found = kv_cache_match(s->cache, &chain, (seq->n_ids - 1) / KV_BLOCK, &found_free);
+	found = kv_cache_match(
+		s->cache, &chain, (seq->n_ids - 1) / KV_BLOCK, &found_free);
 	if (s->n_running > 0)
 		spare = s->opts.n_blocks / 100;
 	if (need - found + found_free + spare > free_blocks)
@@ -263,7 +269,7 @@ struct sched_seq *sched_last_by_rank(struct sched *s)
 {
 	struct sched_seq *seq, *last = TAILQ_LAST(&s->prefills, seq_list);
 
-	TAILQ_FOREACH(seq, &s->decodes, link) {
+	TAILQ_FOREACH (seq, &s->decodes, link) {
 		if (last == NULL || seq_goes_before(last, seq))
 			last = seq;
 	}

@@ -1,10 +1,12 @@
 /*
  * Inside the scheduler: what its files share about sequences; nobody else includes this.
- * Always true: a sequence holds blocks exactly while it runs or loads, which counts as running; the first n_computed of its tokens are in them; it is in one list, by its state;
- * `waiting` and `prefills` are in order of rank, `loads` in that of their turns, `by_age` in order of arrival, `decodes` in order of their last step.
+ * Always true: a sequence holds blocks exactly while it runs or loads, which counts as
+ * running; the first n_computed of its tokens are in them; it is in one list, by its
+ * state; `waiting` and `prefills` are in order of rank, `loads` in that of their turns,
+ * `by_age` in order of arrival, `decodes` in order of their last step.
  */
-#ifndef ENGINE_SCHED_SEQ_H
-#define ENGINE_SCHED_SEQ_H
+#ifndef ENGINE_CORE_SCHED_SEQ_H
+#define ENGINE_CORE_SCHED_SEQ_H
 
 #include "base/list.h"
 #include "core/kv_cache.h"
@@ -18,10 +20,11 @@ TAILQ_HEAD(seq_list, sched_seq);
 struct sched_seq {
 	struct sched *sched;
 	enum seq_state state;
-	TAILQ_ENTRY(sched_seq) link;	 /* the list of its state; the leader's `held` for SEQ_HELD */
+	TAILQ_ENTRY(sched_seq)
+	link; /* the list of its state; the leader's `held` for SEQ_HELD */
 	TAILQ_ENTRY(sched_seq) age_link; /* by_age, while waiting */
-	struct sched_seq *leader;	 /* SEQ_HELD: who computes the prompt */
-	struct seq_list held;		 /* who waits for this one to compute it */
+	struct sched_seq *leader;        /* SEQ_HELD: who computes the prompt */
+	struct seq_list held;            /* who waits for this one to compute it */
 	const struct sched_ops *ops;
 	void *arg;
 	/* Rank */
@@ -40,7 +43,7 @@ struct sched_seq {
 	size_t cached;
 	uint32_t chunk; /* of the prompt being computed, due at ready_us; 0: none */
 	uint64_t round; /* in which it had its chunk */
-	int row;	/* in the step being planned or done */
+	int row;        /* in the step being planned or done */
 	bool wants_load, keeps_prompt;
 	struct sched_pin *pin; /* while on_end() is called */
 	bool was_admitted, has_prompt, is_parked, was_parked, is_stopped, is_calling;
@@ -54,13 +57,16 @@ struct sched {
 	struct kv_cache *cache;
 	struct seq_list waiting, loads, prefills, decodes, by_age;
 	TAILQ_HEAD(, sched_pin) pins;
-	unsigned n_waiting, n_running; /* n_waiting: those held, too; n_running: those that load, too */
+	unsigned n_waiting,
+		/* n_waiting: those held, too; n_running: those that load, too */
+		n_running;
 	unsigned n_loading;
 	uint64_t arrivals, admissions;
 	uint64_t prefill_free_us; /* when the chunk before is done */
-	uint64_t round;		  /* of prompts that take turns, from 1 */
-	uint32_t round_tokens;	  /* left of it */
-	bool is_blocked;	  /* the first one waiting did not fit, and nothing was freed since */
+	uint64_t round;           /* of prompts that take turns, from 1 */
+	uint32_t round_tokens;    /* left of it */
+	/* the first one waiting did not fit, and nothing was freed since */
+	bool is_blocked;
 	struct backend_row *rows;
 	struct sched_seq **planned; /* of each row; NULL: it left meanwhile */
 	size_t n_planned;
@@ -79,20 +85,27 @@ bool seq_is_running(const struct sched_seq *seq);
 void seq_enter(struct sched_seq *seq, enum seq_state state);
 /* The one place where it ends; also takes the sequence out of the step. */
 void seq_leave(struct sched_seq *seq);
-void seq_stop_chunk(struct sched_seq *seq); /* the time of a chunk that was begun is not taken */
+void seq_stop_chunk(
+	struct sched_seq *seq); /* the time of a chunk that was begun is not taken */
 void seq_tell_begin(const struct sched_seq *seq);
 
 /* Extends the chain of names over the full blocks of the first n tokens. */
 void seq_name_chain(struct sched_seq *seq, size_t n);
-void seq_name_blocks(struct sched_seq *seq); /* offers those that are full and computed to the cache */
-/* Whether the next token has a block of the sequence's own to go to; ERR_LIMIT: none is free. */
+void seq_name_blocks(
+	struct sched_seq *seq); /* offers those that are full and computed to the cache */
+/* Whether the next token has a block of the sequence's own to go to; ERR_LIMIT: none is
+ * free. */
 int seq_take_block(struct sched_seq *seq) MUST_CHECK;
-/* Blocks for all tokens there are, as many as may be from the cache. ERR_LIMIT: too few are free; nothing is changed. */
+/* Blocks for all tokens there are, as many as may be from the cache. ERR_LIMIT: too few
+ * are free; nothing is changed. */
 int seq_take_all_blocks(struct sched_seq *seq) MUST_CHECK;
 
-void seq_preempt(struct sched_seq *seq); /* a running one: it gives up its blocks and waits again */
-struct sched_seq *sched_last_by_rank(struct sched *s); /* of those running, who has to give way first; NULL: nobody runs */
-void seq_detach(struct sched_seq *seq, enum sched_end end); /* out of everything but memory */
+void seq_preempt(struct sched_seq
+		*seq); /* a running one: it gives up its blocks and waits again */
+struct sched_seq *sched_last_by_rank(struct sched
+		*s); /* of those running, who has to give way first; NULL: nobody runs */
+void seq_detach(
+	struct sched_seq *seq, enum sched_end end); /* out of everything but memory */
 void seq_free(struct sched_seq *seq);
 
 #endif

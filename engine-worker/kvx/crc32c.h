@@ -2,8 +2,8 @@
  * CRC-32C (Castagnoli), for the frames of the KV hand-off: by the processor's instruction
  * where it has one, else by tables.
  */
-#ifndef ENGINE_CRC32C_H
-#define ENGINE_CRC32C_H
+#ifndef ENGINE_KVX_CRC32C_H
+#define ENGINE_KVX_CRC32C_H
 
 #include "base/base.h"
 

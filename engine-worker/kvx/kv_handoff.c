@@ -12,10 +12,10 @@
 #include "base/log.h"
 #include "core/engine.h"
 #include "core/histograms.h"
+#include "core/kv_cache.h"
 #include "io/js.h"
 #include "io/loop.h"
 #include "io/wheel.h"
-#include "core/kv_cache.h"
 #include "kvx/kvx_server.h"
 
 #include <stdio.h>

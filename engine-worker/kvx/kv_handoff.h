@@ -3,8 +3,8 @@
  * offered in kv_transfer_params and served by KVX/1), and what is taken from them
  * (kv_load). Runs on the loop's thread.
  */
-#ifndef ENGINE_KV_HANDOFF_H
-#define ENGINE_KV_HANDOFF_H
+#ifndef ENGINE_KVX_KV_HANDOFF_H
+#define ENGINE_KVX_KV_HANDOFF_H
 
 #include "kvx/kv_params.h"
 #include "kvx/kvx_client.h"

@@ -3,8 +3,8 @@
  * the keys of KVX/1: compute a prompt for another worker, or take one that another has
  * computed. Pure.
  */
-#ifndef ENGINE_KV_PARAMS_H
-#define ENGINE_KV_PARAMS_H
+#ifndef ENGINE_KVX_KV_PARAMS_H
+#define ENGINE_KVX_KV_PARAMS_H
 
 #include "io/sock.h"
 #include "kvx/kvx_frame.h"

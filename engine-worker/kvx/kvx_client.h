@@ -3,8 +3,8 @@
  * all pulls from the same one. Runs on the loop; the step loop never waits for it, and
  * nothing here calls back from inside a call of its own.
  */
-#ifndef ENGINE_KVX_CLIENT_H
-#define ENGINE_KVX_CLIENT_H
+#ifndef ENGINE_KVX_KVX_CLIENT_H
+#define ENGINE_KVX_KVX_CLIENT_H
 
 #include "kvx/kvx_frame.h"
 

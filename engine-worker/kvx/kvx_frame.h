@@ -27,8 +27,8 @@
  * digest is the chain h = XXH3-64(block, seed h) from 0. ERR ends the stream that it
  * names, or with stream 0 the connection. RELEASE, HEARTBEAT and PING are of stream 0.
  */
-#ifndef ENGINE_KVX_FRAME_H
-#define ENGINE_KVX_FRAME_H
+#ifndef ENGINE_KVX_KVX_FRAME_H
+#define ENGINE_KVX_KVX_FRAME_H
 
 #include "base/base.h"
 #include "base/span.h"

@@ -3,8 +3,8 @@
  * value in its owner, whose memory must outlive the turn in which it is closed
  * (loop_reap).
  */
-#ifndef ENGINE_KVX_LINK_H
-#define ENGINE_KVX_LINK_H
+#ifndef ENGINE_KVX_KVX_LINK_H
+#define ENGINE_KVX_KVX_LINK_H
 
 #include "io/stream.h"
 #include "kvx/kvx_frame.h"

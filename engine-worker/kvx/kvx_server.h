@@ -2,8 +2,8 @@
  * The prefill side of KVX/1: a listener whose connections are answered with the blocks of
  * leases. The step loop is not involved.
  */
-#ifndef ENGINE_KVX_SERVER_H
-#define ENGINE_KVX_SERVER_H
+#ifndef ENGINE_KVX_KVX_SERVER_H
+#define ENGINE_KVX_KVX_SERVER_H
 
 #include "kvx/kvx_frame.h"
 #include "kvx/lease.h"

@@ -5,8 +5,8 @@
  * Who may have a lease knows its token, HMAC-SHA-256 of the request's id by a key of this
  * process: it cannot be guessed, and a token of an earlier process is known as such.
  */
-#ifndef ENGINE_LEASE_H
-#define ENGINE_LEASE_H
+#ifndef ENGINE_KVX_LEASE_H
+#define ENGINE_KVX_LEASE_H
 
 #include "base/base.h"
 #include "base/span.h"

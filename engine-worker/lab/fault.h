@@ -1,26 +1,26 @@
 /*
  * The faults that a simulated engine was told to have: which they are, their names on the
- *control socket, and whether the next request or event meets one. Pure. They are
- *independent of each other, and each can be taken back; without faults nothing here costs
- *more than a compare.
+ * control socket, and whether the next request or event meets one. Pure. They are independent
+ * of each other, and each can be taken back; without faults nothing here costs more than a
+ * compare.
  *
- * As JSON, with what means "no such fault":
- *	"wedge": false			true: no step is made, all else answers
- *	"slow": 1			factor on all times, 1 to 10000
- *	"cut_after": null		a stream breaks where it would send one event more
- *than this many ("data: [DONE]" is one) "cut_how": "rst"		or "fin": the end
- *of the connection without the end of the answer "cut_left": null		how many
- *streams still break; null: all "answer": null			completions are answered
- *with this status (400 to 599), or "reset": RST without a byte "answer_left": null
- *how many still are; null: all "retry_after": null		seconds in such an
- *answer's Retry-After
- *	"hang_connect": false		true: connects get no answer; connections that
- *exist go on
- *	"health": "ok"			"fail": 503; "silent": no answer until this is
- *changed "health_delay_ms": 0		before /health is answered
+ * As JSON, with the value that means "no such fault":
+ *	"wedge": false		true: no step is made, all else answers
+ *	"slow": 1		factor on all times, 1 to 10000
+ *	"cut_after": null	a stream breaks where it would send one event more than this
+ *				many ("data: [DONE]" is one)
+ *	"cut_how": "rst"	or "fin": the connection ends without the end of the answer
+ *	"cut_left": null	how many streams still break; null: all
+ *	"answer": null		completions are answered with this status (400 to 599), or
+ *				"reset": RST without a byte
+ *	"answer_left": null	how many still are; null: all
+ *	"retry_after": null	seconds in such an answer's Retry-After
+ *	"hang_connect": false	true: connects get no answer; connections that exist go on
+ *	"health": "ok"		"fail": 503; "silent": no answer until this is changed
+ *	"health_delay_ms": 0	before /health is answered
  */
-#ifndef ENGINE_FAULT_H
-#define ENGINE_FAULT_H
+#ifndef ENGINE_LAB_FAULT_H
+#define ENGINE_LAB_FAULT_H
 
 #include "base/base.h"
 

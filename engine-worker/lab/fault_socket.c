@@ -5,10 +5,10 @@
 #include "lab/fault_socket.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "lab/fault.h"
 #include "http/http_server.h"
 #include "io/js.h"
 #include "io/sock.h"
+#include "lab/fault.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -92,8 +92,7 @@ static const struct http_route routes[] = {
 	{"POST", "/restart", handle_restart},
 };
 
-int fault_socket_new(
-	struct loop *l, const char *path, const struct fault_target *target,
+int fault_socket_new(struct loop *l, const char *path, const struct fault_target *target,
 	struct fault_socket **out)
 {
 	struct fault_socket *f = calloc(1, sizeof(*f));

@@ -1,6 +1,6 @@
 /*
- * The control socket of faults: HTTP on a unix socket, on which tests tell a simulated engine what
- * to do wrong (fault.h).
+ * The control socket of faults: HTTP on a unix socket, on which tests tell a simulated
+ * engine what to do wrong (fault.h).
  *
  *	GET  /faults		all of them
  *	POST /faults		changes those that the JSON object names; all or none
@@ -10,8 +10,8 @@
  *
  * Each answers with all faults, once they are in force.
  */
-#ifndef ENGINE_FAULT_SOCKET_H
-#define ENGINE_FAULT_SOCKET_H
+#ifndef ENGINE_LAB_FAULT_SOCKET_H
+#define ENGINE_LAB_FAULT_SOCKET_H
 
 #include "base/base.h"
 
@@ -27,8 +27,8 @@ struct fault_target {
 	void *arg;
 };
 
-/* Listens on path (for its owner alone), which must outlive it, as must target. ERR_EXISTS
- * (somebody lives there), ERR_IO (errno), ERR_NOMEM. */
+/* Listens on path (for its owner alone), which must outlive it, as must target.
+ * ERR_EXISTS (somebody lives there), ERR_IO (errno), ERR_NOMEM. */
 int fault_socket_new(struct loop *l, const char *path, const struct fault_target *target,
 	struct fault_socket **out) MUST_CHECK;
 void fault_socket_free(struct fault_socket *f); /* removes the path; NULL is fine */

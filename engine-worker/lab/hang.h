@@ -2,8 +2,8 @@
  * A listener whose connects get no answer, as of a machine that is gone: its backlog is
  * full, and nobody accepts.
  */
-#ifndef ENGINE_HANG_H
-#define ENGINE_HANG_H
+#ifndef ENGINE_LAB_HANG_H
+#define ENGINE_LAB_HANG_H
 
 #include "base/base.h"
 

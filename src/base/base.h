@@ -12,11 +12,11 @@
 #include <sys/types.h>
 
 #ifdef NDEBUG
-#error "assertions stay on: do not define NDEBUG"
+#	error "assertions stay on: do not define NDEBUG"
 #endif
 
 #ifndef KVSTEER_VERSION
-#define KVSTEER_VERSION "0.1.0"
+#	define KVSTEER_VERSION "0.1.0"
 #endif
 
 #define MUST_CHECK __attribute__((warn_unused_result))
@@ -28,19 +28,19 @@
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
-#define container_of(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
+#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
-#define MIN(a, b)                  \
-	({                         \
+#define MIN(a, b)                       \
+	({                              \
 		__typeof__(a) _a = (a); \
 		__typeof__(b) _b = (b); \
-		_a < _b ? _a : _b; \
+		_a < _b ? _a : _b;      \
 	})
-#define MAX(a, b)                  \
-	({                         \
+#define MAX(a, b)                       \
+	({                              \
 		__typeof__(a) _a = (a); \
 		__typeof__(b) _b = (b); \
-		_a > _b ? _a : _b; \
+		_a > _b ? _a : _b;      \
 	})
 
 /* One cache line: per-thread counters and hot atomics are aligned to it. */

@@ -32,11 +32,11 @@ static inline void cleanup_file_p(FILE **f)
 #define scoped_file __attribute__((cleanup(cleanup_file_p)))
 
 /* Hands a scoped pointer out: returns its value and nulls the variable. */
-#define take_ptr(p)                     \
-	({                              \
+#define take_ptr(p)                         \
+	({                                  \
 		__typeof__(p) _taken = (p); \
-		(p) = NULL;             \
-		_taken;                 \
+		(p) = NULL;                 \
+		_taken;                     \
 	})
 
 #endif

@@ -1,10 +1,14 @@
 /*
  * Why a request ended: one row each. X(NAME, status, type, code, text)
- *   status  HTTP status that the client gets (0: none can be sent, the connection just
- * ends) type    OpenAI error.type; code: error.code and the metric/log token text    what
- * the client reads; fixed, never client bytes or worker addresses; no character that JSON
- * escapes Order is free; the enum is FAIL_<NAME>; FAIL_NONE is success. Statuses appear
- * nowhere else in the program.
+ *
+ *	status	HTTP status that the client gets; 0: none can be sent, the connection just ends
+ *	type	OpenAI's error.type
+ *	code	error.code, the log token and the metric's label
+ *	text	the message for the client: fixed, never client bytes or worker addresses, no
+ *		character that JSON escapes
+ *
+ * The enum is FAIL_<NAME>; FAIL_NONE is success. The order of rows is free. No status stands
+ * anywhere else in the program.
  */
 #ifndef BASE_FAIL_TABLE_H
 #define BASE_FAIL_TABLE_H

@@ -7,8 +7,8 @@
  * pass at once, and then one each second. It is kept as the time at which the bucket will
  * be full again (the "generic cell rate algorithm").
  */
-#ifndef MODEL_LIMIT_H
-#define MODEL_LIMIT_H
+#ifndef BASE_LIMIT_H
+#define BASE_LIMIT_H
 
 #include "base/base.h"
 

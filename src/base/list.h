@@ -7,14 +7,16 @@
 #include <sys/queue.h>
 
 #ifndef TAILQ_FOREACH_SAFE
-#define TAILQ_FOREACH_SAFE(var, head, field, next)                                \
-	for ((var) = TAILQ_FIRST(head);                                           \
-	     (var) != NULL && ((next) = TAILQ_NEXT(var, field), 1); (var) = (next))
+#	define TAILQ_FOREACH_SAFE(var, head, field, next)                     \
+		for ((var) = TAILQ_FIRST(head);                                \
+			(var) != NULL && ((next) = TAILQ_NEXT(var, field), 1); \
+			(var) = (next))
 #endif
 #ifndef LIST_FOREACH_SAFE
-#define LIST_FOREACH_SAFE(var, head, field, next)                                 \
-	for ((var) = LIST_FIRST(head);                                            \
-	     (var) != NULL && ((next) = LIST_NEXT(var, field), 1); (var) = (next))
+#	define LIST_FOREACH_SAFE(var, head, field, next)                     \
+		for ((var) = LIST_FIRST(head);                                \
+			(var) != NULL && ((next) = LIST_NEXT(var, field), 1); \
+			(var) = (next))
 #endif
 
 #endif

@@ -9,8 +9,8 @@
  * 8,388,607 distinct points exist, so two workers may fall on the same one: it is the
  * greater id's, whatever their order (the vLLM router: the later one's in its list).
  */
-#ifndef MODEL_RING_H
-#define MODEL_RING_H
+#ifndef BASE_RING_H
+#define BASE_RING_H
 
 #include "base/base.h"
 #include "base/span.h"

@@ -14,18 +14,18 @@ struct span {
 	size_t n;
 };
 
-#define SPAN_LIT(s) ((struct span){ (s), sizeof(s) - 1 })
+#define SPAN_LIT(s) ((struct span){(s), sizeof(s) - 1})
 #define SPAN_FMT "%.*s"
 #define SPAN_ARG(s) (int)(s).n, ((s).p != NULL ? (s).p : "")
 
 static inline struct span span_make(const char *p, size_t n)
 {
-	return (struct span){ p, n };
+	return (struct span){p, n};
 }
 
 static inline struct span span_str(const char *s)
 {
-	return (struct span){ s, s != NULL ? strlen(s) : 0 };
+	return (struct span){s, s != NULL ? strlen(s) : 0};
 }
 
 static inline bool span_eq(struct span a, struct span b)

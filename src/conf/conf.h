@@ -5,8 +5,8 @@
  * Nothing here opens a socket or asks the clock. Made by the control thread; any thread
  * may read a conf it holds a reference to.
  */
-#ifndef MODEL_CONF_H
-#define MODEL_CONF_H
+#ifndef CONF_CONF_H
+#define CONF_CONF_H
 
 #include "base/base.h"
 #include "base/log.h"

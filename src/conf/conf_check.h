@@ -2,8 +2,8 @@
  * The checks that look at more than one value: what a worker, a pair of workers, the
  * whole configuration must fulfil. Called by conf.c only.
  */
-#ifndef MODEL_CONF_CHECK_H
-#define MODEL_CONF_CHECK_H
+#ifndef CONF_CONF_CHECK_H
+#define CONF_CONF_CHECK_H
 
 #include "conf/conf.h"
 #include "conf/conf_flags.h"

@@ -9,10 +9,10 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/limit.h"
 #include "base/mem.h"
 #include "conf/conf.h"
 #include "conf/conf_table.h"
-#include "base/limit.h"
 
 #include <errno.h>
 #include <stdlib.h>

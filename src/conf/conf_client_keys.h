@@ -3,8 +3,8 @@
  * configuration (conf.h) and immutable like it; tenant.h makes of it what requests are
  * checked against.
  */
-#ifndef MODEL_CONF_CLIENT_KEYS_H
-#define MODEL_CONF_CLIENT_KEYS_H
+#ifndef CONF_CONF_CLIENT_KEYS_H
+#define CONF_CONF_CLIENT_KEYS_H
 
 #include "base/base.h"
 #include "base/digest.h"

@@ -11,8 +11,8 @@
  *   IGNORED(flag, arity, argument, why)
  *   REFUSED(flag, arity, argument, hint)
  */
-#ifndef MODEL_CONF_FLAG_TABLE_H
-#define MODEL_CONF_FLAG_TABLE_H
+#ifndef CONF_CONF_FLAG_TABLE_H
+#define CONF_CONF_FLAG_TABLE_H
 
 /* clang-format off */
 

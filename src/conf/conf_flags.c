@@ -182,8 +182,8 @@ static const char *own_word(struct parser *p, const struct flag *flag, const cha
 		if (strcmp(word, peer_policies[i].theirs) != 0)
 			continue;
 		conf_warnings_add(p->errors, NULL, 0, flag->name, word,
-			"POLICIES in kvsteer.conf(5) says what it does",
-			"is taken as %s", peer_policies[i].ours);
+			"POLICIES in kvsteer.conf(5) says what it does", "is taken as %s",
+			peer_policies[i].ours);
 		return peer_policies[i].ours;
 	}
 	return word;

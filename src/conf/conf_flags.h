@@ -4,8 +4,8 @@
  * as settings, so that a reload can lay them over the file again. Called by daemon.c at
  * start; conf.c reads the result.
  */
-#ifndef MODEL_CONF_FLAGS_H
-#define MODEL_CONF_FLAGS_H
+#ifndef CONF_CONF_FLAGS_H
+#define CONF_CONF_FLAGS_H
 
 #include "conf/conf_table.h"
 

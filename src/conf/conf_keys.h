@@ -14,8 +14,8 @@
  * reload:   live: SIGHUP applies it; restart: needs a new process
  * exposure: open, or secret: never quoted in an error, a print or a diff
  */
-#ifndef MODEL_CONF_KEYS_H
-#define MODEL_CONF_KEYS_H
+#ifndef CONF_CONF_KEYS_H
+#define CONF_CONF_KEYS_H
 
 /* clang-format off */
 

@@ -3,8 +3,8 @@
  * anything is resolved. Built by conf_file.c from files; conf.c adds what the command
  * line gave (conf_flags.h) and resolves both. Lives during one conf_load.
  */
-#ifndef MODEL_CONF_SOURCE_H
-#define MODEL_CONF_SOURCE_H
+#ifndef CONF_CONF_SOURCE_H
+#define CONF_CONF_SOURCE_H
 
 #include "conf/conf_table.h"
 

@@ -3,8 +3,8 @@
  * copied, compared. Reads and writes fields of the structs in conf.h by offset; knows no
  * file and no command line. Called by the conf_*.c files and by tests; nobody else.
  */
-#ifndef MODEL_CONF_TABLE_H
-#define MODEL_CONF_TABLE_H
+#ifndef CONF_CONF_TABLE_H
+#define CONF_CONF_TABLE_H
 
 #include "base/base.h"
 #include "base/span.h"

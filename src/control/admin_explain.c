@@ -9,10 +9,10 @@
 #include "base/err.h"
 #include "control/admin_reply.h"
 #include "http/http_server.h"
-#include "route/path_table.h"
 #include "pool/pool.h"
 #include "proxy/legs.h"
 #include "proxy/pin.h"
+#include "route/path_table.h"
 
 #include <stdlib.h>
 

@@ -4,8 +4,8 @@
 #include "control/admin_reply.h"
 
 #include "base/cleanup.h"
-#include "http/http_server.h"
 #include "conf/conf.h"
+#include "http/http_server.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -13,7 +13,6 @@
 #include "base/rng.h"
 #include "control/admin.h"
 #include "control/conf_log.h"
-#include "fleet/health.h"
 #include "control/inherit.h"
 #include "control/listen.h"
 #include "control/local.h"
@@ -21,13 +20,14 @@
 #include "control/service.h"
 #include "control/threads.h"
 #include "control/upgrade.h"
+#include "fleet/health.h"
 #include "io/loop.h"
 #include "io/mailbox.h"
 #include "io/notify.h"
 #include "io/sock.h"
-#include "route/path_table.h"
 #include "pool/response_map.h"
 #include "proxy/request.h"
+#include "route/path_table.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
 #ifndef CONTROL_BOOT_H
 #define CONTROL_BOOT_H
 
-#include "control/control.h"
 #include "conf/conf.h"
+#include "control/control.h"
 
 struct inherited;
 

@@ -8,8 +8,8 @@
 #define CONTROL_LISTEN_H
 
 #include "base/base.h"
-#include "io/sock.h"
 #include "conf/conf.h"
+#include "io/sock.h"
 
 struct bequest;
 struct inherited;

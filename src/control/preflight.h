@@ -8,8 +8,8 @@
 #define CONTROL_PREFLIGHT_H
 
 #include "base/base.h"
-#include "io/sock.h"
 #include "conf/conf.h"
+#include "io/sock.h"
 
 #define DEFAULT_ADMIN_SOCKET "/run/kvsteer/admin.sock"
 #define DEFAULT_METRICS "127.0.0.1:29000"

@@ -11,11 +11,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "control/conf_log.h"
-#include "fleet/health.h"
 #include "control/listen.h"
 #include "control/service.h"
 #include "control/threads.h"
 #include "control/upgrade.h"
+#include "fleet/health.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,8 +10,8 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "io/js.h"
 #include "conf/conf_table.h"
+#include "io/js.h"
 #include "pool/site.h"
 #include "worker/worker.h"
 

@@ -2,8 +2,8 @@
  * One call to the admin socket, and what its failure means for a person. Used by the
  * ctl*.c files.
  */
-#ifndef CONTROL_CTL_CALL_H
-#define CONTROL_CTL_CALL_H
+#ifndef CTL_CTL_CALL_H
+#define CTL_CTL_CALL_H
 
 #include "base/base.h"
 #include "base/span.h"

@@ -1,8 +1,8 @@
 /*
  * kvsteerctl --json metrics. Used by ctl.c.
  */
-#ifndef CONTROL_CTL_METRICS_H
-#define CONTROL_CTL_METRICS_H
+#ifndef CTL_CTL_METRICS_H
+#define CTL_CTL_METRICS_H
 
 struct js;
 

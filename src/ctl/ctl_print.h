@@ -1,8 +1,8 @@
 /*
  * Answers of the daemon as tables and lines for people. Used by ctl.c.
  */
-#ifndef CONTROL_CTL_PRINT_H
-#define CONTROL_CTL_PRINT_H
+#ifndef CTL_CTL_PRINT_H
+#define CTL_CTL_PRINT_H
 
 #include <stdint.h>
 

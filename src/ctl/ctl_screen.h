@@ -3,8 +3,8 @@
  * size, and the terminal as it was at every end. One at a time in a process. Used by
  * ctl_top.c.
  */
-#ifndef CONTROL_CTL_SCREEN_H
-#define CONTROL_CTL_SCREEN_H
+#ifndef CTL_CTL_SCREEN_H
+#define CTL_CTL_SCREEN_H
 
 #include "base/base.h"
 #include "base/span.h"

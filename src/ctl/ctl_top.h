@@ -1,8 +1,8 @@
 /*
  * kvsteerctl top. Used by ctl.c.
  */
-#ifndef CONTROL_CTL_TOP_H
-#define CONTROL_CTL_TOP_H
+#ifndef CTL_CTL_TOP_H
+#define CTL_CTL_TOP_H
 
 #include "ctl/ctl_call.h"
 

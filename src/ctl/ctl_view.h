@@ -3,8 +3,8 @@
  * worker; with rates where an earlier view is there to compare with. And the same drawn
  * as lines of text that fit a screen. Used by ctl_top.c.
  */
-#ifndef CONTROL_CTL_VIEW_H
-#define CONTROL_CTL_VIEW_H
+#ifndef CTL_CTL_VIEW_H
+#define CTL_CTL_VIEW_H
 
 #include "base/base.h"
 

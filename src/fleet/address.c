@@ -3,7 +3,6 @@
  */
 #include "fleet/address.h"
 
-
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>

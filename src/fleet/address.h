@@ -3,11 +3,11 @@
  * they are given, and never link-local, metadata, unspecified or multicast (a worker URL
  * must not turn the router into a way to those). Pure. Called by health.c.
  */
-#ifndef CONTROL_ADDRESS_H
-#define CONTROL_ADDRESS_H
+#ifndef FLEET_ADDRESS_H
+#define FLEET_ADDRESS_H
 
-#include "io/resolve.h"
 #include "conf/conf.h"
+#include "io/resolve.h"
 
 bool address_is_allowed(const union sock_addr *a, const struct conf_list *cidrs);
 /*

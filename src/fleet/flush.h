@@ -3,8 +3,8 @@
  * its engine has for it, all at the same time; then the pool's generation is bumped.
  * Control thread. Called by the admin API.
  */
-#ifndef CONTROL_FLUSH_H
-#define CONTROL_FLUSH_H
+#ifndef FLEET_FLUSH_H
+#define FLEET_FLUSH_H
 
 #include "base/base.h"
 

@@ -4,8 +4,8 @@
  * touches a load. A worker's state changes in one function, which logs the change once
  * with its reason.
  */
-#ifndef CONTROL_HEALTH_H
-#define CONTROL_HEALTH_H
+#ifndef FLEET_HEALTH_H
+#define FLEET_HEALTH_H
 
 #include "base/base.h"
 #include "pool/pool.h"

@@ -3,8 +3,8 @@
  * data-parallel ranks, which are workers of one pool with the same address, key and
  * options. What is asked of it is asked once, not once for each rank.
  */
-#ifndef CONTROL_HOST_H
-#define CONTROL_HOST_H
+#ifndef FLEET_HOST_H
+#define FLEET_HOST_H
 
 #include "base/base.h"
 #include "io/fetch.h"

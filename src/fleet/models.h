@@ -3,8 +3,8 @@
  * unique, first worker wins. Each worker's part is kept by health.c; the text is
  * published whole and copied under a lock, so that I/O threads never see half of one.
  */
-#ifndef CONTROL_MODELS_H
-#define CONTROL_MODELS_H
+#ifndef FLEET_MODELS_H
+#define FLEET_MODELS_H
 
 #include "base/span.h"
 

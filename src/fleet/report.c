@@ -12,8 +12,8 @@
 #include "base/mem.h"
 #include "fleet/host.h"
 #include "fleet/scrape.h"
-#include "rewrite/kv_transfer.h"
 #include "pool/pool.h"
+#include "rewrite/kv_transfer.h"
 #include "worker/worker.h"
 
 #include <math.h>

@@ -8,8 +8,8 @@
  * not say is looked for at the other paths of engines. A path that is not there, or says
  * nothing that was wanted, is left alone for some minutes.
  */
-#ifndef CONTROL_REPORT_H
-#define CONTROL_REPORT_H
+#ifndef FLEET_REPORT_H
+#define FLEET_REPORT_H
 
 #include "base/base.h"
 

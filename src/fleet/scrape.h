@@ -4,8 +4,8 @@
  * server_info, loads). Pure: text in, numbers out; what cannot be read is passed over.
  * Called by report.c.
  */
-#ifndef CONTROL_SCRAPE_H
-#define CONTROL_SCRAPE_H
+#ifndef FLEET_SCRAPE_H
+#define FLEET_SCRAPE_H
 
 #include "base/base.h"
 #include "base/span.h"

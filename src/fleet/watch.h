@@ -4,8 +4,8 @@
  * Offers the trials of those that are stalled or degraded. Runs on the control thread;
  * called by health.c, which turns verdicts into states.
  */
-#ifndef CONTROL_WATCH_H
-#define CONTROL_WATCH_H
+#ifndef FLEET_WATCH_H
+#define FLEET_WATCH_H
 
 #include "base/base.h"
 

@@ -73,8 +73,8 @@ static void conn_destroy(struct reap *r)
 static void accept_enable(struct http_server *s)
 {
 	if (s->listen_fd >= 0 && !wheel_is_set(&s->accept_timer))
-		loop_watch_enable(s->watch,
-			!s->is_paused && s->n_conns < s->opts.max_connections);
+		loop_watch_enable(
+			s->watch, !s->is_paused && s->n_conns < s->opts.max_connections);
 }
 
 static void conn_close(struct http_conn *c)

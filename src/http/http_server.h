@@ -55,7 +55,7 @@ void http_server_free(struct http_server *s);
 
 /* The request. Spans live until the call ends. */
 const struct http_head *http_call_head(const struct http_call *c);
-const char *http_call_base(const struct http_call *c); /* of the head's offsets */
+const char *http_call_base(const struct http_call *c);  /* of the head's offsets */
 struct span http_call_path(const struct http_call *c);  /* without query */
 struct span http_call_query(const struct http_call *c); /* behind '?' */
 struct span http_call_field(

@@ -1,10 +1,11 @@
 /*
- * llhttp.h beside http_head.h: both name the methods HTTP_GET and so on, so llhttp's are called
- * LLHTTP_GET here. To be included before http_head.h, by http_parse.c and by the fuzz target that
- * compares the two; the wrappers around llhttp's own sources need its real names.
+ * llhttp.h beside http_head.h: both name the methods HTTP_GET and so on, so llhttp's are
+ * called LLHTTP_GET here. To be included before http_head.h, by http_parse.c and by the
+ * fuzz target that compares the two; the wrappers around llhttp's own sources need its
+ * real names.
  */
-#ifndef KVSTEER_HTTP_LLHTTP_NAMES_H
-#define KVSTEER_HTTP_LLHTTP_NAMES_H
+#ifndef HTTP_LLHTTP_NAMES_H
+#define HTTP_LLHTTP_NAMES_H
 
 #define HTTP_GET LLHTTP_GET
 #define HTTP_HEAD LLHTTP_HEAD

@@ -70,10 +70,8 @@ static int send_message(struct sockaddr_un *un, socklen_t un_len, const char *te
 {
 	struct timeval timeout = {.tv_sec = SEND_TIMEOUT_S};
 	struct iovec iov = {.iov_base = (char *)text, .iov_len = strlen(text)};
-	struct msghdr msg = {.msg_name = un,
-		.msg_namelen = un_len,
-		.msg_iov = &iov,
-		.msg_iovlen = 1};
+	struct msghdr msg = {
+		.msg_name = un, .msg_namelen = un_len, .msg_iov = &iov, .msg_iovlen = 1};
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	union fd_room room;
 	ssize_t n;
@@ -162,8 +160,8 @@ uint64_t notify_watchdog_us(void)
 
 	if (us_text == NULL || span_to_u64(span_str(us_text), &us) != 0)
 		return 0;
-	if (pid_text != NULL && (span_to_u64(span_str(pid_text), &pid) != 0 ||
-					pid != (uint64_t)getpid()))
+	if (pid_text != NULL &&
+		(span_to_u64(span_str(pid_text), &pid) != 0 || pid != (uint64_t)getpid()))
 		return 0;
 	return us;
 }

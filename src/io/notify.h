@@ -16,8 +16,8 @@ int notify_reloading(void);
 bool notify_is_on(void);
 
 /*
- * The manager keeps duplicates of these descriptors under name (no colon in it), and gives
- * them to the next start of the service in LISTEN_FDS; or forgets all of that name.
+ * The manager keeps duplicates of these descriptors under name (no colon in it), and
+ * gives them to the next start of the service in LISTEN_FDS; or forgets all of that name.
  */
 int notify_store(const char *name, const int *fds, size_t n);
 int notify_unstore(const char *name);

@@ -8,7 +8,8 @@
 #include "base/base.h"
 #include "io/sock.h"
 
-#define RESOLVE_EVERY_MS 30000 /* how old an answer may get before its owner asks again \
+#define RESOLVE_EVERY_MS \
+	30000 /* how old an answer may get before its owner asks again \
 				*/
 
 struct loop;

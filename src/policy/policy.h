@@ -4,8 +4,8 @@
  * and explain, so the explanation cannot diverge: a pick fills the terms of every
  * candidate as it goes.
  */
-#ifndef MODEL_POLICY_H
-#define MODEL_POLICY_H
+#ifndef POLICY_POLICY_H
+#define POLICY_POLICY_H
 
 #include "base/base.h"
 #include "base/rng.h"

@@ -3,8 +3,8 @@
  * Each is a function over candidates whose fraction the signal has filled; it fills terms
  * and score, and decides. Used by policy_cache_aware.c, which has the table.
  */
-#ifndef MODEL_POLICY_COST_H
-#define MODEL_POLICY_COST_H
+#ifndef POLICY_POLICY_COST_H
+#define POLICY_POLICY_COST_H
 
 #include "policy/policy.h"
 

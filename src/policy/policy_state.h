@@ -3,8 +3,8 @@
  * freed here, read and changed by the policies' own hooks. The pool holds it under its
  * lock; what takes long (making, freeing) is done outside it, by the control thread.
  */
-#ifndef MODEL_POLICY_STATE_H
-#define MODEL_POLICY_STATE_H
+#ifndef POLICY_POLICY_STATE_H
+#define POLICY_POLICY_STATE_H
 
 #include "base/base.h"
 #include "policy/policy.h"

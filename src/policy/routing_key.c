@@ -4,8 +4,8 @@
 #include "policy/routing_key.h"
 
 #include "base/hash.h"
-#include "policy/policy.h"
 #include "base/ring.h"
+#include "policy/policy.h"
 
 #include <stdio.h>
 

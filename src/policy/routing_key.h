@@ -4,13 +4,13 @@
  * head's and the key's bytes. Pure. Policies get them with their hashes as struct
  * routing.
  */
-#ifndef MODEL_ROUTING_KEY_H
-#define MODEL_ROUTING_KEY_H
+#ifndef POLICY_ROUTING_KEY_H
+#define POLICY_ROUTING_KEY_H
 
 #include "base/base.h"
 #include "base/span.h"
-#include "http/http_head.h"
 #include "conf/conf.h"
+#include "http/http_head.h"
 #include "route/route_key.h"
 
 enum routing_from { ROUTING_NONE, ROUTING_HEADER, ROUTING_BODY };

@@ -7,8 +7,8 @@
  * add up to the sessions. Memory is taken once and touched as sessions come: 40 bytes a
  * session and 4 to 8 for its buckets.
  */
-#ifndef MODEL_SESSION_MAP_H
-#define MODEL_SESSION_MAP_H
+#ifndef POLICY_SESSION_MAP_H
+#define POLICY_SESSION_MAP_H
 
 #include "base/base.h"
 

@@ -5,18 +5,18 @@
  * between threads; every function locks for itself. Made and updated by the control
  * thread (a reload changes it in place); lives by reference count.
  */
-#ifndef MODEL_POOL_H
-#define MODEL_POOL_H
+#ifndef POOL_POOL_H
+#define POOL_POOL_H
 
 #include "base/base.h"
 #include "base/rng.h"
 #include "conf/conf.h"
-#include "worker/guard.h"
 #include "policy/policy.h"
-#include "prefix/prefix_index.h"
 #include "pool/queue.h"
-#include "worker/registry.h"
+#include "prefix/prefix_index.h"
 #include "route/route_key.h"
+#include "worker/guard.h"
+#include "worker/registry.h"
 #include "worker/worker.h"
 
 struct pool;

@@ -7,10 +7,10 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "worker/breaker.h"
-#include "worker/decay.h"
 #include "pool/pool_state.h"
 #include "pool/slow_start.h"
+#include "worker/breaker.h"
+#include "worker/decay.h"
 #include "worker/worker.h"
 
 #include <limits.h>

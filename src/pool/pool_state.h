@@ -4,8 +4,8 @@
  * (what its policies remember) and pool_read.c (what others ask). Nobody else includes
  * this.
  */
-#ifndef MODEL_POOL_STATE_H
-#define MODEL_POOL_STATE_H
+#ifndef POOL_POOL_STATE_H
+#define POOL_POOL_STATE_H
 
 #include "policy/policy_state.h"
 #include "pool/pool.h"
@@ -41,7 +41,7 @@ struct pool {
 	void *arg;
 	_Atomic uint64_t generation;
 
-	_Atomic unsigned waiting; /* in the queue, or about to be */
+	_Atomic unsigned waiting;             /* in the queue, or about to be */
 	_Atomic unsigned n_workers[ROLE_MAX]; /* written under the lock */
 	_Atomic bool lacks_prefill;
 	_Atomic int connector; /* enum kv_connector */

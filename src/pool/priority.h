@@ -2,11 +2,11 @@
  * Which place in the queue a request asks for. A header is a client's claim: it counts
  * only where the operator names it (priority_headers). Pure.
  */
-#ifndef MODEL_PRIORITY_H
-#define MODEL_PRIORITY_H
+#ifndef POOL_PRIORITY_H
+#define POOL_PRIORITY_H
 
-#include "http/http_head.h"
 #include "conf/conf.h"
+#include "http/http_head.h"
 #include "pool/queue.h"
 
 /* "high", "normal" or "low", in any case, in the first header of the list that the

@@ -5,8 +5,8 @@
  * lock protects it. Waiters are embedded in what waits; every operation but a walk is
  * O(1).
  */
-#ifndef MODEL_QUEUE_H
-#define MODEL_QUEUE_H
+#ifndef POOL_QUEUE_H
+#define POOL_QUEUE_H
 
 #include "base/base.h"
 #include "base/list.h"

@@ -6,8 +6,8 @@
  * And the reader that finds the id in an answer's first bytes. Made by the daemon, used
  * by proxy/stored.c.
  */
-#ifndef MODEL_RESPONSE_MAP_H
-#define MODEL_RESPONSE_MAP_H
+#ifndef POOL_RESPONSE_MAP_H
+#define POOL_RESPONSE_MAP_H
 
 #include "base/base.h"
 #include "base/span.h"

@@ -10,8 +10,8 @@
  * worker; the share of requests may be no help, since the first ones may meet it. Ten a
  * second are no storm for a fleet that fails as a whole (check_retry_fleet.c plays both).
  */
-#ifndef MODEL_RETRY_H
-#define MODEL_RETRY_H
+#ifndef POOL_RETRY_H
+#define POOL_RETRY_H
 
 #include "base/base.h"
 #include "base/rng.h"

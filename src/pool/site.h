@@ -3,8 +3,8 @@
  * that a request begins and ends with. Pools are shared between snapshots by name, so
  * that loads, health and residency live through a reload.
  */
-#ifndef MODEL_SITE_H
-#define MODEL_SITE_H
+#ifndef POOL_SITE_H
+#define POOL_SITE_H
 
 #include "base/base.h"
 #include "conf/conf.h"

@@ -10,8 +10,8 @@
  * the candidates: who all start at once are equals. Policies that look at neither load
  * nor turn (random, consistent_hash, rendezvous_hash) know no slow start.
  */
-#ifndef MODEL_SLOW_START_H
-#define MODEL_SLOW_START_H
+#ifndef POOL_SLOW_START_H
+#define POOL_SLOW_START_H
 
 #include "base/base.h"
 

@@ -7,13 +7,13 @@
  * The table is immutable and read by all threads; what counts is atomic. It points into
  * the conf_client_keys that it was made from, which must outlive it.
  */
-#ifndef MODEL_TENANT_H
-#define MODEL_TENANT_H
+#ifndef POOL_TENANT_H
+#define POOL_TENANT_H
 
 #include "base/base.h"
+#include "base/limit.h"
 #include "base/span.h"
 #include "conf/conf_client_keys.h"
-#include "base/limit.h"
 
 #include <stdatomic.h>
 

@@ -4,15 +4,15 @@
  *
  * Always true:
  *  - one kind of cell serves nodes, holder entries and keys, so that what an eviction
- * frees can become anything: no kind starves because another one keeps its pages;
+ *    frees can become anything: no kind starves because another one keeps its pages;
  *  - never more than max_blocks blocks exist; nothing is allocated behind the caller's
- * back;
+ *    back;
  *  - cell 0 is never given out: it is "none".
  * Address space is reserved once, pages come as blocks are first used. Not locked.
  * Called by prefix_keys.c, prefix_tree.c, prefix_index.c and their kin; by nobody else.
  */
-#ifndef MODEL_PREFIX_ARENA_H
-#define MODEL_PREFIX_ARENA_H
+#ifndef PREFIX_PREFIX_ARENA_H
+#define PREFIX_PREFIX_ARENA_H
 
 #include "base/base.h"
 

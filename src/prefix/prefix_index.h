@@ -20,8 +20,8 @@
  * Not locked: the pool's one lock is held around every call. Pure: now_ms is an argument
  * and never goes back. Called by pool.c and by policies.
  */
-#ifndef MODEL_PREFIX_INDEX_H
-#define MODEL_PREFIX_INDEX_H
+#ifndef PREFIX_PREFIX_INDEX_H
+#define PREFIX_PREFIX_INDEX_H
 
 #include "base/base.h"
 

@@ -3,12 +3,12 @@
  *
  * Always true:
  *  - a run of one key is held in the run itself and takes no cell; a longer one is a ring
- * of chunks, none empty, with the low half of its first key beside the link;
+ *    of chunks, none empty, with the low half of its first key beside the link;
  *  - the owner keeps the length and passes it in; a run of length 0 owns nothing.
  * What shortens, splits at room, or joins never fails. Called by prefix_tree.c and kin.
  */
-#ifndef MODEL_PREFIX_KEYS_H
-#define MODEL_PREFIX_KEYS_H
+#ifndef PREFIX_PREFIX_KEYS_H
+#define PREFIX_PREFIX_KEYS_H
 
 #include "prefix/prefix_arena.h"
 

@@ -15,22 +15,22 @@
  *
  * Always true between calls:
  *  - a node other than the root has keys, a holder that reaches each of them, and no
- * children or at least two;
+ *    children or at least two;
  *  - what can be a twig or a pair is one, whatever it was before. That bounds the memory
- * by 64 bytes a block and holder, each node with 8 of the table: a twig takes 40, a leaf
- * of 2, 3, 4 or 5 blocks each of a use of its own 52, 56, 59 or 53 a block, longer ones
- * less; for each node with children (72 if it is a block with one holder) there is more
- * than one leaf, and a further holder of a block costs 32 at most;
+ *    by 64 bytes a block and holder, each node with 8 of the table: a twig takes 40, a
+ *    leaf of 2, 3, 4 or 5 blocks each of a use of its own 52, 56, 59 or 53 a block,
+ *    longer ones less; for each node with children (72 if it is a block with one holder)
+ *    there is more than one leaf, and a further holder of a block costs 32 at most;
  *  - a worker in a node holds the whole of every ancestor;
  *  - a worker's uses stand in its list by clock, the latest first; those of one clock are
- * one path, shallow first. So a use is never older than what hangs below it, and the
- * list's tail is always a leaf of that worker: eviction from the tail is leaf-first
- * without looking;
+ *    one path, shallow first. So a use is never older than what hangs below it, and the
+ *    list's tail is always a leaf of that worker: eviction from the tail is leaf-first
+ *    without looking;
  *  - the heap holds the workers that hold anything, the one with the oldest tail on top:
  * the top's tail is the oldest leaf of all.
  */
-#ifndef MODEL_PREFIX_TREE_H
-#define MODEL_PREFIX_TREE_H
+#ifndef PREFIX_PREFIX_TREE_H
+#define PREFIX_PREFIX_TREE_H
 
 #include <string.h>
 

@@ -22,7 +22,7 @@
 #define CONN_MAGIC 0x434f4e4eu
 #define LINGER_MS 1000
 #define LINGER_BYTES 65536 /* after a broken request */
-#define LINGER_BODY_BYTES                                                               \
+#define LINGER_BODY_BYTES \
 	(64u << 20) /* of a sound but refused one: its client may read only when it has \
 		       sent all */
 #define LINGER_READS 4   /* of IO_SCRATCH_BYTES in a turn */

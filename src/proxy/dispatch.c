@@ -4,11 +4,11 @@
 #include "proxy/dispatch.h"
 
 #include "http/http_write.h"
-#include "worker/worker.h"
 #include "proxy/legs.h"
 #include "proxy/request_state.h"
 #include "proxy/resume.h"
 #include "proxy/upstream.h"
+#include "worker/worker.h"
 
 /* A worker's own key is a fallback: where the router does not authenticate, the client's
  * credentials go through as they came. */

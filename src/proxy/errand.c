@@ -6,12 +6,12 @@
 #include "base/clock.h"
 #include "base/metric.h"
 #include "http/http_write.h"
-#include "worker/guard.h"
 #include "pool/pool.h"
-#include "worker/worker.h"
 #include "proxy/io_thread.h"
 #include "proxy/outcome.h"
 #include "proxy/upstream.h"
+#include "worker/guard.h"
+#include "worker/worker.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,15 +3,15 @@
  */
 #include "proxy/intake.h"
 
-#include "route/path_table.h"
-#include "pool/pool.h"
 #include "policy/routing_key.h"
+#include "pool/pool.h"
 #include "proxy/body.h"
 #include "proxy/client.h"
 #include "proxy/client_key.h"
 #include "proxy/legs.h"
 #include "proxy/request_state.h"
 #include "proxy/stored.h"
+#include "route/path_table.h"
 
 /* ---- the head ---- */
 

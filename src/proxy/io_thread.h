@@ -12,15 +12,15 @@
 #include "base/rng.h"
 #include "io/loop.h"
 #include "io/wheel.h"
-#include "worker/guard.h"
 #include "pool/site.h"
+#include "worker/guard.h"
 
 #include <stdatomic.h>
 
 #define IO_SCRATCH_BYTES 65536 /* what one read of an answer takes at most */
 #define IO_OUT_BYTES (HTTP_RESPONSE_HEAD_MAX + 8192)
 #define IO_IN_BYTES 20480 /* lent to a client connection while bytes are there */
-#define IO_BODY_MIN                                                                      \
+#define IO_BODY_MIN \
 	(32u << 10) /* memory of bodies comes in powers of two, and is kept for the next \
 		       up to */
 #define IO_BODY_MAX (4u << 20)

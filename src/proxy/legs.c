@@ -14,7 +14,6 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/metric.h"
-#include "worker/worker.h"
 #include "proxy/access_log.h"
 #include "proxy/admission.h"
 #include "proxy/attempt.h"
@@ -26,6 +25,7 @@
 #include "proxy/pick.h"
 #include "proxy/pin.h"
 #include "proxy/request_state.h"
+#include "worker/worker.h"
 
 #include <stdlib.h>
 

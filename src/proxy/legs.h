@@ -18,8 +18,8 @@
 #include "base/base.h"
 #include "base/fail.h"
 #include "base/span.h"
-#include "http/http_head.h"
 #include "conf/conf.h"
+#include "http/http_head.h"
 #include "route/route_key.h"
 
 struct access_line;

@@ -8,7 +8,6 @@
  * decode was faster: an engine that still sends blocks would take them back.
  */
 #include "base/cleanup.h"
-#include "worker/worker.h"
 #include "proxy/admission.h"
 #include "proxy/dispatch.h"
 #include "proxy/errand.h"
@@ -17,6 +16,7 @@
 #include "proxy/outcome.h"
 #include "proxy/request_state.h"
 #include "proxy/upstream.h"
+#include "worker/worker.h"
 
 #include <stdlib.h>
 

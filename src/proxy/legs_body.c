@@ -6,11 +6,11 @@
 #include "base/err.h"
 #include "base/metric.h"
 #include "base/rng.h"
-#include "worker/worker.h"
 #include "proxy/legs.h"
 #include "proxy/legs_state.h"
 #include "proxy/request_state.h"
 #include "proxy/upstream.h"
+#include "worker/worker.h"
 
 #include <stdlib.h>
 

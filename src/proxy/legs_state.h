@@ -6,10 +6,10 @@
 #ifndef PROXY_LEGS_STATE_H
 #define PROXY_LEGS_STATE_H
 
-#include "worker/guard.h"
-#include "rewrite/kv_transfer.h"
 #include "pool/pool.h"
+#include "rewrite/kv_transfer.h"
 #include "route/route_key.h"
+#include "worker/guard.h"
 
 struct exchange;
 struct request;

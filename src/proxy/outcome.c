@@ -5,10 +5,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "worker/guard.h"
-#include "worker/worker.h"
 #include "proxy/request_state.h"
 #include "proxy/upstream.h"
+#include "worker/guard.h"
+#include "worker/worker.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,12 +7,12 @@
 #include "base/err.h"
 #include "base/metric.h"
 #include "policy/routing_key.h"
-#include "worker/worker.h"
 #include "proxy/admission.h"
 #include "proxy/legs.h"
 #include "proxy/pin.h"
 #include "proxy/request_state.h"
 #include "proxy/stored.h"
+#include "worker/worker.h"
 
 struct pool_ask pick_ask(struct request *r, struct routing *routing)
 {

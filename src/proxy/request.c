@@ -16,11 +16,8 @@
 #include "http/http_parse.h"
 #include "http/http_scan.h"
 #include "http/http_write.h"
-#include "worker/guard.h"
-#include "route/path_table.h"
-#include "pool/pool.h"
 #include "policy/routing_key.h"
-#include "worker/worker.h"
+#include "pool/pool.h"
 #include "proxy/admission.h"
 #include "proxy/answer.h"
 #include "proxy/attempt.h"
@@ -41,6 +38,9 @@
 #include "proxy/resume.h"
 #include "proxy/stored.h"
 #include "proxy/upstream.h"
+#include "route/path_table.h"
+#include "worker/guard.h"
+#include "worker/worker.h"
 
 #include <stdio.h>
 #include <stdlib.h>

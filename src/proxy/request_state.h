@@ -11,8 +11,6 @@
 #include "base/span.h"
 #include "http/http_head.h"
 #include "http/http_scan.h"
-#include "worker/guard.h"
-#include "route/path_table.h"
 #include "pool/pool.h"
 #include "pool/site.h"
 #include "proxy/answer.h"
@@ -23,6 +21,8 @@
 #include "proxy/relay.h"
 #include "proxy/stored.h"
 #include "proxy/upload.h"
+#include "route/path_table.h"
+#include "worker/guard.h"
 
 #define REQUEST_MAGIC 0x52455131u
 #define TRIED_MAX 64

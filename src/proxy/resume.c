@@ -7,9 +7,9 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/metric.h"
+#include "proxy/request_state.h"
 #include "rewrite/resume_body.h"
 #include "rewrite/resume_stream.h"
-#include "proxy/request_state.h"
 
 #include <stdlib.h>
 

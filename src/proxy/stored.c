@@ -3,8 +3,8 @@
  */
 #include "proxy/stored.h"
 
-#include "worker/worker.h"
 #include "proxy/request_state.h"
+#include "worker/worker.h"
 
 #define NOT_FOUND 404
 

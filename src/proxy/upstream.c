@@ -13,9 +13,9 @@
 #include "io/resolve.h"
 #include "io/stream.h"
 #include "io/wheel.h"
-#include "worker/worker.h"
 #include "proxy/io_thread.h"
 #include "proxy/upstream_state.h"
+#include "worker/worker.h"
 
 #include <stdlib.h>
 

@@ -10,9 +10,9 @@
 #include "base/err.h"
 #include "http/http_parse.h"
 #include "io/wheel.h"
-#include "worker/worker.h"
 #include "proxy/io_thread.h"
 #include "proxy/upstream_state.h"
+#include "worker/worker.h"
 
 #include <stdlib.h>
 

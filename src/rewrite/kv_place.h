@@ -3,8 +3,8 @@
  * not the same in every body, and the ends of the objects that something may be added to.
  * In order of place; a member's own members follow it. Of these two files alone.
  */
-#ifndef MODEL_KV_PLACE_H
-#define MODEL_KV_PLACE_H
+#ifndef REWRITE_KV_PLACE_H
+#define REWRITE_KV_PLACE_H
 
 #include "base/base.h"
 #include "rewrite/kv_transfer.h"

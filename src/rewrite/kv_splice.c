@@ -5,9 +5,9 @@
  * A body is made twice by the same walk: first only counted, then written.
  */
 #include "base/err.h"
-#include "route/json_scan.h"
 #include "rewrite/kv_place.h"
 #include "rewrite/kv_transfer.h"
+#include "route/json_scan.h"
 
 #include <stdio.h>
 #include <stdlib.h>

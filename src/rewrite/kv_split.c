@@ -3,9 +3,9 @@
  * them. See kv_transfer.h; kv_splice.c makes the bodies.
  */
 #include "base/err.h"
-#include "route/json_member.h"
 #include "rewrite/kv_place.h"
 #include "rewrite/kv_transfer.h"
+#include "route/json_member.h"
 
 #include <stdlib.h>
 #include <string.h>

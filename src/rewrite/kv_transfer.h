@@ -18,8 +18,8 @@
  * bodies: at the top, in sampling_params, extra_args and vllm_xargs, however their names
  * are spelled and however often they are there. Time and memory are linear in the body.
  */
-#ifndef MODEL_KV_TRANSFER_H
-#define MODEL_KV_TRANSFER_H
+#ifndef REWRITE_KV_TRANSFER_H
+#define REWRITE_KV_TRANSFER_H
 
 #include "base/base.h"
 #include "base/span.h"

@@ -7,8 +7,8 @@
  * The body is spliced, never written anew: what is not told here stays byte for byte. A
  * name twice or escaped, or a number that is none, and it is left alone.
  */
-#ifndef MODEL_RESUME_BODY_H
-#define MODEL_RESUME_BODY_H
+#ifndef REWRITE_RESUME_BODY_H
+#define REWRITE_RESUME_BODY_H
 
 #include "base/base.h"
 #include "base/span.h"

@@ -9,8 +9,8 @@
  * the role, which the client has, goes; and usage counts what came before as the
  * answer's.
  */
-#ifndef MODEL_RESUME_STREAM_H
-#define MODEL_RESUME_STREAM_H
+#ifndef REWRITE_RESUME_STREAM_H
+#define REWRITE_RESUME_STREAM_H
 
 #include "base/base.h"
 #include "base/span.h"

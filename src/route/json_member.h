@@ -4,8 +4,8 @@
  * nothing below the members is reported; no allocation. A text that is no JSON ends in
  * SCAN_BAD wherever that shows. Called by kv_transfer.c and kv_split.c.
  */
-#ifndef MODEL_JSON_MEMBER_H
-#define MODEL_JSON_MEMBER_H
+#ifndef ROUTE_JSON_MEMBER_H
+#define ROUTE_JSON_MEMBER_H
 
 #include "base/base.h"
 #include "base/span.h"

@@ -6,15 +6,15 @@
  *  - fed whole or byte by byte, the same text gives the same tokens;
  *  - nothing outside base[0, to) is read, whatever the bytes are;
  *  - the grammar is RFC 8259 with two leniencies: bytes above 0x7F in strings are taken
- * as they are, and lone surrogate escapes pass (as in Python). Down to JSON_STRICT_DEPTH
- * brackets are matched by kind; below that they are only counted, and nothing is
- * reported;
+ *    as they are, and lone surrogate escapes pass (as in Python). Down to
+ *    JSON_STRICT_DEPTH brackets are matched by kind; below that they are only counted,
+ *    and nothing is reported;
  *  - offsets fit 32 bits: a text of 4 GiB or more is SCAN_BAD.
  * The text lies in one buffer that may move between calls. Called by route_key.c;
  * json_walk.c reads again what this has accepted.
  */
-#ifndef MODEL_JSON_SCAN_H
-#define MODEL_JSON_SCAN_H
+#ifndef ROUTE_JSON_SCAN_H
+#define ROUTE_JSON_SCAN_H
 
 #include "base/base.h"
 

@@ -7,8 +7,8 @@
  * and containers are jumped over: `skips` holds their ends, recorded during the scan, in
  * order of start. No recursion, no allocation. Called by route_key.c and route_prompt.c.
  */
-#ifndef MODEL_JSON_WALK_H
-#define MODEL_JSON_WALK_H
+#ifndef ROUTE_JSON_WALK_H
+#define ROUTE_JSON_WALK_H
 
 #include "base/base.h"
 #include "base/span.h"

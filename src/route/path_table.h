@@ -4,8 +4,8 @@
  * dangerous routes open (a prefix "/v1/" would open /v1/load_lora_adapter). Pure and
  * immutable.
  */
-#ifndef MODEL_PATH_TABLE_H
-#define MODEL_PATH_TABLE_H
+#ifndef ROUTE_PATH_TABLE_H
+#define ROUTE_PATH_TABLE_H
 
 #include "base/base.h"
 #include "base/fail.h"
@@ -14,12 +14,12 @@
 #include "route/route_key.h"
 
 enum path_action {
-	PATH_FORWARD,   /* to a worker */
-	PATH_HEALTH,    /* answered here: the process is up */
-	PATH_READINESS, /* every pool has a usable worker for each role */
-	PATH_MODELS,    /* merged over healthy workers */
+	PATH_FORWARD,        /* to a worker */
+	PATH_HEALTH,         /* answered here: the process is up */
+	PATH_READINESS,      /* every pool has a usable worker for each role */
+	PATH_MODELS,         /* merged over healthy workers */
 	PATH_FINISH_SESSION, /* for who may administer */
-	PATH_REFUSE,    /* fail says why */
+	PATH_REFUSE,         /* fail says why */
 };
 
 struct path_row {

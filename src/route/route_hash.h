@@ -6,8 +6,8 @@
  * hashed where they are and never copied (but for the edges). The first error sticks and
  * is told by route_hash_end(). Called by route_prompt.c only.
  */
-#ifndef MODEL_ROUTE_HASH_H
-#define MODEL_ROUTE_HASH_H
+#ifndef ROUTE_ROUTE_HASH_H
+#define ROUTE_ROUTE_HASH_H
 
 #include "route/json_walk.h"
 #include "route/route_key.h"

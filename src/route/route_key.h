@@ -12,8 +12,8 @@
  * a final partial block is not hashed. The index key is mix64(h_i, S), S =
  * route_key_secret(). Owned by one request, used by its thread only.
  */
-#ifndef MODEL_ROUTE_KEY_H
-#define MODEL_ROUTE_KEY_H
+#ifndef ROUTE_ROUTE_KEY_H
+#define ROUTE_ROUTE_KEY_H
 
 #include "base/base.h"
 #include "base/span.h"

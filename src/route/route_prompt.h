@@ -8,8 +8,8 @@
  * conversation always extends a shorter one. A plain string prompt has no border at all:
  * its bytes are the stream.
  */
-#ifndef MODEL_ROUTE_PROMPT_H
-#define MODEL_ROUTE_PROMPT_H
+#ifndef ROUTE_ROUTE_PROMPT_H
+#define ROUTE_ROUTE_PROMPT_H
 
 #include "route/route_scan.h"
 

@@ -6,8 +6,8 @@
  * belong to fields of the table only, so that memory is at most about 1.5 times the body
  * (and mostly nothing). Filled by route_scan.c, read by route_key.c and route_prompt.c.
  */
-#ifndef MODEL_ROUTE_SCAN_H
-#define MODEL_ROUTE_SCAN_H
+#ifndef ROUTE_ROUTE_SCAN_H
+#define ROUTE_ROUTE_SCAN_H
 
 #include "route/json_scan.h"
 #include "route/json_walk.h"

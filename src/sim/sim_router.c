@@ -9,8 +9,8 @@
 #include "base/metric.h"
 #include "conf/conf.h"
 #include "conf/conf_flags.h"
-#include "pool/pool.h"
 #include "policy/routing_key.h"
+#include "pool/pool.h"
 #include "worker/worker.h"
 
 #include <stdatomic.h>

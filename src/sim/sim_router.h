@@ -5,9 +5,9 @@
 #ifndef SIM_SIM_ROUTER_H
 #define SIM_SIM_ROUTER_H
 
-#include "worker/guard.h"
 #include "policy/policy.h"
 #include "sim/sim_input.h"
+#include "worker/guard.h"
 
 struct sim_router;
 

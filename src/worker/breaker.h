@@ -12,8 +12,8 @@
  * outcome (4xx, 429, the client left) counts neither way and gives the trial's place
  * back.
  */
-#ifndef MODEL_BREAKER_H
-#define MODEL_BREAKER_H
+#ifndef WORKER_BREAKER_H
+#define WORKER_BREAKER_H
 
 #include "base/base.h"
 

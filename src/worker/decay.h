@@ -3,8 +3,8 @@
  * argument, in ms, and may stand still; a step back counts as none. Zeroed is empty. The
  * pool's lock guards those of workers.
  */
-#ifndef MODEL_DECAY_H
-#define MODEL_DECAY_H
+#ifndef WORKER_DECAY_H
+#define WORKER_DECAY_H
 
 #include "base/base.h"
 

@@ -7,8 +7,8 @@
  * what it added to the worker's counts and takes back exactly that, so that the sums
  * return to zero with the last guard, whatever happened in between.
  */
-#ifndef MODEL_GUARD_H
-#define MODEL_GUARD_H
+#ifndef WORKER_GUARD_H
+#define WORKER_GUARD_H
 
 #include "worker/breaker.h"
 

@@ -9,8 +9,8 @@
  * together, which is a small error once. Pure: the time is an argument, in ms; a step
  * back counts as none. Zeroed knows nothing.
  */
-#ifndef MODEL_PACE_H
-#define MODEL_PACE_H
+#ifndef WORKER_PACE_H
+#define WORKER_PACE_H
 
 #include "base/base.h"
 

@@ -32,8 +32,8 @@
  * counts from the end of the last one. A trial that completes before it streamed long
  * enough for a rate shows a degraded one well.
  */
-#ifndef MODEL_PROGRESS_H
-#define MODEL_PROGRESS_H
+#ifndef WORKER_PROGRESS_H
+#define WORKER_PROGRESS_H
 
 #include "base/base.h"
 

@@ -4,8 +4,8 @@
  * ranks stands for as many workers, one after the other. Not locked here: the pool's lock
  * is held around update and around walks by I/O threads.
  */
-#ifndef MODEL_REGISTRY_H
-#define MODEL_REGISTRY_H
+#ifndef WORKER_REGISTRY_H
+#define WORKER_REGISTRY_H
 
 #include "base/base.h"
 #include "base/span.h"

@@ -7,8 +7,8 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "io/resolve.h"
 #include "base/ring.h"
+#include "io/resolve.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,14 +7,14 @@
  * thread under the pool's lock; addresses have their own small lock. Lives as long as its
  * registry or any guard holds a reference.
  */
-#ifndef MODEL_WORKER_H
-#define MODEL_WORKER_H
+#ifndef WORKER_WORKER_H
+#define WORKER_WORKER_H
 
 #include "base/base.h"
 #include "base/fail.h"
 #include "base/span.h"
-#include "worker/breaker.h"
 #include "conf/conf.h"
+#include "worker/breaker.h"
 #include "worker/decay.h"
 #include "worker/pace.h"
 #include "worker/progress.h"

@@ -1,7 +1,9 @@
 /*
- * A worker that costs next to nothing, for tests/bench/compare: one thread, epoll, keep-alive. The model is m. Every request is answered with 300 bytes, a chat completion, or with 64
- * events and [DONE] when its body holds "stream":true; paced ones are sent one event in a write, PACE_US apart. So kvsteer-bench can be used against it, too. Prints its port
- * (the kernel's). Not part of the product.
+ * A worker that costs next to nothing, for tests/bench/compare: one thread, epoll,
+ * keep-alive. The model is m. Every request is answered with 300 bytes, a chat
+ * completion, or with 64 events and [DONE] when its body holds "stream":true; paced ones
+ * are sent one event in a write, PACE_US apart. So kvsteer-bench can be used against it,
+ * too. Prints its port (the kernel's). Not part of the product.
  *
  *   mock_worker [PACE_US]
  */
@@ -26,7 +28,7 @@
 
 struct conn {
 	int fd;
-	size_t n;		 /* of the head so far */
+	size_t n;                /* of the head so far */
 	unsigned long long left; /* of the body */
 	bool in_body, is_stream, asks_models;
 	int events_left; /* of a paced stream */
@@ -57,10 +59,13 @@ static void make_event(void)
 {
 	char data[200];
 	int n = snprintf(data, sizeof(data),
-			 "data: {\"id\":\"cmpl-1\",\"object\":\"chat.completion.chunk\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":"
-			 "{\"content\":\" token\"},\"finish_reason\":null}]}\n\n");
+		"data: "
+		"{\"id\":\"cmpl-1\",\"object\":\"chat.completion.chunk\",\"model\":\"m\","
+		"\"choices\":[{\"index\":0,\"delta\":"
+		"{\"content\":\" token\"},\"finish_reason\":null}]}\n\n");
 
-	event_len = (size_t)snprintf(event_text, sizeof(event_text), "%x\r\n%s\r\n", n, data);
+	event_len =
+		(size_t)snprintf(event_text, sizeof(event_text), "%x\r\n%s\r\n", n, data);
 }
 
 /* [DONE] and the last chunk, in one write. */
@@ -73,7 +78,9 @@ static void end_stream(struct conn *c)
 
 static void start_stream(struct conn *c)
 {
-	static const char head[] = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+	static const char head[] =
+		"HTTP/1.1 200 OK\r\nContent-Type: "
+		"text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
 	int i;
 
 	send_all(c->fd, head, sizeof(head) - 1);
@@ -94,18 +101,27 @@ static void start_stream(struct conn *c)
 /* Its answer is padded to a body of 300 bytes. */
 static void make_plain(char *out, size_t n)
 {
-	static const char before[] = "{\"id\":\"cmpl-1\",\"object\":\"chat.completion\",\"model\":\"m\",\"choices\":[{\"index\":0,\"finish_reason\":\"stop\","
-				     "\"message\":{\"role\":\"assistant\",\"content\":\"";
-	static const char after[] = "\"}}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1,\"total_tokens\":2}}";
+	static const char before[] =
+		"{\"id\":\"cmpl-1\",\"object\":\"chat.completion\",\"model\":\"m\","
+		"\"choices\":[{\"index\":0,\"finish_reason\":\"stop\","
+		"\"message\":{\"role\":\"assistant\",\"content\":\"";
+	static const char after[] = "\"}}],\"usage\":{\"prompt_tokens\":1,\"completion_"
+				    "tokens\":1,\"total_tokens\":2}}";
 	int pad = ANSWER_SIZE - (int)(sizeof(before) - 1) - (int)(sizeof(after) - 1);
 
-	snprintf(out, n, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s%0*d%s", ANSWER_SIZE, before, pad, 1, after);
+	snprintf(out, n,
+		"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
+		"%d\r\n\r\n%s%0*d%s",
+		ANSWER_SIZE, before, pad, 1, after);
 }
 
 static void answer(struct conn *c)
 {
-	static const char models[] = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 80\r\n\r\n"
-				     "{\"object\":\"list\",\"data\":[{\"id\":\"m\",\"object\":\"model\",\"owned_by\":\"mock_worker\"}]}\n";
+	static const char models[] =
+		"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
+		"80\r\n\r\n"
+		"{\"object\":\"list\",\"data\":[{\"id\":\"m\",\"object\":\"model\","
+		"\"owned_by\":\"mock_worker\"}]}\n";
 	static char plain[512];
 
 	if (c->asks_models) {
@@ -207,7 +223,7 @@ static void on_readable(struct conn *c)
 static void on_accept(int listener)
 {
 	int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK), one = 1;
-	struct epoll_event ev = { .events = EPOLLIN };
+	struct epoll_event ev = {.events = EPOLLIN};
 	struct conn *c;
 
 	if (fd < 0)
@@ -221,11 +237,13 @@ static void on_accept(int listener)
 
 static int open_listener(void)
 {
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in a = {
+		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(a);
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 
-	if (bind(fd, (struct sockaddr *)&a, len) != 0 || listen(fd, 4096) != 0 || getsockname(fd, (struct sockaddr *)&a, &len) != 0) {
+	if (bind(fd, (struct sockaddr *)&a, len) != 0 || listen(fd, 4096) != 0 ||
+		getsockname(fd, (struct sockaddr *)&a, &len) != 0) {
 		perror("mock_worker");
 		exit(1);
 	}
@@ -237,7 +255,7 @@ static int open_listener(void)
 int main(int argc, char **argv)
 {
 	static int listener_mark, timer_mark;
-	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &listener_mark };
+	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = &listener_mark};
 	int listener = open_listener();
 	long pace_us = argc > 1 ? atol(argv[1]) : 0;
 
@@ -246,7 +264,8 @@ int main(int argc, char **argv)
 	epoll_fd = epoll_create1(0);
 	epoll_ctl(epoll_fd, EPOLL_CTL_ADD, listener, &ev);
 	if (pace_us > 0) {
-		struct itimerspec every = { { pace_us / 1000000, pace_us % 1000000 * 1000 }, { pace_us / 1000000, pace_us % 1000000 * 1000 } };
+		struct itimerspec every = {{pace_us / 1000000, pace_us % 1000000 * 1000},
+			{pace_us / 1000000, pace_us % 1000000 * 1000}};
 
 		timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
 		timerfd_settime(timer_fd, 0, &every, NULL);

@@ -1,6 +1,8 @@
 /*
- * Many event streams at once, and how late each event comes: a worker that paces them and the client that reads them, in one process, since both need one clock. Each event holds
- * the time when it was due; the streams' events are spread evenly over the period. For tests/bench/streams. Not part of the product.
+ * Many event streams at once, and how late each event comes: a worker that paces them and
+ * the client that reads them, in one process, since both need one clock. Each event holds
+ * the time when it was due; the streams' events are spread evenly over the period. For
+ * tests/bench/streams. Not part of the product.
  *
  *   stream_delay STREAMS
  *
@@ -51,7 +53,7 @@ static void fail(const char *what)
 
 static void add(int epoll_fd, int fd, void *arg)
 {
-	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = arg };
+	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = arg};
 
 	if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0)
 		fail("epoll_ctl");
@@ -90,9 +92,11 @@ static void send_event(int fd, uint64_t due_us)
 {
 	char data[256], event[300];
 	int n = snprintf(data, sizeof(data),
-			 "data: {\"id\":\"cmpl-1\",\"object\":\"chat.completion.chunk\",\"model\":\"m\",\"due\":\"%016llx\",\"choices\":[{\"index\":0,\"delta\":"
-			 "{\"content\":\" token\"},\"finish_reason\":null}]}\n\n",
-			 (unsigned long long)due_us);
+		"data: "
+		"{\"id\":\"cmpl-1\",\"object\":\"chat.completion.chunk\",\"model\":\"m\","
+		"\"due\":\"%016llx\",\"choices\":[{\"index\":0,\"delta\":"
+		"{\"content\":\" token\"},\"finish_reason\":null}]}\n\n",
+		(unsigned long long)due_us);
 
 	n = snprintf(event, sizeof(event), "%x\r\n%s\r\n", n, data);
 	send_all(fd, event, (size_t)n);
@@ -100,7 +104,9 @@ static void send_event(int fd, uint64_t due_us)
 
 static void begin_stream(struct stream *s)
 {
-	static const char head[] = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+	static const char head[] =
+		"HTTP/1.1 200 OK\r\nContent-Type: "
+		"text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
 	static unsigned next;
 
 	send_all(s->fd, head, sizeof(head) - 1);
@@ -117,8 +123,10 @@ static void begin_stream(struct stream *s)
 
 static void answer_probe(struct stream *s)
 {
-	static const char ok[] = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 55\r\n\r\n"
-				 "{\"object\":\"list\",\"data\":[{\"id\":\"m\",\"object\":\"model\"}]}\n";
+	static const char ok[] =
+		"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
+		"55\r\n\r\n"
+		"{\"object\":\"list\",\"data\":[{\"id\":\"m\",\"object\":\"model\"}]}\n";
 
 	send_all(s->fd, ok, sizeof(ok) - 1);
 	s->n = 0;
@@ -198,7 +206,7 @@ static void pace(void)
 static void *run_worker(void *arg)
 {
 	static int timer_mark, listener_mark;
-	struct itimerspec every = { { 0, TICK_US * 1000 }, { 0, TICK_US * 1000 } };
+	struct itimerspec every = {{0, TICK_US * 1000}, {0, TICK_US * 1000}};
 	struct epoll_event ready[256];
 	uint64_t ticks;
 	int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
@@ -224,11 +232,14 @@ static void *run_worker(void *arg)
 
 static void listen_worker(void)
 {
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in a = {
+		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(a);
 
 	listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-	if (bind(listener, (struct sockaddr *)&a, len) != 0 || listen(listener, 4096) != 0 || getsockname(listener, (struct sockaddr *)&a, &len) != 0)
+	if (bind(listener, (struct sockaddr *)&a, len) != 0 ||
+		listen(listener, 4096) != 0 ||
+		getsockname(listener, (struct sockaddr *)&a, &len) != 0)
 		fail("listen");
 	printf("%u\n", ntohs(a.sin_port));
 }
@@ -268,7 +279,8 @@ static void scan(struct reader *r, char *p, size_t n, uint64_t now)
 {
 	char *end = p + n, *at;
 
-	while ((at = memmem(p, (size_t)(end - p), "due\":\"", 6)) != NULL && end - at >= 6 + 16) {
+	while ((at = memmem(p, (size_t)(end - p), "due\":\"", 6)) != NULL &&
+		end - at >= 6 + 16) {
 		note(r, strtoull(at + 6, NULL, 16), now);
 		p = at + 6 + 16;
 	}
@@ -284,7 +296,10 @@ static void client_read(struct reader *r)
 	memcpy(buf, r->carry, r->carry_len);
 	n = read(r->fd, buf + r->carry_len, 65536);
 	if (n == 0 || (n < 0 && errno != EAGAIN)) {
-		fprintf(stderr, "stream_delay: a stream ended (%s), %u of %u have an event; last: %.*s\n", n == 0 ? "EOF" : strerror(errno), n_with_event, n_open,
+		fprintf(stderr,
+			"stream_delay: a stream ended (%s), %u of %u have an event; "
+			"last: %.*s\n",
+			n == 0 ? "EOF" : strerror(errno), n_with_event, n_open,
 			(int)r->carry_len, r->carry);
 		exit(1);
 	}
@@ -305,9 +320,14 @@ static void turn(int wait_ms)
 
 static void open_one(unsigned port)
 {
-	static const char request[] = "POST /v1/chat/completions HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: 74\r\n\r\n"
-				      "{\"model\":\"m\",\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}";
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)port) };
+	static const char request[] =
+		"POST /v1/chat/completions HTTP/1.1\r\nHost: bench\r\nContent-Type: "
+		"application/json\r\nContent-Length: 74\r\n\r\n"
+		"{\"model\":\"m\",\"stream\":true,\"messages\":[{\"role\":\"user\","
+		"\"content\":\"hello\"}]}";
+	struct sockaddr_in a = {.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+		.sin_port = htons((uint16_t)port)};
 	struct reader *r = &readers[n_open++];
 
 	memset(r, 0, sizeof(*r));
@@ -328,7 +348,10 @@ static void open_streams(unsigned port)
 			open_one(port);
 		turn(n_open < n_streams && n_open - n_with_event < WAVE ? 0 : 10);
 		if (now_us() > end_us) {
-			fprintf(stderr, "stream_delay: only %u of %u streams have an event after 120 s\n", n_with_event, n_open);
+			fprintf(stderr,
+				"stream_delay: only %u of %u streams have an event after "
+				"120 s\n",
+				n_with_event, n_open);
 			exit(1);
 		}
 	}
@@ -354,8 +377,10 @@ static void measure(unsigned ms)
 	while (now_us() < end_us)
 		turn(1);
 	is_measuring = false;
-	printf("%llu %llu %llu %llu %llu %llu\n", (unsigned long long)n_delays, (unsigned long long)rank(.5), (unsigned long long)rank(.9),
-	       (unsigned long long)rank(.99), (unsigned long long)rank(.999), (unsigned long long)max_delay);
+	printf("%llu %llu %llu %llu %llu %llu\n", (unsigned long long)n_delays,
+		(unsigned long long)rank(.5), (unsigned long long)rank(.9),
+		(unsigned long long)rank(.99), (unsigned long long)rank(.999),
+		(unsigned long long)max_delay);
 }
 
 static void close_streams(void)
@@ -374,7 +399,7 @@ static void run_client(void)
 	size_t n = 0;
 
 	for (;;) {
-		struct timeval no_wait = { 0, 0 };
+		struct timeval no_wait = {0, 0};
 		fd_set in;
 		unsigned value = 0;
 

@@ -31,9 +31,21 @@
 #define HANG_MS 20000 /* a client that waits this long for anything has found a hang */
 
 enum script {
-	OK_LENGTH, OK_CHUNKED, OK_EARLY, OK_INTERIM, OK_UNTIL_CLOSE, OK_SURPLUS, OK_500,
+	OK_LENGTH,
+	OK_CHUNKED,
+	OK_EARLY,
+	OK_INTERIM,
+	OK_UNTIL_CLOSE,
+	OK_SURPLUS,
+	OK_500,
 	/* from here on the answer is broken */
-	CUT_HEAD, CUT_LENGTH, CUT_CHUNKED, CUT_SILENT, STALL, STALL_MIDSTREAM, GARBAGE,
+	CUT_HEAD,
+	CUT_LENGTH,
+	CUT_CHUNKED,
+	CUT_SILENT,
+	STALL,
+	STALL_MIDSTREAM,
+	GARBAGE,
 	SCRIPT_MAX
 };
 
@@ -61,7 +73,7 @@ struct peer {
 	size_t n_in;
 	/* worker */
 	bool is_answering, dies, dies_by_rst, stalls;
-	size_t skip; /* body bytes of the request still to come */
+	size_t skip;    /* body bytes of the request still to come */
 	bool in_chunks; /* they come in chunks: skip is 1 until the last one */
 };
 
@@ -180,8 +192,8 @@ static size_t put_chunks(char *to, size_t n, unsigned seed)
 
 static size_t put_head(char *to, const char *status, const char *rest)
 {
-	return (size_t)sprintf(
-		to, "HTTP/1.1 %s\r\nContent-Type: text/event-stream\r\n%s\r\n", status, rest);
+	return (size_t)sprintf(to,
+		"HTTP/1.1 %s\r\nContent-Type: text/event-stream\r\n%s\r\n", status, rest);
 }
 
 static void answer(struct peer *p, enum script script, unsigned seed, bool is_head)
@@ -194,7 +206,8 @@ static void answer(struct peer *p, enum script script, unsigned seed, bool is_he
 	snprintf(length, sizeof(length), "Content-Length: %zu\r\n", body_size(seed));
 	switch (script) {
 	case OK_INTERIM:
-		n += (size_t)sprintf(out, "HTTP/1.1 100 Continue\r\n\r\n"
+		n += (size_t)sprintf(out,
+			"HTTP/1.1 100 Continue\r\n\r\n"
 			"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n");
 		/* fallthrough */
 	case OK_LENGTH:
@@ -239,8 +252,8 @@ static void answer(struct peer *p, enum script script, unsigned seed, bool is_he
 	p->dies = script == OK_UNTIL_CLOSE || script > OK_500;
 	p->dies_by_rst = script > OK_500 && rnd(2) == 0;
 	p->stalls = script == STALL || script == STALL_MIDSTREAM;
-	/* In pieces, now and then. Not the surplus: if it came late, it would be the answer
-	 * to the connection's next request, and nobody could tell. */
+	/* In pieces, now and then. Not the surplus: if it came late, it would be the
+	 * answer to the connection's next request, and nobody could tell. */
 	if (rnd(3) == 0 && script != OK_SURPLUS)
 		p->upto = n > 0 ? rnd(n) : 0;
 }
@@ -252,7 +265,8 @@ static void probe_answer(struct peer *p)
 	if (out == NULL)
 		die("malloc");
 	set_out(p, out,
-		(size_t)sprintf(out, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+		(size_t)sprintf(out,
+			"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 			"Content-Length: 2\r\n\r\n{}"));
 	p->is_answering = true;
 	p->dies = p->stalls = false;
@@ -269,7 +283,9 @@ static const char *find_field(const char *head, const char *name)
 static void skip_chunks(struct peer *p)
 {
 	char *end = memmem(p->in, p->n_in, "\r\n0\r\n\r\n", 7);
-	size_t gone = end != NULL ? (size_t)(end + 7 - p->in) : p->n_in > 6 ? p->n_in - 6 : 0;
+	size_t gone = end != NULL   ? (size_t)(end + 7 - p->in)
+		      : p->n_in > 6 ? p->n_in - 6
+				    : 0;
 
 	memmove(p->in, p->in + gone, p->n_in - gone);
 	p->n_in -= gone;
@@ -342,7 +358,8 @@ static void worker_readable(struct peer *p)
 		size_t of_body = (size_t)got < p->skip ? (size_t)got : p->skip;
 
 		p->skip -= of_body;
-		memmove(p->in + p->n_in, p->in + p->n_in + of_body, (size_t)got - of_body);
+		memmove(p->in + p->n_in, p->in + p->n_in + of_body,
+			(size_t)got - of_body);
 		got -= (ssize_t)of_body;
 		if (p->skip == 0 && p->is_answering && p->upto == 0)
 			p->upto = p->n_out;
@@ -391,7 +408,9 @@ static void worker_timer(struct peer *p)
 
 static size_t put_body(char *to, size_t text, unsigned seed)
 {
-	size_t n = (size_t)sprintf(to, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"%u ", seed % 50);
+	size_t n = (size_t)sprintf(to,
+		"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"%u ",
+		seed % 50);
 
 	fill(to + n, text);
 	n += text;
@@ -418,22 +437,26 @@ static void plan(struct peer *p)
 	if (kind == 0) {
 		p->is_head_request = rnd(2) == 0;
 		n = (size_t)sprintf(out,
-			"%s /v1/models/m HTTP/1.1\r\nHost: r.test\r\nX-Script: %d-%u\r\n%s\r\n",
+			"%s /v1/models/m HTTP/1.1\r\nHost: r.test\r\nX-Script: "
+			"%d-%u\r\n%s\r\n",
 			p->is_head_request ? "HEAD" : "GET", p->script, seed,
 			close_after ? "Connection: close\r\n" : "");
 	} else {
 		body = put_body(json, text, seed);
 		n = (size_t)sprintf(out,
-			"POST /v1/chat/completions HTTP/1.1\r\nHost: r.test\r\nX-Script: %d-%u\r\n"
+			"POST /v1/chat/completions HTTP/1.1\r\nHost: r.test\r\nX-Script: "
+			"%d-%u\r\n"
 			"Content-Type: application/json\r\n%s",
 			p->script, seed, close_after ? "Connection: close\r\n" : "");
 		if (kind == 1) {
-			n += (size_t)sprintf(out + n, "Transfer-Encoding: chunked\r\n\r\n%zx\r\n", body);
+			n += (size_t)sprintf(out + n,
+				"Transfer-Encoding: chunked\r\n\r\n%zx\r\n", body);
 			memcpy(out + n, json, body);
 			n += body;
 			n += (size_t)sprintf(out + n, "\r\n0\r\n\r\n");
 		} else {
-			n += (size_t)sprintf(out + n, "Content-Length: %zu\r\n\r\n", body);
+			n += (size_t)sprintf(
+				out + n, "Content-Length: %zu\r\n\r\n", body);
 			memcpy(out + n, json, body);
 			n += body;
 		}
@@ -459,7 +482,9 @@ static void plan(struct peer *p)
 	case 1: /* after it, at some moment */
 		break;
 	default: /* somewhere in the answer, its very end included */
-		p->read_goal = rnd(3) == 0 ? 1 + rnd(200) : rnd(3) == 0 ? p->body_bytes + rnd(300) : 1 + rnd(p->body_bytes + 200);
+		p->read_goal = rnd(3) == 0   ? 1 + rnd(200)
+			       : rnd(3) == 0 ? p->body_bytes + rnd(300)
+					     : 1 + rnd(p->body_bytes + 200);
 		break;
 	}
 	p->upto = rnd(2) == 0 ? p->n_out : rnd(p->n_out + 1);
@@ -467,7 +492,8 @@ static void plan(struct peer *p)
 
 static void client_start(void)
 {
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)router_port)};
+	struct sockaddr_in a = {
+		.sin_family = AF_INET, .sin_port = htons((uint16_t)router_port)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1;
 	struct peer *p;
 
@@ -570,7 +596,8 @@ static bool is_complete(const struct peer *p, const struct verdict *v)
 		return true;
 	if (v->has_length)
 		return p->n_read >= v->head_len + v->length;
-	return v->is_chunked && p->n_in >= 7 && memcmp(p->in + p->n_in - 7, "\r\n0\r\n\r\n", 7) == 0;
+	return v->is_chunked && p->n_in >= 7 &&
+	       memcmp(p->in + p->n_in - 7, "\r\n0\r\n\r\n", 7) == 0;
 }
 
 /* Its worker's connection was dead, and what it had sent of its body was held no more. */
@@ -589,13 +616,17 @@ static void judge_complete(struct peer *p, const struct verdict *v)
 	/* A worker that answers early is heard early, if its body was not awaited. */
 	if (!p->is_whole && v->status < 400 && !(streams && p->script == OK_EARLY))
 		blame(p, "a good answer to half a request");
-	if (p->is_whole && p->script < OK_500 && v->status != 200 && !is_unrepeatable(p, v->status))
+	if (p->is_whole && p->script < OK_500 && v->status != 200 &&
+		!is_unrepeatable(p, v->status))
 		blame(p, "not 200 from a worker that is well");
-	if (p->is_whole && p->script == OK_500 && v->status != 500 && !is_unrepeatable(p, v->status))
+	if (p->is_whole && p->script == OK_500 && v->status != 500 &&
+		!is_unrepeatable(p, v->status))
 		blame(p, "not the worker's 500");
-	if (p->script > OK_500 && v->status < 400 && !(p->is_head_request && p->script != CUT_HEAD))
+	if (p->script > OK_500 && v->status < 400 &&
+		!(p->is_head_request && p->script != CUT_HEAD))
 		blame(p, "a clean end of a broken answer");
-	if (p->is_whole && p->script < OK_500 && v->status == 200 && v->has_length && v->length != p->body_bytes && !p->is_head_request)
+	if (p->is_whole && p->script < OK_500 && v->status == 200 && v->has_length &&
+		v->length != p->body_bytes && !p->is_head_request)
 		blame(p, "a wrong length");
 }
 
@@ -605,7 +636,8 @@ static void client_complete(struct peer *p, const struct verdict *v)
 	bool closes = find_field(p->in, "\r\nconnection: close") != NULL;
 
 	judge_complete(p, v);
-	if (closes || p->half_closed || cycles_left == 0 || !p->is_whole || p->upto < p->n_out || p->sent < p->n_out) {
+	if (closes || p->half_closed || cycles_left == 0 || !p->is_whole ||
+		p->upto < p->n_out || p->sent < p->n_out) {
 		client_over(p, false);
 		return;
 	}
@@ -619,14 +651,17 @@ static void client_ended(struct peer *p, bool was_reset)
 	struct verdict v = {0};
 
 	if (!read_head(p, &v) || !is_complete(p, &v)) {
-		if (p->n_read > 0 && p->is_whole && p->script <= OK_500 && !p->half_closed && !p->leaves)
-			blame(p, was_reset ? "reset in a good answer" : "cut in a good answer");
+		if (p->n_read > 0 && p->is_whole && p->script <= OK_500 &&
+			!p->half_closed && !p->leaves)
+			blame(p, was_reset ? "reset in a good answer"
+					   : "cut in a good answer");
 		if (p->n_read > 0)
 			n_cut++;
 		else
 			n_eof++;
 		if (p->n_read == 0 && p->is_whole && !p->leaves)
-			blame(p, was_reset ? "reset without an answer" : "EOF without an answer");
+			blame(p, was_reset ? "reset without an answer"
+					   : "EOF without an answer");
 	}
 	client_over(p, false);
 }
@@ -665,7 +700,8 @@ static void client_readable(struct peer *p)
 static void send_some(struct peer *p)
 {
 	while (p->sent < p->upto) {
-		ssize_t n = send(p->fd, p->out + p->sent, p->upto - p->sent, MSG_NOSIGNAL);
+		ssize_t n =
+			send(p->fd, p->out + p->sent, p->upto - p->sent, MSG_NOSIGNAL);
 
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
@@ -689,7 +725,8 @@ static void send_some(struct peer *p)
 static void accept_some(struct peer *l)
 {
 	for (;;) {
-		int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), one = 1;
+		int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC),
+		    one = 1;
 
 		if (fd < 0)
 			return;
@@ -771,7 +808,8 @@ static bool read_command(void)
 	if (n <= 0)
 		return false;
 	line[n] = '\0';
-	if (sscanf(line, "go %u %u %u %u", &router_port, &cycles_left, &abreast, &streams) != 4) {
+	if (sscanf(line, "go %u %u %u %u", &router_port, &cycles_left, &abreast,
+		    &streams) != 4) {
 		fprintf(stderr, "storm: what is %s", line);
 		exit(1);
 	}
@@ -798,7 +836,8 @@ static void turn(bool *is_running, bool *is_over)
 		die("poll");
 	for (i = 1; i < n; i++) {
 		/* Its slot may hold another peer by now. */
-		if (fds[i].revents != 0 && who[i]->kind != FREE && who[i]->fd == fds[i].fd)
+		if (fds[i].revents != 0 && who[i]->kind != FREE &&
+			who[i]->fd == fds[i].fd)
 			handle(who[i], fds[i].revents);
 	}
 	timers();
@@ -832,7 +871,8 @@ int main(int argc, char **argv)
 		int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
 		a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-		if (fd < 0 || bind(fd, (struct sockaddr *)&a, len) != 0 || listen(fd, 4096) != 0 ||
+		if (fd < 0 || bind(fd, (struct sockaddr *)&a, len) != 0 ||
+			listen(fd, 4096) != 0 ||
 			getsockname(fd, (struct sockaddr *)&a, &len) != 0)
 			die("listen");
 		peer_new(LISTENER, fd);

@@ -4,7 +4,7 @@
  *   - one write and any split give the same messages, bodies and verdict;
  *   - a head that passes, written anew, passes again with the same meaning;
  *   - a chunked body that the decoder takes is taken by llhttp too, with the same data
- * and the same end, unless it has extensions (llhttp 8 refuses some legal ones).
+ *     and the same end, unless it has extensions (llhttp 8 refuses some legal ones).
  */
 #include "http/llhttp_names.h"
 

@@ -2,9 +2,10 @@
  * The main of every fuzz target where libFuzzer is not linked: runs the target over each
  * file named, and each file in each folder named.
  *
- * Every input lies in its own heap block of its exact size (an empty one in a block of none),
- * so that the address sanitizer sees a read past its end. No file found is a failure: a replay
- * that ran nothing proves nothing. Arguments that begin with a dash are libFuzzer's: ignored.
+ * Every input lies in its own heap block of its exact size (an empty one in a block of
+ * none), so that the address sanitizer sees a read past its end. No file found is a
+ * failure: a replay that ran nothing proves nothing. Arguments that begin with a dash are
+ * libFuzzer's: ignored.
  *
  * Called by tests/run under "make check", or by hand with one crash file.
  */

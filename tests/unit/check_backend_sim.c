@@ -1,4 +1,5 @@
-/* The sim backend by itself: chunks and batches give one text, blocks can be handed over, and what is not the prefix is broken. */
+/* The sim backend by itself: chunks and batches give one text, blocks can be handed over,
+ * and what is not the prefix is broken. */
 #include "sched_rig.h"
 
 enum { N_BLOCKS = 16 };
@@ -7,7 +8,7 @@ static struct backend *backend;
 
 static void set_up(void)
 {
-	struct backend_opts opts = { "sim", N_BLOCKS, KV_BLOCK, 4, 1000 };
+	struct backend_opts opts = {"sim", N_BLOCKS, KV_BLOCK, 4, 1000};
 
 	ck_assert_int_eq(backend_sim.open(&opts, &backend), 0);
 }
@@ -38,7 +39,7 @@ static struct backend_row row_of(
 
 START_TEST(the_table)
 {
-	struct backend_opts opts = { "sim", N_BLOCKS, 32, 4, 1000 };
+	struct backend_opts opts = {"sim", N_BLOCKS, 32, 4, 1000};
 	struct backend_shape shape;
 	struct backend *other = NULL;
 
@@ -57,7 +58,7 @@ START_TEST(words_are_one_token)
 {
 	for (uint64_t s = 0; s < 64; s++) {
 		char text[TOKEN_BYTES_MAX];
-		struct token_list list = { NULL, 0, 0 };
+		struct token_list list = {NULL, 0, 0};
 
 		ck_assert_uint_eq(sim_next(s, 0), rig_word(s));
 		ck_assert_uint_eq(sim_next(s, 3), rig_word(s + 3));
@@ -72,7 +73,7 @@ END_TEST
 /* Every chunk size, in blocks in any order. */
 START_TEST(chunks_give_one_text)
 {
-	static const uint32_t blocks[] = { 9, 2, 14, 0, 5 };
+	static const uint32_t blocks[] = {9, 2, 14, 0, 5};
 	uint32_t ids[75];
 
 	make_ids(ids, ARRAY_LEN(ids));
@@ -103,10 +104,12 @@ static bool is_broken(uint32_t n_past, const uint32_t *blocks, uint64_t *differs
 	return row.is_broken;
 }
 
-/* Each fault in a table is seen: as broken where blocks do not follow one another, as another text where they are another's. */
+/* Each fault in a table is seen: as broken where blocks do not follow one another, as
+ * another text where they are another's. */
 START_TEST(wrong_tables_show)
 {
-	uint32_t blocks[] = { 1, 2, 3, 4, 5 }, others[] = { 6, 7, 8, 9, 10 }, ids[75], wrong[5];
+	uint32_t blocks[] = {1, 2, 3, 4, 5}, others[] = {6, 7, 8, 9, 10}, ids[75],
+		 wrong[5];
 	struct backend_row rows[2];
 	uint64_t differs;
 
@@ -142,8 +145,8 @@ END_TEST
 
 START_TEST(blocks_are_copied_and_handed_over)
 {
-	uint32_t blocks[] = { 1, 2 }, moved[] = { 4, 8 }, copied[] = { 1, 11 };
-	const uint32_t pairs[1][2] = { { 2, 11 } };
+	uint32_t blocks[] = {1, 2}, moved[] = {4, 8}, copied[] = {1, 11};
+	const uint32_t pairs[1][2] = {{2, 11}};
 	struct backend_shape shape;
 	uint32_t ids[75];
 	struct backend_row row;

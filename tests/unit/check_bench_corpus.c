@@ -2,12 +2,12 @@
  * Prompts: sizes by the engine's own tokenizer, what repeats and what does not, traces
  * rebuilt block by block, and conversations that carry the answers on.
  */
+#include "backend/token.h"
 #include "base/err.h"
 #include "bench/corpus.h"
 #include "bench/words.h"
 #include "io/js.h"
 #include "tests/unit/unit.h"
-#include "backend/token.h"
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
  * The breaker and the retry budget: the window, trials, neutral outcomes (B13), pauses,
  * and a random walk against a slow model of the same rules.
  */
-#include "worker/breaker.h"
 #include "pool/retry.h"
+#include "worker/breaker.h"
 
 #include "base/rng.h"
 #include "tests/unit/unit.h"

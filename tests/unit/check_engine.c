@@ -1,6 +1,7 @@
-/* The step loop: steps are made when they are due, one a turn, and its liveness is that of the loop, not of the process. */
-#include "core/engine.h"
+/* The step loop: steps are made when they are due, one a turn, and its liveness is that
+ * of the loop, not of the process. */
 #include "base/clock.h"
+#include "core/engine.h"
 #include "io/loop.h"
 #include "unit.h"
 
@@ -13,12 +14,13 @@ static void on_token(void *arg UNUSED, struct sched_seq *seq UNUSED, uint32_t id
 	tokens++;
 }
 
-static void on_end(void *arg UNUSED, struct sched_seq *seq UNUSED, enum sched_end end UNUSED)
+static void on_end(
+	void *arg UNUSED, struct sched_seq *seq UNUSED, enum sched_end end UNUSED)
 {
 	ends++;
 }
 
-static const struct sched_ops ops = { .on_token = on_token, .on_end = on_end };
+static const struct sched_ops ops = {.on_token = on_token, .on_end = on_end};
 
 static void set_up_with(double speed)
 {
@@ -28,7 +30,10 @@ static void set_up_with(double speed)
 		.prefill_rate = 1000,
 		.decode_rate = 100,
 		.speed = speed,
-		.sched = { .n_blocks = 16, .max_seqs = 4, .max_waiting = 4, .step_tokens = 64 },
+		.sched = {.n_blocks = 16,
+			.max_seqs = 4,
+			.max_waiting = 4,
+			.step_tokens = 64},
 	};
 
 	loop = loop_new();
@@ -46,9 +51,9 @@ static void tear_down(void)
 
 static struct sched_seq *submit(uint32_t max_new)
 {
-	static const uint32_t prompt[] = { 5, 6, 7 };
-	struct sched_request r = { .prompt = prompt, .n_prompt = 3, .max_new = max_new,
-		.ops = &ops };
+	static const uint32_t prompt[] = {5, 6, 7};
+	struct sched_request r = {
+		.prompt = prompt, .n_prompt = 3, .max_new = max_new, .ops = &ops};
 
 	return sched_submit(engine_sched(engine), &r);
 }
@@ -90,9 +95,11 @@ START_TEST(alive_is_who_makes_steps)
 	ck_assert(engine_is_live(engine, clock_us() + late_us)); /* nothing to do */
 	ck_assert_ptr_nonnull(submit(2));
 	ck_assert(engine_is_live(engine, clock_us()));
-	ck_assert(!engine_is_live(engine, clock_us() + late_us)); /* the loop does not turn */
+	ck_assert(!engine_is_live(
+		engine, clock_us() + late_us)); /* the loop does not turn */
 	seq = submit(2);
-	ck_assert(!engine_is_live(engine, clock_us() + late_us)); /* more work is no sign of life */
+	ck_assert(!engine_is_live(
+		engine, clock_us() + late_us)); /* more work is no sign of life */
 	loop_turn(loop, -1);
 	ck_assert(engine_is_live(engine, clock_us()));
 	ck_assert(!engine_is_live(engine, clock_us() + late_us));
@@ -113,15 +120,18 @@ START_TEST(slow_is_not_dead)
 	set_up_with(1000); /* a prompt of 3 tokens takes 3 s */
 	ck_assert_ptr_nonnull(submit(2));
 	loop_turn(loop, -1);
-	ck_assert(engine_is_live(engine, clock_us() + 2000000 + (uint64_t)ENGINE_STALL_MS * 1000));
-	ck_assert(!engine_is_live(engine, clock_us() + 4000000 + (uint64_t)ENGINE_STALL_MS * 1000));
+	ck_assert(engine_is_live(
+		engine, clock_us() + 2000000 + (uint64_t)ENGINE_STALL_MS * 1000));
+	ck_assert(!engine_is_live(
+		engine, clock_us() + 4000000 + (uint64_t)ENGINE_STALL_MS * 1000));
 	tear_down();
 }
 END_TEST
 
 /* Faults */
 
-/* Nothing is done while wedged, and nobody can tell from engine_is_live(); then it goes on, without catching up. */
+/* Nothing is done while wedged, and nobody can tell from engine_is_live(); then it goes
+ * on, without catching up. */
 START_TEST(wedged_stands_still)
 {
 	const uint64_t late_us = (uint64_t)ENGINE_STALL_MS * 1000 + 1000000;
@@ -163,8 +173,10 @@ START_TEST(slow_takes_its_factor)
 	begun_us = clock_us();
 	while (tokens < 3)
 		loop_turn(loop, -1);
-	ck_assert_uint_ge(clock_us() - begun_us, 5 * 10000); /* one whole token between two */
-	ck_assert(!engine_is_live(engine, clock_us() + 60000 + (uint64_t)ENGINE_STALL_MS * 1000));
+	ck_assert_uint_ge(
+		clock_us() - begun_us, 5 * 10000); /* one whole token between two */
+	ck_assert(!engine_is_live(
+		engine, clock_us() + 60000 + (uint64_t)ENGINE_STALL_MS * 1000));
 	engine_set_pace(engine, 10000, false); /* 100 s to the next one */
 	ck_assert(engine_is_live(engine, clock_us() + 20000000));
 	loop_turn(loop, 30);
@@ -184,11 +196,12 @@ static void on_poked(void *arg, int err)
 	poked_err = err;
 }
 
-/* A poke is answered by a step, though none is due; not while wedged, and not after it was taken back. */
+/* A poke is answered by a step, though none is due; not while wedged, and not after it
+ * was taken back. */
 START_TEST(a_poke_is_one_step)
 {
 	unsigned pokes = 0;
-	struct engine_poke poke = { .fn = on_poked, .arg = &pokes }, other = poke;
+	struct engine_poke poke = {.fn = on_poked, .arg = &pokes}, other = poke;
 
 	set_up_with(1);
 	engine_poke(engine, &poke);

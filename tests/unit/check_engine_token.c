@@ -1,4 +1,5 @@
-/* The sim backend's tokenizer: reversible for all bytes, stable under growth, ids in range. */
+/* The sim backend's tokenizer: reversible for all bytes, stable under growth, ids in
+ * range. */
 #include "backend/token.h"
 #include "base/rng.h"
 #include "unit.h"
@@ -46,21 +47,22 @@ START_TEST(known_ids)
 		size_t n;
 		uint32_t ids[4];
 	} rows[] = {
-		{ "", 0, { 0 } },
-		{ "a", 1, { 97 } },
-		{ "ab", 1, { TOKEN_BASE_2 + 0x6162 } },
-		{ "abc", 1, { TOKEN_BASE_3 + 0x616263 } },
-		{ "abcd", 1, { TOKEN_BASE_4 + (97u << 21 | 98u << 14 | 99u << 7 | 100u) } },
-		{ "abcde", 2, { TOKEN_BASE_4 + (97u << 21 | 98u << 14 | 99u << 7 | 100u), 101 } },
-		{ " the", 1, { TOKEN_BASE_4 + (32u << 21 | 116u << 14 | 104u << 7 | 101u) } },
-		{ "a b", 2, { 97, TOKEN_BASE_2 + 0x2062 } },
-		{ "  \n", 3, { 32, 32, 10 } },
-		{ "\xff\xfe\xfd\xfc", 2, { TOKEN_BASE_3 + 0xfffefd, 0xfc } },
-		{ "abc\xc3", 2, { TOKEN_BASE_3 + 0x616263, 0xc3 } },
-		{ "\x7f\x7f\x7f\x7f", 1, { TOKEN_VOCAB - 1 } },
-		{ "\xff\xff\xff", 1, { TOKEN_BASE_4 - 1 } },
-		{ "\xff\xff", 1, { TOKEN_BASE_3 - 1 } },
-		{ "\xff", 1, { TOKEN_BASE_2 - 1 } },
+		{"", 0, {0}},
+		{"a", 1, {97}},
+		{"ab", 1, {TOKEN_BASE_2 + 0x6162}},
+		{"abc", 1, {TOKEN_BASE_3 + 0x616263}},
+		{"abcd", 1, {TOKEN_BASE_4 + (97u << 21 | 98u << 14 | 99u << 7 | 100u)}},
+		{"abcde", 2,
+			{TOKEN_BASE_4 + (97u << 21 | 98u << 14 | 99u << 7 | 100u), 101}},
+		{" the", 1, {TOKEN_BASE_4 + (32u << 21 | 116u << 14 | 104u << 7 | 101u)}},
+		{"a b", 2, {97, TOKEN_BASE_2 + 0x2062}},
+		{"  \n", 3, {32, 32, 10}},
+		{"\xff\xfe\xfd\xfc", 2, {TOKEN_BASE_3 + 0xfffefd, 0xfc}},
+		{"abc\xc3", 2, {TOKEN_BASE_3 + 0x616263, 0xc3}},
+		{"\x7f\x7f\x7f\x7f", 1, {TOKEN_VOCAB - 1}},
+		{"\xff\xff\xff", 1, {TOKEN_BASE_4 - 1}},
+		{"\xff\xff", 1, {TOKEN_BASE_3 - 1}},
+		{"\xff", 1, {TOKEN_BASE_2 - 1}},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -76,7 +78,8 @@ END_TEST
 /* Every string of up to five bytes over an alphabet with one of each kind. */
 START_TEST(all_short_strings)
 {
-	static const char kinds[] = { 'a', 'Z', ' ', '\n', '\0', '\x7f', '\x80', '\xc3', '\xff' };
+	static const char kinds[] = {
+		'a', 'Z', ' ', '\n', '\0', '\x7f', '\x80', '\xc3', '\xff'};
 	char s[5];
 
 	for (size_t n = 0, total = 1; n <= 5; n++, total *= ARRAY_LEN(kinds)) {
@@ -112,7 +115,7 @@ END_TEST
 START_TEST(growth_keeps_ids)
 {
 	static char s[300];
-	struct token_list whole = { NULL, 0, 0 };
+	struct token_list whole = {NULL, 0, 0};
 	struct rng rng;
 
 	rng_seed(&rng, 11);

@@ -1,7 +1,9 @@
 /*
- * The prefix cache against an independent calculation: requests with known block ids, one after another through the scheduler, and the same ids
- * through a plain set and a plain LRU that know nothing of it. Both must agree on every single request, with an unbounded and a bounded pool.
- * Once over a small made-up trace, and over the first part of the shared conversation trace where that is there.
+ * The prefix cache against an independent calculation: requests with known block ids, one
+ * after another through the scheduler, and the same ids through a plain set and a plain
+ * LRU that know nothing of it. Both must agree on every single request, with an unbounded
+ * and a bounded pool. Once over a small made-up trace, and over the first part of the
+ * shared conversation trace where that is there.
  */
 #include "sched_rig.h"
 
@@ -18,15 +20,17 @@ struct trace_request {
 };
 
 /*
- * The calculation. Block b of id h is number h * PER_ID + b; equal ids mean equal prefixes, so no chain is needed. What is free goes in the order
- * in which it became free, a request's last block first; entries of the queue that were touched since are void.
+ * The calculation. Block b of id h is number h * PER_ID + b; equal ids mean equal
+ * prefixes, so no chain is needed. What is free goes in the order in which it became
+ * free, a request's last block first; entries of the queue that were touched since are
+ * void.
  */
 struct lru {
 	size_t capacity, held; /* blocks that are kept or in use */
 	uint32_t *stamps;      /* 0: not kept */
 	struct {
 		uint32_t block, stamp;
-	} *queue;
+	} * queue;
 	size_t head, tail, cap, evicted;
 	uint32_t now;
 };
@@ -81,14 +85,17 @@ static void lru_evict(struct lru *l)
 /* How many leading tokens of the prompt are held; then it is used. */
 static size_t lru_request(struct lru *l, const struct trace_request *r)
 {
-	size_t full = r->n_tokens / KV_BLOCK, all = (r->n_tokens + KV_BLOCK - 1) / KV_BLOCK;
+	size_t full = r->n_tokens / KV_BLOCK,
+	       all = (r->n_tokens + KV_BLOCK - 1) / KV_BLOCK;
 	size_t found = 0;
 
-	while (found < (r->n_tokens - 1) / KV_BLOCK && l->stamps[block_number(r, found)] != 0)
+	while (found < (r->n_tokens - 1) / KV_BLOCK &&
+		l->stamps[block_number(r, found)] != 0)
 		found++;
 	for (size_t i = 0; i < found; i++) /* in use: nobody evicts them */
 		l->stamps[block_number(r, i)] = UINT32_MAX;
-	/* A whole prompt's last block is computed again even if it is there: it cannot be named twice. */
+	/* A whole prompt's last block is computed again even if it is there: it cannot be
+	 * named twice. */
 	while (l->held + all - found > l->capacity)
 		lru_evict(l);
 	for (size_t i = found; i < full; i++)
@@ -96,7 +103,8 @@ static size_t lru_request(struct lru *l, const struct trace_request *r)
 	for (size_t i = full; i-- > 0;) {
 		uint32_t block = block_number(r, i);
 
-		/* one that was there, and was not found because it ends the prompt, stays as old as it was */
+		/* one that was there, and was not found because it ends the prompt, stays
+		 * as old as it was */
 		if (i < found || l->stamps[block] == 0)
 			lru_touch(l, block);
 	}
@@ -117,17 +125,21 @@ static void on_end(void *arg, struct sched_seq *seq, enum sched_end end)
 	*(size_t *)arg = sched_cached(seq);
 }
 
-static const struct sched_ops ops = { .on_token = on_token, .on_end = on_end };
+static const struct sched_ops ops = {.on_token = on_token, .on_end = on_end};
 
 static size_t run_request(struct rig *rig, const struct trace_request *r)
 {
 	static uint32_t prompt[TOKENS_MAX + 512];
 	size_t cached = SIZE_MAX;
-	struct sched_request q = { .prompt = prompt, .n_prompt = r->n_tokens, .max_new = 1,
-		.ops = &ops, .arg = &cached };
+	struct sched_request q = {.prompt = prompt,
+		.n_prompt = r->n_tokens,
+		.max_new = 1,
+		.ops = &ops,
+		.arg = &cached};
 
 	for (size_t i = 0; i < r->n_tokens; i++)
-		prompt[i] = block_number(r, i / KV_BLOCK) * KV_BLOCK + (uint32_t)(i % KV_BLOCK);
+		prompt[i] = block_number(r, i / KV_BLOCK) * KV_BLOCK +
+			    (uint32_t)(i % KV_BLOCK);
 	REQUIRE(sched_submit(rig->sched, &q) != NULL);
 	while (rig_step(rig))
 		;
@@ -137,19 +149,23 @@ static size_t run_request(struct rig *rig, const struct trace_request *r)
 
 static void rig_of(struct rig *rig, size_t n_blocks)
 {
-	struct sched_opts opts = { .n_blocks = (uint32_t)n_blocks, .max_seqs = 4,
-		.max_waiting = 4, .step_tokens = 8192 };
+	struct sched_opts opts = {.n_blocks = (uint32_t)n_blocks,
+		.max_seqs = 4,
+		.max_waiting = 4,
+		.step_tokens = 8192};
 
 	rig_open(rig, &opts);
 	sum_cached = 0;
 }
 
-static void compare(struct rig *rig, struct lru *l, const struct trace_request *r, size_t nth)
+static void compare(
+	struct rig *rig, struct lru *l, const struct trace_request *r, size_t nth)
 {
 	size_t got = run_request(rig, r), want = lru_request(l, r);
 
 	if (got != want)
-		ck_abort_msg("request %zu: %zu tokens cached, %zu calculated", nth, got, want);
+		ck_abort_msg(
+			"request %zu: %zu tokens cached, %zu calculated", nth, got, want);
 	sum_cached += want;
 }
 
@@ -231,7 +247,8 @@ static double replay(const char *path, size_t capacity, size_t *evicted)
 	REQUIRE(f != NULL);
 	rig_of(&rig, capacity);
 	lru_open(&l, capacity);
-	for (size_t i = 0; i < TRACE_REQUESTS && fgets(line, sizeof(line), f) != NULL; i++) {
+	for (size_t i = 0; i < TRACE_REQUESTS && fgets(line, sizeof(line), f) != NULL;
+		i++) {
 		parse_line(line, &r);
 		compare(&rig, &l, &r, i);
 		tokens += r.n_tokens;
@@ -257,8 +274,8 @@ START_TEST(the_conversation_trace)
 	ck_assert_uint_eq(evicted, 0);
 	some = replay(path, BOUNDED, &evicted);
 	ck_assert_uint_gt(evicted, 0);
-	printf("the first %d requests: %.4f cached with %d blocks, %.4f with %d\n", TRACE_REQUESTS,
-		all, UNBOUNDED, some, BOUNDED);
+	printf("the first %d requests: %.4f cached with %d blocks, %.4f with %d\n",
+		TRACE_REQUESTS, all, UNBOUNDED, some, BOUNDED);
 	ck_assert(some > 0 && some < all);
 }
 END_TEST

@@ -1,6 +1,6 @@
 /*
- * What the small HTTP server reads and answers: framing, pipelining, limits, syntax, routes, failures, streams. How its
- * connections end is check_http_server_life.c's.
+ * What the small HTTP server reads and answers: framing, pipelining, limits, syntax,
+ * routes, failures, streams. How its connections end is check_http_server_life.c's.
  */
 #include "http_server_rig.h"
 
@@ -49,7 +49,8 @@ START_TEST(head_has_no_body)
 {
 	struct client *c = dial(0);
 
-	say(c, "HEAD /hello HTTP/1.1\r\nHost: x\r\n\r\nHEAD /stream HTTP/1.1\r\nHost: x\r\n\r\n"
+	say(c, "HEAD /hello HTTP/1.1\r\nHost: x\r\n\r\nHEAD /stream HTTP/1.1\r\nHost: "
+	       "x\r\n\r\n"
 	       "HEAD /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
 	expect(c, NULL);
 	ck_assert_ptr_nonnull(strcasestr(c->in, "content-length: 5\r\n"));
@@ -67,8 +68,8 @@ START_TEST(pipelined_requests_are_answered_in_order)
 	struct client *c = dial(0);
 	const char *first, *second, *third;
 
-	say(c, GET("/later") "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc" GET(
-		       "/stream") GET("/where/z"));
+	say(c, GET("/later") "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: "
+			     "3\r\n\r\nabc" GET("/stream") GET("/where/z"));
 	until(&handled, 1);
 	for (int i = 0; i < 5; i++)
 		loop_turn(loop, 0);
@@ -152,7 +153,8 @@ START_TEST(expect_100_continue)
 {
 	struct client *c = dial(0);
 
-	say(c, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
+	say(c, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: "
+	       "100-continue\r\n\r\n");
 	expect(c, "HTTP/1.1 100 Continue\r\n\r\n");
 	forget(c);
 	say(c, "body");
@@ -171,7 +173,8 @@ START_TEST(too_large_is_answered_although_the_client_goes_on_sending)
 {
 	static const char *const heads[] = {
 		"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100001\r\n\r\n",
-		"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n186A1\r\n",
+		"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+		"chunked\r\n\r\n186A1\r\n",
 	};
 	static char body[30000];
 
@@ -209,17 +212,20 @@ START_TEST(syntax_errors_end_the_connection)
 	static const struct {
 		const char *bytes, *status;
 	} rows[] = {
-		{ "GET /hello\r\n\r\n", "HTTP/1.1 400 " },
-		{ "GET /hello HTTP/1.1\r\n\r\n" GET("/hello"), "HTTP/1.1 400 " },
-		{ "BREW / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 501 " },
-		{ "GET / HTTP/2.0\r\nHost: x\r\n\r\n", "HTTP/1.1 505 " },
-		{ "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: "
-		  "chunked\r\n\r\n0\r\n\r\n",
-			"HTTP/1.1 400 " },
-		{ "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
-			"HTTP/1.1 400 " },
-		{ "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nExpect: tea\r\n\r\n",
-			"HTTP/1.1 417 " },
+		{"GET /hello\r\n\r\n", "HTTP/1.1 400 "},
+		{"GET /hello HTTP/1.1\r\n\r\n" GET("/hello"), "HTTP/1.1 400 "},
+		{"BREW / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 501 "},
+		{"GET / HTTP/2.0\r\nHost: x\r\n\r\n", "HTTP/1.1 505 "},
+		{"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: "
+		 "1\r\nTransfer-Encoding: "
+		 "chunked\r\n\r\n0\r\n\r\n",
+			"HTTP/1.1 400 "},
+		{"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+		 "chunked\r\n\r\nxyz\r\n",
+			"HTTP/1.1 400 "},
+		{"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nExpect: "
+		 "tea\r\n\r\n",
+			"HTTP/1.1 417 "},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -266,7 +272,8 @@ START_TEST(what_a_handler_can_ask)
 {
 	struct client *c = dial(0);
 
-	say(c, "DELETE /where/a%2fb?x=1&a+b=no&c HTTP/1.1\r\nHost: x\r\nX-Thing: \t two words \r\n\r\n");
+	say(c, "DELETE /where/a%2fb?x=1&a+b=no&c HTTP/1.1\r\nHost: x\r\nX-Thing: \t two "
+	       "words \r\n\r\n");
 	expect(c, "/where/a%2fb|x=1&a+b=no&c|-|two words|0");
 	forget(c);
 	say(c, GET("/where/?a"));
@@ -290,13 +297,25 @@ START_TEST(query_values)
 	static const struct {
 		const char *query, *value;
 	} rows[] = {
-		{ "?k=v", "v" }, { "?a=b&k=v&k=w", "v" }, { "?k=", "" }, { "?k", "" },
-		{ "?k=a+b%2Fc", "a b/c" }, { "?k=%41%4a%4A", "AJJ" }, { "?k=1234567", "1234567" },
-		{ "?k=a=b", "a=b" }, { "?k=12345678", NULL }, { "?k=%", NULL }, { "?k=%4", NULL },
-		{ "?k=%4g", NULL }, { "?kk=v", NULL }, { "", NULL }, { "?", NULL }, { "?=v", NULL },
-		{ "?K=v", NULL },
+		{"?k=v", "v"},
+		{"?a=b&k=v&k=w", "v"},
+		{"?k=", ""},
+		{"?k", ""},
+		{"?k=a+b%2Fc", "a b/c"},
+		{"?k=%41%4a%4A", "AJJ"},
+		{"?k=1234567", "1234567"},
+		{"?k=a=b", "a=b"},
+		{"?k=12345678", NULL},
+		{"?k=%", NULL},
+		{"?k=%4", NULL},
+		{"?k=%4g", NULL},
+		{"?kk=v", NULL},
+		{"", NULL},
+		{"?", NULL},
+		{"?=v", NULL},
+		{"?K=v", NULL},
 	};
-	static const struct http_route one[] = { { "GET", "/q", handle_query } };
+	static const struct http_route one[] = {{"GET", "/q", handle_query}};
 	struct client *c;
 
 	opts.routes = one;
@@ -323,8 +342,10 @@ START_TEST(failures_are_json)
 	struct client *c = dial(0);
 
 	say(c, GET("/bad"));
-	expect(c, "\r\n\r\n{\"error\":{\"message\":\"no \\\"such\\\\thing\\\": \xc3\xa9\",\"type\":"
-		  "\"invalid_request_error\",\"param\":null,\"code\":\"model_not_found\"}}");
+	expect(c, "\r\n\r\n{\"error\":{\"message\":\"no \\\"such\\\\thing\\\": "
+		  "\xc3\xa9\",\"type\":"
+		  "\"invalid_request_error\",\"param\":null,\"code\":\"model_not_found\"}"
+		  "}");
 	hang_up(c);
 }
 END_TEST
@@ -338,8 +359,9 @@ START_TEST(streams_are_chunked)
 	ck_assert_ptr_nonnull(strcasestr(c->in, "transfer-encoding: chunked\r\n"));
 	ck_assert_ptr_nonnull(strstr(c->in, "Cache-Control: no-cache\r\n"));
 	ck_assert_ptr_null(strcasestr(c->in, "content-length"));
-	ck_assert_ptr_nonnull(strcasestr(c->in,
-		"\r\n\r\nb\r\ndata: one\n\n\r\n1d\r\ndata: a somewhat longer one\n\n\r\n0\r\n\r\n"));
+	ck_assert_ptr_nonnull(
+		strcasestr(c->in, "\r\n\r\nb\r\ndata: one\n\n\r\n1d\r\ndata: a somewhat "
+				  "longer one\n\n\r\n0\r\n\r\n"));
 	forget(c);
 	say(c, GET("/hello"));
 	expect(c, "hello");

@@ -1,6 +1,6 @@
 /*
- * The life of the small HTTP server's connections: clients that leave, stop reading or send too much, deadlines, bounds, drain,
- * the end of the server, unix sockets.
+ * The life of the small HTTP server's connections: clients that leave, stop reading or
+ * send too much, deadlines, bounds, drain, the end of the server, unix sockets.
  */
 #include "http_server_rig.h"
 
@@ -28,7 +28,8 @@ START_TEST(a_client_that_leaves_is_noticed)
 	say(c, GET("/later"));
 	until(&handled, 3);
 	for (int i = 0; i < 2000; i++) {
-		if (send(c->fd, GET("/hello"), sizeof(GET("/hello")) - 1, MSG_NOSIGNAL) < 0)
+		if (send(c->fd, GET("/hello"), sizeof(GET("/hello")) - 1, MSG_NOSIGNAL) <
+			0)
 			break;
 		loop_turn(loop, 0);
 	}
@@ -56,7 +57,8 @@ START_TEST(a_half_closed_client_gets_its_last_answer)
 		for (int i = 0; i < 5; i++)
 			loop_turn(loop, 1);
 		ck_assert_int_eq(gone, 0);
-		http_call_reply(kept, 200, "text/plain", SPAN_LIT("after all"), span_make(NULL, 0));
+		http_call_reply(kept, 200, "text/plain", SPAN_LIT("after all"),
+			span_make(NULL, 0));
 		expect(c, NULL);
 		ck_assert_ptr_nonnull(strstr(c->in, "after all"));
 		ck_assert(!c->reset);
@@ -126,7 +128,8 @@ START_TEST(a_slow_reader_holds_the_stream_back)
 }
 END_TEST
 
-/* Sends requests and reads nothing, until the server has not taken a byte for many turns; returns how many bytes went. */
+/* Sends requests and reads nothing, until the server has not taken a byte for many turns;
+ * returns how many bytes went. */
 static size_t flood(struct client *c)
 {
 	static const char request[] = GET("/large");
@@ -135,7 +138,8 @@ static size_t flood(struct client *c)
 
 	while (stuck < 50) {
 		size_t at = sent % (sizeof(request) - 1);
-		ssize_t n = send(c->fd, request + at, sizeof(request) - 1 - at, MSG_NOSIGNAL);
+		ssize_t n =
+			send(c->fd, request + at, sizeof(request) - 1 - at, MSG_NOSIGNAL);
 
 		stuck = n > 0 ? 0 : stuck + 1;
 		sent += n > 0 ? (size_t)n : 0;
@@ -168,7 +172,7 @@ END_TEST
 START_TEST(pipelining_behind_an_open_call_is_held_back)
 {
 	struct client *c = dial(0);
-	struct linger now = { 1, 0 };
+	struct linger now = {1, 0};
 
 	say(c, GET("/later"));
 	until(&handled, 1);
@@ -205,7 +209,7 @@ END_TEST
 START_TEST(writing_to_a_broken_connection)
 {
 	struct client *c = dial(0);
-	struct linger now = { 1, 0 };
+	struct linger now = {1, 0};
 	uint64_t end_us = clock_us() + WAIT_US;
 
 	say(c, GET("/later"));
@@ -296,7 +300,7 @@ START_TEST(out_of_descriptors)
 		loop_turn(loop, 20);
 	ck_assert_uint_eq(http_server_connections(server), 1);
 	ck_assert_uint_lt(turns, 50); /* accepting was paused: the loop slept */
-	say(c, GET("/hello")); /* those that are there are served */
+	say(c, GET("/hello"));        /* those that are there are served */
 	expect(c, "hello");
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &was), 0);
 	expect(d, "hello");
@@ -370,7 +374,8 @@ START_TEST(a_broken_off_stream_ends_without_its_end)
 }
 END_TEST
 
-/* Who connects meanwhile is served afterwards; who is there already is served all the time. */
+/* Who connects meanwhile is served afterwards; who is there already is served all the
+ * time. */
 START_TEST(a_pause_leaves_them_in_the_backlog)
 {
 	struct client *first = dial(0), *second;
@@ -395,7 +400,8 @@ END_TEST
 /* In every state a connection may be in; the next ones are served. */
 START_TEST(a_cut_resets_all_connections)
 {
-	struct client *open = dial(0), *idle = dial(1), *half = dial(2), *body = dial(3), *next;
+	struct client *open = dial(0), *idle = dial(1), *half = dial(2), *body = dial(3),
+		      *next;
 
 	say(open, GET("/later"));
 	until(&handled, 1);
@@ -444,7 +450,7 @@ static void handle_suicide(void *arg UNUSED, struct http_call *call UNUSED)
 
 START_TEST(a_handler_may_free_the_server)
 {
-	static const struct http_route one[] = { { "GET", "/", handle_suicide } };
+	static const struct http_route one[] = {{"GET", "/", handle_suicide}};
 	struct client *c;
 
 	opts.routes = one;
@@ -460,7 +466,7 @@ END_TEST
 
 START_TEST(unix_sockets)
 {
-	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
 	struct client *c = &clients[0];
 	char folder[] = "/tmp/check_http_server.XXXXXX";
 	int fd = -1;

@@ -160,7 +160,8 @@ START_TEST(run_ends_by_stop)
 }
 END_TEST
 
-/* A timer that a frozen clock makes due fires at once, not when the kernel's time comes. */
+/* A timer that a frozen clock makes due fires at once, not when the kernel's time comes.
+ */
 START_TEST(a_frozen_clock_drives_the_timers)
 {
 	struct wheel_timer t;

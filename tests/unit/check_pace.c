@@ -1,6 +1,6 @@
 /* The pace of a worker: what it learns, and when it is not believed. */
-#include "worker/pace.h"
 #include "tests/unit/unit.h"
+#include "worker/pace.h"
 
 #include <pthread.h>
 

@@ -424,10 +424,9 @@ END_TEST
 
 START_TEST(names)
 {
-	static const char *const policies[] = {
-		"cache_aware", "least_requests", "round_robin", "random",
-		"prefix_affinity", "power_of_two", "consistent_hash",
-		"rendezvous_hash", "sticky_least_loaded"};
+	static const char *const policies[] = {"cache_aware", "least_requests",
+		"round_robin", "random", "prefix_affinity", "power_of_two",
+		"consistent_hash", "rendezvous_hash", "sticky_least_loaded"};
 
 	for (int k = 0; k < POLICY_KIND_MAX; k++) {
 		const struct policy_ops *ops = policy_ops((enum policy_kind)k);

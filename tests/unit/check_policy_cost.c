@@ -4,9 +4,9 @@
  * random fleets for every combination.
  */
 #include "base/rng.h"
-#include "worker/decay.h"
 #include "policy/policy.h"
 #include "tests/unit/unit_model.h"
+#include "worker/decay.h"
 
 #include <math.h>
 

@@ -4,8 +4,8 @@
  * every policy; how keys move when workers come, go and rest; that only usable workers
  * are chosen, and that explain is the next pick.
  */
-#include "base/rng.h"
 #include "base/ring.h"
+#include "base/rng.h"
 #include "tests/unit/unit_model.h"
 
 #define NOW 1000

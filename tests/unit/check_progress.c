@@ -237,8 +237,8 @@ static void stall_worker_0(void)
 	ck_assert_uint_ne(time_to(0, PROGRESS_STALLED, 200000), UINT64_MAX);
 }
 
-/* An idle one is tried after a back-off that doubles to its bound, and counts from the end
- * of the last trial, however long that hung. */
+/* An idle one is tried after a back-off that doubles to its bound, and counts from the
+ * end of the last trial, however long that hung. */
 START_TEST(trials_back_off)
 {
 	uint64_t last_ms, want_ms = PROGRESS_TRIAL_MS;

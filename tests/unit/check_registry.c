@@ -5,8 +5,8 @@
  */
 #include "base/err.h"
 #include "base/rng.h"
-#include "worker/registry.h"
 #include "tests/unit/unit_model.h"
+#include "worker/registry.h"
 
 #define TOLD_MAX 64
 

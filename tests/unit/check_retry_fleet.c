@@ -5,8 +5,8 @@
  * that. All workers dead: retries stay within what the budget promises.
  */
 #include "base/err.h"
-#include "pool/retry.h"
 #include "policy/routing_key.h"
+#include "pool/retry.h"
 #include "tests/unit/unit_model.h"
 
 #define START_MS 1000000

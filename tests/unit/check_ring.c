@@ -3,8 +3,8 @@
  * a second implementation, which an end-to-end test compares again), how keys move, and
  * that the order of the workers does not matter.
  */
-#include "base/rng.h"
 #include "base/ring.h"
+#include "base/rng.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>

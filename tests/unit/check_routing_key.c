@@ -2,9 +2,9 @@
  * Sessions and routing keys: which header or field wins, and when a policy can do without
  * the body (vLLM router 2.5, origin systems B1; report B36: empty means none).
  */
+#include "base/ring.h"
 #include "http/http_parse.h"
 #include "policy/policy.h"
-#include "base/ring.h"
 #include "policy/routing_key.h"
 #include "tests/unit/unit.h"
 

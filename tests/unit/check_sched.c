@@ -1,6 +1,8 @@
 /*
- * The scheduler: whatever the order of arrivals, aborts, parking, chunks, cache hits, forks and preemptions, each sequence gets the text that it
- * gets alone; nothing leaks, and nothing is used twice (the audits and the spy of sched_rig.h). Who goes first is in check_sched_fair.c.
+ * The scheduler: whatever the order of arrivals, aborts, parking, chunks, cache hits,
+ * forks and preemptions, each sequence gets the text that it gets alone; nothing leaks,
+ * and nothing is used twice (the audits and the spy of sched_rig.h). Who goes first is in
+ * check_sched_fair.c.
  */
 #include "sched_requests.h"
 
@@ -27,14 +29,17 @@ static struct sched_opts random_opts(struct rng *rng)
 }
 
 /* A request, and up to three forks of it; all fit into the pool, one by one. */
-static size_t random_requests(struct rng *rng, struct rig *rig, struct request *out, size_t room)
+static size_t random_requests(
+	struct rng *rng, struct rig *rig, struct request *out, size_t room)
 {
 	size_t most = rig->opts.n_blocks * KV_BLOCK, n = 1;
 	size_t n_prompt = 1 + rng_below(rng, MIN((size_t)PROMPT_MAX - 1, most - 1));
-	uint32_t max_new = 1 + (uint32_t)rng_below(rng, MIN((size_t)NEW_MAX, most - n_prompt));
+	uint32_t max_new =
+		1 + (uint32_t)rng_below(rng, MIN((size_t)NEW_MAX, most - n_prompt));
 
 	if (rng_below(rng, 4) == 0) /* borders of blocks */
-		n_prompt = MIN(n_prompt / KV_BLOCK * KV_BLOCK + 1, (size_t)PROMPT_MAX) - rng_below(rng, 2);
+		n_prompt = MIN(n_prompt / KV_BLOCK * KV_BLOCK + 1, (size_t)PROMPT_MAX) -
+			   rng_below(rng, 2);
 	if (n_prompt == 0 || n_prompt + max_new > most)
 		n_prompt = 1;
 	make_request(&out[0], (unsigned)rng_below(rng, 3), n_prompt, max_new,
@@ -53,7 +58,8 @@ static size_t random_requests(struct rng *rng, struct rig *rig, struct request *
 	return n;
 }
 
-static void random_event(struct rng *rng, struct rig *rig, struct request *requests, size_t n)
+static void random_event(
+	struct rng *rng, struct rig *rig, struct request *requests, size_t n)
 {
 	struct request *r = &requests[rng_below(rng, n)];
 
@@ -141,7 +147,7 @@ static size_t apply(struct rig *rig, struct request *requests, size_t n, unsigne
 		size_t n_prompt;
 		uint32_t max_new;
 		unsigned tail, n;
-	} kinds[] = { { 5, 14, 0, 1 }, { 17, 3, 0, 1 }, { 33, 15, 1, 1 }, { 16, 17, 2, 2 } };
+	} kinds[] = {{5, 14, 0, 1}, {17, 3, 0, 1}, {33, 15, 1, 1}, {16, 17, 2, 2}};
 	size_t first = n;
 
 	switch (op) {
@@ -150,8 +156,8 @@ static size_t apply(struct rig *rig, struct request *requests, size_t n, unsigne
 	case 2:
 	case 3:
 		for (unsigned k = 0; k < kinds[op].n; k++, n++) {
-			make_request(&requests[n], 1, kinds[op].n_prompt, kinds[op].max_new,
-				kinds[op].tail);
+			make_request(&requests[n], 1, kinds[op].n_prompt,
+				kinds[op].max_new, kinds[op].tail);
 			requests[n].choice = k;
 			submit(rig, &requests[n], k > 0 ? &requests[first] : NULL);
 		}
@@ -181,8 +187,11 @@ static size_t apply(struct rig *rig, struct request *requests, size_t n, unsigne
 
 START_TEST(every_short_history)
 {
-	struct sched_opts opts = { .n_blocks = 3, .max_seqs = 2, .max_waiting = 10,
-		.step_tokens = SCHED_STEP_MIN, .audit_every = 1 };
+	struct sched_opts opts = {.n_blocks = 3,
+		.max_seqs = 2,
+		.max_waiting = 10,
+		.step_tokens = SCHED_STEP_MIN,
+		.audit_every = 1};
 	size_t total = 1;
 
 	for (int i = 0; i < HISTORY; i++)
@@ -202,13 +211,17 @@ START_TEST(every_short_history)
 }
 END_TEST
 
-/* Ten thousand requests, hundreds at once, a pool of a few blocks, a third of them aborted. */
+/* Ten thousand requests, hundreds at once, a pool of a few blocks, a third of them
+ * aborted. */
 START_TEST(a_crowd_in_a_tiny_pool)
 {
 	enum { TOTAL = 10000, CROWD = 200 };
 	static struct request crowd[CROWD];
-	struct sched_opts opts = { .n_blocks = 24, .max_seqs = 16, .max_waiting = CROWD,
-		.step_tokens = 48, .audit_every = 1 };
+	struct sched_opts opts = {.n_blocks = 24,
+		.max_seqs = 16,
+		.max_waiting = CROWD,
+		.step_tokens = 48,
+		.audit_every = 1};
 	struct rng rng;
 	struct rig rig;
 	unsigned started = 0, done = 0;
@@ -221,8 +234,10 @@ START_TEST(a_crowd_in_a_tiny_pool)
 		struct request *r = &crowd[rng_below(&rng, CROWD)];
 
 		if (r->seq == NULL && started < TOTAL) {
-			make_request(r, (unsigned)rng_below(&rng, 4), 1 + rng_below(&rng, 100),
-				1 + (uint32_t)rng_below(&rng, 30), (unsigned)rng_below(&rng, 50));
+			make_request(r, (unsigned)rng_below(&rng, 4),
+				1 + rng_below(&rng, 100),
+				1 + (uint32_t)rng_below(&rng, 30),
+				(unsigned)rng_below(&rng, 50));
 			submit(&rig, r, NULL);
 			started++;
 		} else if (r->seq != NULL && rng_below(&rng, 3) == 0) {
@@ -238,7 +253,8 @@ START_TEST(a_crowd_in_a_tiny_pool)
 	{
 		const struct sched_counts *c = sched_counts(rig.sched);
 
-		ck_assert_uint_eq(c->ended[SCHED_END_LENGTH] + c->ended[SCHED_END_ABORT], TOTAL);
+		ck_assert_uint_eq(
+			c->ended[SCHED_END_LENGTH] + c->ended[SCHED_END_ABORT], TOTAL);
 		ck_assert_uint_gt(c->ended[SCHED_END_ABORT], TOTAL / 10);
 		ck_assert_uint_gt(c->ended[SCHED_END_LENGTH], TOTAL / 10);
 		ck_assert_uint_gt(c->preemptions, 100);
@@ -254,7 +270,11 @@ END_TEST
 /* A backend that fails ends what was in the step, and what it left is found by nobody. */
 START_TEST(a_failed_step_ends_its_sequences)
 {
-	struct sched_opts opts = { .n_blocks = 20, .max_seqs = 4, .step_tokens = 64, .max_waiting = 9, .audit_every = 1 };
+	struct sched_opts opts = {.n_blocks = 20,
+		.max_seqs = 4,
+		.step_tokens = 64,
+		.max_waiting = 9,
+		.audit_every = 1};
 	static struct request r[3], again;
 	struct rig rig;
 
@@ -282,12 +302,16 @@ END_TEST
 /* Blocks that hold something else are noticed when a cached prefix is used. */
 START_TEST(wrong_blocks_are_noticed)
 {
-	struct sched_opts opts = { .n_blocks = 8, .max_seqs = 4, .step_tokens = 128, .max_waiting = 9, .audit_every = 1 };
+	struct sched_opts opts = {.n_blocks = 8,
+		.max_seqs = 4,
+		.step_tokens = 128,
+		.max_waiting = 9,
+		.audit_every = 1};
 
 	for (uint32_t victim = 0; victim < 3; victim++) {
 		static struct request a, b;
 		struct rig rig;
-		uint32_t pair[1][2] = { { (victim + 1) % 3, victim } };
+		uint32_t pair[1][2] = {{(victim + 1) % 3, victim}};
 
 		rig_open(&rig, &opts);
 		make_request(&a, 1, 50, 3, 0);

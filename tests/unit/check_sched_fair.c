@@ -1,12 +1,16 @@
 /*
- * The scheduler: who goes first, who gives way, how time is shared, and that nobody waits for ever.
+ * The scheduler: who goes first, who gives way, how time is shared, and that nobody waits
+ * for ever.
  */
 #include "sched_requests.h"
 
 START_TEST(an_abort_frees_within_one_step)
 {
-	struct sched_opts opts = { .n_blocks = 8, .max_seqs = 4, .step_tokens = 16,
-		.max_waiting = 4, .prefill_us = 1e6 };
+	struct sched_opts opts = {.n_blocks = 8,
+		.max_seqs = 4,
+		.step_tokens = 16,
+		.max_waiting = 4,
+		.prefill_us = 1e6};
 	struct request a, b;
 	struct rig rig;
 
@@ -32,8 +36,13 @@ END_TEST
 /* A prompt of seven chunks, then tokens: each when it is due, without drift. */
 START_TEST(time_is_taken_as_said)
 {
-	struct sched_opts opts = { .n_blocks = 10, .max_seqs = 4, .step_tokens = 16,
-		.max_waiting = 4, .prefill_us = 10, .decode_us = 500, .step_us = 3 };
+	struct sched_opts opts = {.n_blocks = 10,
+		.max_seqs = 4,
+		.step_tokens = 16,
+		.max_waiting = 4,
+		.prefill_us = 10,
+		.decode_us = 500,
+		.step_us = 3};
 	struct request a;
 	struct rig rig;
 	uint64_t due = 1000 + 6 * (16 * 10 + 3) + (4 * 10 + 3);
@@ -60,7 +69,8 @@ END_TEST
 /* Decodes go on while a long prompt is computed, one token a step each. */
 START_TEST(prompts_do_not_hold_up_decodes)
 {
-	struct sched_opts opts = { .n_blocks = 40, .max_seqs = 4, .step_tokens = 20, .max_waiting = 4 };
+	struct sched_opts opts = {
+		.n_blocks = 40, .max_seqs = 4, .step_tokens = 20, .max_waiting = 4};
 	struct request a, b;
 	struct rig rig;
 
@@ -87,7 +97,8 @@ START_TEST(a_full_budget_is_shared)
 {
 	enum { N = 60 };
 	static struct request crowd[N], late;
-	struct sched_opts opts = { .n_blocks = 400, .max_seqs = N + 1, .step_tokens = 16, .max_waiting = N };
+	struct sched_opts opts = {
+		.n_blocks = 400, .max_seqs = N + 1, .step_tokens = 16, .max_waiting = N};
 	struct rig rig;
 	size_t least = NEW_MAX, most = 0, before[N];
 
@@ -123,7 +134,8 @@ END_TEST
 
 START_TEST(priority_goes_first_but_starves_nobody)
 {
-	struct sched_opts opts = { .n_blocks = 4, .max_seqs = 1, .step_tokens = 64, .max_waiting = 1000 };
+	struct sched_opts opts = {
+		.n_blocks = 4, .max_seqs = 1, .step_tokens = 64, .max_waiting = 1000};
 	static struct request low[3], high[400];
 	struct rig rig;
 	unsigned next = 0;
@@ -155,7 +167,8 @@ START_TEST(priority_goes_first_but_starves_nobody)
 }
 END_TEST
 
-/* Some that are more urgent are always there, and more than fit: all others end all the same, in a pool in which they preempt each other. */
+/* Some that are more urgent are always there, and more than fit: all others end all the
+ * same, in a pool in which they preempt each other. */
 START_TEST(nobody_starves_whatever_comes)
 {
 	enum { LOW = 6, BETTER = 5, STEPS_MAX = 20000 };
@@ -169,14 +182,16 @@ START_TEST(nobody_starves_whatever_comes)
 		struct rig rig;
 
 		rng_seed(&rng, seed);
-		opts = (struct sched_opts){ .n_blocks = 6 + (uint32_t)rng_below(&rng, 6),
-			.max_seqs = 2 + (unsigned)rng_below(&rng, 3), .max_waiting = 100,
-			.step_tokens = SCHED_STEP_MIN + (uint32_t)rng_below(&rng, 32) };
+		opts = (struct sched_opts){.n_blocks = 6 + (uint32_t)rng_below(&rng, 6),
+			.max_seqs = 2 + (unsigned)rng_below(&rng, 3),
+			.max_waiting = 100,
+			.step_tokens = SCHED_STEP_MIN + (uint32_t)rng_below(&rng, 32)};
 		if (rng_below(&rng, 2) == 0)
 			opts.long_prefill_tokens = 1 + (uint32_t)rng_below(&rng, 16);
 		rig_open(&rig, &opts);
 		for (unsigned i = 0; i < LOW; i++) {
-			make_request(&low[i], i, 1 + rng_below(&rng, 50), 1 + (uint32_t)rng_below(&rng, 30), 0);
+			make_request(&low[i], i, 1 + rng_below(&rng, 50),
+				1 + (uint32_t)rng_below(&rng, 30), 0);
 			low[i].priority = 1 + (int64_t)rng_below(&rng, 5);
 			submit(&rig, &low[i], NULL);
 		}
@@ -186,7 +201,8 @@ START_TEST(nobody_starves_whatever_comes)
 				if (better[i].seq != NULL)
 					continue;
 				make_request(&better[i], 10 + i, 1 + rng_below(&rng, 50),
-					1 + (uint32_t)rng_below(&rng, 30), (unsigned)steps + 1);
+					1 + (uint32_t)rng_below(&rng, 30),
+					(unsigned)steps + 1);
 				better[i].priority = -(int64_t)rng_below(&rng, 2);
 				submit(&rig, &better[i], NULL);
 			}
@@ -204,10 +220,15 @@ START_TEST(nobody_starves_whatever_comes)
 }
 END_TEST
 
-/* Two that cannot run together to their ends: the older one is never preempted, and the younger one is not lost. */
+/* Two that cannot run together to their ends: the older one is never preempted, and the
+ * younger one is not lost. */
 START_TEST(the_older_one_wins)
 {
-	struct sched_opts opts = { .n_blocks = 6, .max_seqs = 4, .step_tokens = 64, .max_waiting = 4, .audit_every = 1 };
+	struct sched_opts opts = {.n_blocks = 6,
+		.max_seqs = 4,
+		.step_tokens = 64,
+		.max_waiting = 4,
+		.audit_every = 1};
 	struct request a, b;
 	struct rig rig;
 
@@ -219,7 +240,8 @@ START_TEST(the_older_one_wins)
 	submit(&rig, &b, NULL);
 	for (size_t k = 1; a.ended_at == 0; k++) {
 		(void)rig_step(&rig);
-		ck_assert_uint_eq(a.n_got, k); /* a token each step, from the first one on */
+		ck_assert_uint_eq(
+			a.n_got, k); /* a token each step, from the first one on */
 	}
 	ck_assert_uint_gt(sched_counts(rig.sched)->preemptions, 0);
 	ck_assert_uint_eq(b.ended_at, 0);
@@ -230,10 +252,15 @@ START_TEST(the_older_one_wins)
 }
 END_TEST
 
-/* The same with the older one less urgent: it gives way, whoever asks for blocks and wherever it stands in the turn. */
+/* The same with the older one less urgent: it gives way, whoever asks for blocks and
+ * wherever it stands in the turn. */
 START_TEST(the_urgent_one_wins)
 {
-	struct sched_opts opts = { .n_blocks = 9, .max_seqs = 4, .step_tokens = 64, .max_waiting = 4, .audit_every = 1 };
+	struct sched_opts opts = {.n_blocks = 9,
+		.max_seqs = 4,
+		.step_tokens = 64,
+		.max_waiting = 4,
+		.audit_every = 1};
 	static struct request r[3];
 	struct rig rig;
 
@@ -262,10 +289,15 @@ START_TEST(the_urgent_one_wins)
 }
 END_TEST
 
-/* A prompt in chunks is done before the next one begins, even if a step has room for more. */
+/* A prompt in chunks is done before the next one begins, even if a step has room for
+ * more. */
 START_TEST(one_prompt_at_a_time)
 {
-	struct sched_opts opts = { .n_blocks = 40, .max_seqs = 4, .step_tokens = 16, .max_waiting = 4, .prefill_us = 10 };
+	struct sched_opts opts = {.n_blocks = 40,
+		.max_seqs = 4,
+		.step_tokens = 16,
+		.max_waiting = 4,
+		.prefill_us = 10};
 	static struct request d, a, b;
 	struct rig rig;
 
@@ -291,11 +323,16 @@ START_TEST(one_prompt_at_a_time)
 }
 END_TEST
 
-/* Prompts that take turns: short ones that come all the time go beside a long one, which gets its share of each round and so ends in time. */
+/* Prompts that take turns: short ones that come all the time go beside a long one, which
+ * gets its share of each round and so ends in time. */
 START_TEST(long_prompts_take_turns)
 {
-	struct sched_opts opts = { .n_blocks = 40, .max_seqs = 8, .step_tokens = 32,
-		.long_prefill_tokens = 8, .max_waiting = 9, .audit_every = 1 };
+	struct sched_opts opts = {.n_blocks = 40,
+		.max_seqs = 8,
+		.step_tokens = 32,
+		.long_prefill_tokens = 8,
+		.max_waiting = 9,
+		.audit_every = 1};
 	static struct request a, b, shorts[16];
 	struct rig rig;
 	unsigned k = 0;
@@ -319,11 +356,17 @@ START_TEST(long_prompts_take_turns)
 }
 END_TEST
 
-/* The same by the clock: one chunk after another, and a short prompt waits for one of them, not for the prompt. */
+/* The same by the clock: one chunk after another, and a short prompt waits for one of
+ * them, not for the prompt. */
 START_TEST(turns_take_their_time)
 {
-	struct sched_opts opts = { .n_blocks = 40, .max_seqs = 8, .step_tokens = 32,
-		.long_prefill_tokens = 8, .max_waiting = 9, .audit_every = 1, .prefill_us = 10 };
+	struct sched_opts opts = {.n_blocks = 40,
+		.max_seqs = 8,
+		.step_tokens = 32,
+		.long_prefill_tokens = 8,
+		.max_waiting = 9,
+		.audit_every = 1,
+		.prefill_us = 10};
 	static struct request a, b, c;
 	struct rig rig;
 	uint64_t came_us;
@@ -344,20 +387,27 @@ START_TEST(turns_take_their_time)
 	submit(&rig, &c, NULL);
 	while (b.n_got == 0)
 		REQUIRE(rig_step(&rig));
-	ck_assert_uint_eq(rig.now_us - came_us, 80 + 40); /* the chunk that was begun, and its own */
+	ck_assert_uint_eq(rig.now_us - came_us,
+		80 + 40); /* the chunk that was begun, and its own */
 	while (c.n_got == 0)
 		REQUIRE(rig_step(&rig));
-	ck_assert_uint_eq(rig.now_us - came_us, 80 + 40 + 80 + 80 + 40); /* its 8, one of a, its 4 */
+	ck_assert_uint_eq(rig.now_us - came_us,
+		80 + 40 + 80 + 80 + 40); /* its 8, one of a, its 4 */
 	finish(&rig, &a, 1);
 	ck_assert_uint_eq(rig.now_us, 1200 + 160); /* no time is lost between them */
 	rig_close(&rig);
 }
 END_TEST
 
-/* The first one waiting does not fit: one of lower rank does not overtake it, one of higher rank that fits goes at once. */
+/* The first one waiting does not fit: one of lower rank does not overtake it, one of
+ * higher rank that fits goes at once. */
 START_TEST(who_may_overtake)
 {
-	struct sched_opts opts = { .n_blocks = 10, .max_seqs = 4, .step_tokens = 128, .max_waiting = 4, .audit_every = 1 };
+	struct sched_opts opts = {.n_blocks = 10,
+		.max_seqs = 4,
+		.step_tokens = 128,
+		.max_waiting = 4,
+		.audit_every = 1};
 	static struct request running, big, small, urgent;
 	struct rig rig;
 
@@ -392,7 +442,11 @@ END_TEST
 /* What a preempted one leaves is for the first one waiting, at once. */
 START_TEST(preemption_makes_room)
 {
-	struct sched_opts opts = { .n_blocks = 10, .max_seqs = 4, .step_tokens = 128, .max_waiting = 4, .audit_every = 1 };
+	struct sched_opts opts = {.n_blocks = 10,
+		.max_seqs = 4,
+		.step_tokens = 128,
+		.max_waiting = 4,
+		.audit_every = 1};
 	static struct request first, last, between;
 	struct rig rig;
 
@@ -419,10 +473,12 @@ START_TEST(preemption_makes_room)
 }
 END_TEST
 
-/* While others run, a hundredth of the pool stays free for their next tokens; a single one may have all. */
+/* While others run, a hundredth of the pool stays free for their next tokens; a single
+ * one may have all. */
 START_TEST(some_blocks_are_spared)
 {
-	struct sched_opts opts = { .n_blocks = 200, .max_seqs = 40, .step_tokens = 4096, .max_waiting = 40 };
+	struct sched_opts opts = {
+		.n_blocks = 200, .max_seqs = 40, .step_tokens = 4096, .max_waiting = 40};
 	enum { N = 29 }; /* of 7 blocks each: 28 leave 4, 2 of them spare */
 	static struct request crowd[N];
 	struct rig rig;
@@ -446,10 +502,15 @@ START_TEST(some_blocks_are_spared)
 }
 END_TEST
 
-/* Who was parked does not catch up: its next token comes at once, the others at their pace. */
+/* Who was parked does not catch up: its next token comes at once, the others at their
+ * pace. */
 START_TEST(parked_time_is_gone)
 {
-	struct sched_opts opts = { .n_blocks = 9, .max_seqs = 4, .step_tokens = 64, .max_waiting = 4, .decode_us = 1000 };
+	struct sched_opts opts = {.n_blocks = 9,
+		.max_seqs = 4,
+		.step_tokens = 64,
+		.max_waiting = 4,
+		.decode_us = 1000};
 	static struct request a;
 	struct rig rig;
 
@@ -476,7 +537,8 @@ END_TEST
 
 START_TEST(the_queue_is_bounded)
 {
-	struct sched_opts opts = { .n_blocks = 8, .max_seqs = 2, .step_tokens = 16, .max_waiting = 3 };
+	struct sched_opts opts = {
+		.n_blocks = 8, .max_seqs = 2, .step_tokens = 16, .max_waiting = 3};
 	static struct request r[5];
 	struct rig rig;
 
@@ -500,10 +562,15 @@ START_TEST(the_queue_is_bounded)
 }
 END_TEST
 
-/* n choices cost one prompt; whoever writes into the shared last block copies it first. */
+/* n choices cost one prompt; whoever writes into the shared last block copies it first.
+ */
 START_TEST(choices_share_their_prompt)
 {
-	struct sched_opts opts = { .n_blocks = 20, .max_seqs = 4, .step_tokens = 64, .max_waiting = 9, .audit_every = 1 };
+	struct sched_opts opts = {.n_blocks = 20,
+		.max_seqs = 4,
+		.step_tokens = 64,
+		.max_waiting = 9,
+		.audit_every = 1};
 	static struct request r[4];
 
 	for (size_t n_prompt = 1; n_prompt <= 50; n_prompt++) {
@@ -534,7 +601,11 @@ END_TEST
 /* The leader goes before the prompt is computed: the next choice computes it. */
 START_TEST(a_leader_that_leaves_is_replaced)
 {
-	struct sched_opts opts = { .n_blocks = 20, .max_seqs = 4, .step_tokens = 16, .max_waiting = 9, .audit_every = 1 };
+	struct sched_opts opts = {.n_blocks = 20,
+		.max_seqs = 4,
+		.step_tokens = 16,
+		.max_waiting = 9,
+		.audit_every = 1};
 	static struct request r[4];
 
 	for (unsigned steps = 0; steps < 4; steps++) {

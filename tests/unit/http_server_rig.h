@@ -1,6 +1,7 @@
 /*
- * The small HTTP server over real sockets: one loop, a route for each thing that a handler may do, clients driven from the same
- * thread, no sleeps. Every wait is for bytes or a flag, with a deadline. For check_http_server.c and check_http_server_life.c.
+ * The small HTTP server over real sockets: one loop, a route for each thing that a
+ * handler may do, clients driven from the same thread, no sleeps. Every wait is for bytes
+ * or a flag, with a deadline. For check_http_server.c and check_http_server_life.c.
  */
 #ifndef UNIT_HTTP_SERVER_RIG_H
 #define UNIT_HTTP_SERVER_RIG_H
@@ -28,13 +29,15 @@ static void handle_hello(void *arg, struct http_call *call)
 {
 	ck_assert_ptr_eq(arg, &handled);
 	handled++;
-	http_call_reply(call, 200, "text/plain", SPAN_LIT("hello"), SPAN_LIT("X-Made: here\r\n"));
+	http_call_reply(
+		call, 200, "text/plain", SPAN_LIT("hello"), SPAN_LIT("X-Made: here\r\n"));
 }
 
 static void handle_echo(void *arg UNUSED, struct http_call *call)
 {
 	handled++;
-	http_call_reply(call, 200, "text/plain", http_call_body(call), span_make(NULL, 0));
+	http_call_reply(
+		call, 200, "text/plain", http_call_body(call), span_make(NULL, 0));
 }
 
 static void on_gone(void *arg)
@@ -65,10 +68,12 @@ static void handle_unwatched(void *arg UNUSED, struct http_call *call)
 
 static void handle_stream(void *arg UNUSED, struct http_call *call)
 {
-	http_call_begin(call, 200, "text/event-stream", SPAN_LIT("Cache-Control: no-cache\r\n"));
+	http_call_begin(
+		call, 200, "text/event-stream", SPAN_LIT("Cache-Control: no-cache\r\n"));
 	ck_assert_int_eq(http_call_write(call, SPAN_LIT("data: one\n\n")), 0);
 	ck_assert_int_eq(http_call_write(call, SPAN_LIT("")), 0);
-	ck_assert_int_eq(http_call_write(call, SPAN_LIT("data: a somewhat longer one\n\n")), 0);
+	ck_assert_int_eq(
+		http_call_write(call, SPAN_LIT("data: a somewhat longer one\n\n")), 0);
 	http_call_end(call);
 }
 
@@ -90,11 +95,13 @@ static void handle_where(void *arg UNUSED, struct http_call *call)
 {
 	char value[16], out[128];
 	bool has = http_call_query_value(call, "a b", value, sizeof(value));
-	int n = snprintf(out, sizeof(out), "%.*s|%.*s|%s|%.*s|%d", SPAN_ARG(http_call_path(call)),
-		SPAN_ARG(http_call_query(call)), has ? value : "-",
-		SPAN_ARG(http_call_field(call, "x-thing")), http_call_is_unix(call));
+	int n = snprintf(out, sizeof(out), "%.*s|%.*s|%s|%.*s|%d",
+		SPAN_ARG(http_call_path(call)), SPAN_ARG(http_call_query(call)),
+		has ? value : "-", SPAN_ARG(http_call_field(call, "x-thing")),
+		http_call_is_unix(call));
 
-	http_call_reply(call, 200, "text/plain", span_make(out, (size_t)n), span_make(NULL, 0));
+	http_call_reply(
+		call, 200, "text/plain", span_make(out, (size_t)n), span_make(NULL, 0));
 }
 
 static void handle_bad(void *arg UNUSED, struct http_call *call)
@@ -107,22 +114,22 @@ static void handle_large(void *arg UNUSED, struct http_call *call)
 	static char body[8192];
 
 	handled++;
-	http_call_reply(
-		call, 200, "text/plain", span_make(body, sizeof(body)), span_make(NULL, 0));
+	http_call_reply(call, 200, "text/plain", span_make(body, sizeof(body)),
+		span_make(NULL, 0));
 }
 
 static const struct http_route routes[] = {
-	{ "GET", "/large", handle_large },
-	{ "GET", "/hello", handle_hello },
-	{ "POST", "/echo", handle_echo },
-	{ "GET", "/later", handle_later },
-	{ "GET", "/unwatched", handle_unwatched },
-	{ "GET", "/stream", handle_stream },
-	{ "GET", "/cut", handle_cut },
-	{ "GET", "/break", handle_break },
-	{ "GET", "/where/*", handle_where },
-	{ "DELETE", "/where/*", handle_where },
-	{ "GET", "/bad", handle_bad },
+	{"GET", "/large", handle_large},
+	{"GET", "/hello", handle_hello},
+	{"POST", "/echo", handle_echo},
+	{"GET", "/later", handle_later},
+	{"GET", "/unwatched", handle_unwatched},
+	{"GET", "/stream", handle_stream},
+	{"GET", "/cut", handle_cut},
+	{"GET", "/break", handle_break},
+	{"GET", "/where/*", handle_where},
+	{"DELETE", "/where/*", handle_where},
+	{"GET", "/bad", handle_bad},
 };
 
 static struct http_server_opts opts;
@@ -229,14 +236,16 @@ static inline void hear(struct client *c)
 	c->in[c->n] = '\0';
 }
 
-/* Turns the loop until the client has heard text (NULL: until the server ended the connection). */
+/* Turns the loop until the client has heard text (NULL: until the server ended the
+ * connection). */
 static inline void expect(struct client *c, const char *text)
 {
 	uint64_t end_us = clock_us() + WAIT_US;
 
 	for (;;) {
 		hear(c);
-		if (text != NULL ? memmem(c->in, c->n, text, strlen(text)) != NULL : c->eof)
+		if (text != NULL ? memmem(c->in, c->n, text, strlen(text)) != NULL
+				 : c->eof)
 			return;
 		ck_assert_msg(!c->eof && clock_us() < end_us, "waiting for %s, heard: %s",
 			text != NULL ? text : "the end", c->in);

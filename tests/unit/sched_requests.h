@@ -11,7 +11,8 @@ enum { PROMPT_MAX = 128, NEW_MAX = 64, REQUESTS_MAX = 16 };
 struct request {
 	struct sched_seq *seq; /* NULL: not there, or ended */
 	uint32_t prompt[PROMPT_MAX];
-	size_t n_prompt, n_got, n_want; /* n_want: stops itself after so many; 0: does not */
+	size_t n_prompt, n_got,
+		n_want; /* n_want: stops itself after so many; 0: does not */
 	uint32_t max_new;
 	uint64_t state, choice;
 	int64_t priority;
@@ -28,7 +29,8 @@ static inline void on_token(void *arg, struct sched_seq *seq, uint32_t id)
 
 	REQUIRE(r->seq == seq && !r->is_parked && r->n_got < r->max_new);
 	if (id != rig_word(r->state + r->choice))
-		ck_abort_msg("token %zu of a prompt of %zu is wrong", r->n_got, r->n_prompt);
+		ck_abort_msg(
+			"token %zu of a prompt of %zu is wrong", r->n_got, r->n_prompt);
 	r->state = rig_mix(id ^ r->state);
 	r->n_got++;
 	tokens_seen++;
@@ -46,11 +48,11 @@ static inline void on_end(void *arg, struct sched_seq *seq, enum sched_end end)
 	r->ended_at = ++ends;
 }
 
-static const struct sched_ops ops = { .on_token = on_token, .on_end = on_end };
+static const struct sched_ops ops = {.on_token = on_token, .on_end = on_end};
 
 /* `family` prompts share all but their last ids. */
-static inline void make_request(
-	struct request *r, unsigned family, size_t n_prompt, uint32_t max_new, unsigned tail)
+static inline void make_request(struct request *r, unsigned family, size_t n_prompt,
+	uint32_t max_new, unsigned tail)
 {
 	memset(r, 0, sizeof(*r));
 	for (size_t i = 0; i < n_prompt; i++)
@@ -69,7 +71,7 @@ static inline void submit(struct rig *rig, struct request *r, struct request *fo
 		.n_prompt = r->n_prompt,
 		.max_new = r->max_new,
 		.priority = r->priority,
-		.sampling = { .choice = r->choice },
+		.sampling = {.choice = r->choice},
 		.fork_of = fork_of != NULL ? fork_of->seq : NULL,
 		.ops = &ops,
 		.arg = r,
@@ -96,7 +98,8 @@ static inline void park(struct request *r, bool on)
 	sched_park(r->seq, on);
 }
 
-/* All that is left must end, within a bound: a token or a chunk a step for each, and recomputation. */
+/* All that is left must end, within a bound: a token or a chunk a step for each, and
+ * recomputation. */
 static inline void finish(struct rig *rig, struct request *requests, size_t n)
 {
 	unsigned steps = 0;
@@ -109,7 +112,8 @@ static inline void finish(struct rig *rig, struct request *requests, size_t n)
 		const struct request *r = &requests[i];
 
 		REQUIRE(r->seq == NULL);
-		REQUIRE(r->was_dropped || r->n_got == (r->end == SCHED_END_STOP ? r->n_want : r->max_new));
+		REQUIRE(r->was_dropped ||
+			r->n_got == (r->end == SCHED_END_STOP ? r->n_want : r->max_new));
 	}
 	REQUIRE(sched_running(rig->sched) == 0 && sched_waiting(rig->sched) == 0);
 	REQUIRE(sched_used_blocks(rig->sched) == 0);

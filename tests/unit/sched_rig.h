@@ -1,16 +1,17 @@
 /*
- * A scheduler over the sim backend, watched from both sides: between them a spy checks every batch, and the texts that come out are compared with
- * what an independent computation gives. For the tests of the scheduler.
+ * A scheduler over the sim backend, watched from both sides: between them a spy checks
+ * every batch, and the texts that come out are compared with what an independent
+ * computation gives. For the tests of the scheduler.
  */
 #ifndef UNIT_SCHED_RIG_H
 #define UNIT_SCHED_RIG_H
 
 #include "backend/backend_sim.h"
+#include "backend/token.h"
 #include "base/err.h"
 #include "base/rng.h"
 #include "core/kv_cache.h"
 #include "core/sched.h"
-#include "backend/token.h"
 #include "unit.h"
 
 #include <string.h>
@@ -33,9 +34,9 @@ struct rig {
 	uint64_t rows, tokens, steps, reads;
 };
 
-static struct rig *spied; /* the rig being stepped */
+static struct rig *spied;                /* the rig being stepped */
 static uint32_t writers[RIG_BLOCKS_MAX]; /* 1 + row that writes the block in this step */
-static int spy_fails;		       /* how many steps will fail */
+static int spy_fails;                    /* how many steps will fail */
 
 /* The text, independently of the backend: backend_sim.h's words written anew. */
 static inline uint64_t rig_mix(uint64_t x)
@@ -58,16 +59,16 @@ static inline uint64_t rig_state(const uint32_t *ids, size_t n)
 
 static inline uint32_t rig_word(uint64_t s)
 {
-	static const char *const words[64] = { SIM_WORDS };
+	static const char *const words[64] = {SIM_WORDS};
 	const char *w = words[s % 64];
 
-	return TOKEN_BASE_4 + ((uint32_t)' ' << 21 | (uint32_t)w[0] << 14 | (uint32_t)w[1] << 7 |
-				      (uint32_t)w[2]);
+	return TOKEN_BASE_4 + ((uint32_t)' ' << 21 | (uint32_t)w[0] << 14 |
+				      (uint32_t)w[1] << 7 | (uint32_t)w[2]);
 }
 
 /*
- * Batches as backend.h promises them: budget and rows within bounds, tables of the right length, no block written by two rows, none written that
- * another row reads from.
+ * Batches as backend.h promises them: budget and rows within bounds, tables of the right
+ * length, no block written by two rows, none written that another row reads from.
  */
 static void spy_check(const struct backend_row *rows, size_t n)
 {
@@ -111,8 +112,8 @@ static int spy_step(struct backend *b, struct backend_row *rows, size_t n)
 static inline void rig_open(struct rig *r, const struct sched_opts *opts)
 {
 	static struct backend_ops spy;
-	struct backend_opts backend_opts = { "sim", opts->n_blocks, KV_BLOCK, opts->max_seqs,
-		opts->step_tokens };
+	struct backend_opts backend_opts = {
+		"sim", opts->n_blocks, KV_BLOCK, opts->max_seqs, opts->step_tokens};
 
 	spy = backend_sim;
 	spy.step = spy_step;

@@ -8,8 +8,8 @@
 #include "base/metric.h"
 #include "conf/conf.h"
 #include "pool/pool.h"
-#include "worker/worker.h"
 #include "tests/unit/unit.h"
+#include "worker/worker.h"
 
 #include <string.h>
 
