@@ -139,6 +139,7 @@ libkvsteer_a_SOURCES += src/pool/pool_state.h
 libkvsteer_a_SOURCES += src/pool/pool_wait.c
 libkvsteer_a_SOURCES += src/pool/priority.c src/pool/priority.h
 libkvsteer_a_SOURCES += src/pool/queue.c src/pool/queue.h
+libkvsteer_a_SOURCES += src/pool/request_key.c src/pool/request_key.h
 libkvsteer_a_SOURCES += src/pool/response_map.c src/pool/response_map.h
 libkvsteer_a_SOURCES += src/pool/retry.c src/pool/retry.h
 libkvsteer_a_SOURCES += src/pool/site.c src/pool/site.h

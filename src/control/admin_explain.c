@@ -1,7 +1,7 @@
 /*
  * POST explain: how a request would be routed now, without routing it. The body is what a
- * client would send; the same path table, scan, key and pick as for a request. Where it
- * would go over prefill and decode, both choices are told.
+ * client would send; the same path table, scan, key (pool/request_key.h) and pick as for a
+ * request. Where it would go over prefill and decode, both choices are told.
  */
 #include "control/admin_calls.h"
 
@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "control/admin_reply.h"
 #include "http/http_server.h"
-#include "pool/pool.h"
+#include "pool/request_key.h"
 #include "proxy/legs.h"
 #include "proxy/pin.h"
 #include "route/path_table.h"
@@ -25,6 +25,7 @@ struct question {
 	char path[PATH_MAX_BYTES];
 	struct path_verdict verdict;
 	struct route_key key;
+	struct route_key decode_key;   /* sealed: decode cuts prompts otherwise */
 	const struct routing *routing; /* NULL: the policy goes by no routing key */
 	struct routing routing_space;
 	struct pool *pool;
@@ -68,35 +69,6 @@ static bool read_tenant(struct question *q)
 	return q->tenant != NULL;
 }
 
-static int build_key(struct question *q, struct route_scan *scan, const struct pool *pool)
-{
-	struct span body = http_call_body(q->call);
-	struct route_key_opts o;
-	int err;
-
-	route_scan_begin(scan, q->verdict.endpoint);
-	pool_key_opts(pool, q->role, &o);
-	err = route_scan_feed(scan, body.p, 0, body.n);
-	if (err != 0)
-		return err;
-	return route_key_build(scan, body.p, body.n, &o, &q->key);
-}
-
-/* Its pool is chosen by the model, and the pool says how the prompt is cut into blocks.
- */
-static int scan_body(struct question *q)
-{
-	struct route_scan *scan = route_scan_new();
-	int err = scan != NULL ? build_key(q, scan, q->site->pools[0]) : ERR_NOMEM;
-
-	if (err == 0)
-		q->pool = site_pool_for(q->site, q->key.model);
-	if (err == 0 && q->pool != NULL && q->pool != q->site->pools[0])
-		err = build_key(q, scan, q->pool);
-	route_scan_free(scan);
-	return err;
-}
-
 /* Hashes that the client sent stand. */
 static int read_hashes(struct question *q)
 {
@@ -108,35 +80,76 @@ static int read_hashes(struct question *q)
 		http_call_field(q->call, "X-Kvsteer-Prefix"), 0, &q->key);
 }
 
-/* Model and salts, from where a request would have them: the body, or where that is not
- * read, the head. */
-static int read_salts(struct question *q)
+/* As the head of a request would say it. Admin may pin whatever allow_pin says. */
+static struct site_head site_head_of(const struct question *q)
 {
 	struct site_head h = {
 		.endpoint = q->verdict.endpoint,
+		.is_pinned = q->pinned.n > 0,
 		.said.hashes_sent = q->key.hashes_sent,
 		.model = http_call_field(q->call, "X-Kvsteer-Model"),
 	};
-	int err;
 
 	routing_look(q->site->wants, &q->site->conf->router.routing_key_headers,
 		http_call_base(q->call), http_call_head(q->call), &h.said);
-	if (site_reads_body(q->site, &h))
-		return scan_body(q);
-	err = route_key_say(&q->key, h.model,
-		http_call_field(q->call, "X-Kvsteer-Lora-Path"),
-		http_call_field(q->call, "X-Kvsteer-Cache-Salt"));
-	q->pool = site_pool_for(q->site, h.model);
+	return h;
+}
+
+static int scan_body(const struct question *q, const struct request_key_body *use,
+	struct route_scan **out)
+{
+	struct span body = http_call_body(q->call);
+
+	if (!use->is_scanned)
+		return 0;
+	*out = route_scan_new();
+	if (*out == NULL)
+		return ERR_NOMEM;
+	route_scan_begin(*out, q->verdict.endpoint);
+	return route_scan_feed(*out, body.p, 0, body.n);
+}
+
+static int build_keys(struct question *q, const struct request_key_source *src)
+{
+	struct span salt =
+		q->tenant != NULL ? span_str(q->tenant->salt) : span_make(NULL, 0);
+	int err = request_key_read(src, &q->key, &q->pool);
+
+	if (err == 0 && q->pool != NULL)
+		err = request_key_hash(src, q->pool, salt, &q->key);
+	if (err == 0 && q->pool != NULL)
+		err = request_key_decode(src, q->pool, salt, &q->key, &q->decode_key);
+	return err;
+}
+
+/* As routing does it, once the body is whole. */
+static int find_keys(struct question *q)
+{
+	struct site_head h = site_head_of(q);
+	struct request_key_body use = request_key_body(q->site, &h);
+	struct request_key_source src = {
+		.site = q->site,
+		.body = http_call_body(q->call),
+		.is_body_awaited = use.is_awaited,
+		.model = h.model,
+		.lora = http_call_field(q->call, "X-Kvsteer-Lora-Path"),
+		.cache_salt = http_call_field(q->call, "X-Kvsteer-Cache-Salt"),
+	};
+	int err = scan_body(q, &use, &src.scan);
+
+	if (err == 0)
+		err = build_keys(q, &src);
+	route_scan_free(src.scan);
 	return err;
 }
 
 /* False: the call is answered. */
-static bool read_key(struct question *q)
+static bool read_keys(struct question *q)
 {
 	int err = read_hashes(q);
 
 	if (err == 0)
-		err = read_salts(q);
+		err = find_keys(q);
 	if (err == ERR_NOMEM) {
 		admin_fail(q->call, ADMIN_MEMORY, "out of memory");
 		return false;
@@ -149,9 +162,14 @@ static bool read_key(struct question *q)
 		admin_fail(q->call, ADMIN_NO_POOL, "no pool serves the model");
 		return false;
 	}
-	pool_seal_key(q->pool, &q->key,
-		q->tenant != NULL ? span_str(q->tenant->salt) : span_make(NULL, 0));
 	return true;
+}
+
+/* The key that workers of this role are asked by. */
+static struct route_key *key_of(struct question *q)
+{
+	return q->role != ROLE_PREFILL && q->decode_key.is_sealed ? &q->decode_key
+								  : &q->key;
 }
 
 static void find_routing(struct question *q)
@@ -178,20 +196,20 @@ static struct js *routing_object(const struct routing *routing)
 	return out;
 }
 
-static struct js *key_object(const struct question *q)
+static struct js *key_object(const struct route_key *key, const struct routing *routing)
 {
 	struct js *out = js_object();
-	char unit[2] = {q->key.unit, '\0'};
+	char unit[2] = {key->unit, '\0'};
 
-	js_set(out, "model", q->key.model.n > 0 ? js_string(q->key.model) : js_null());
-	js_set_bool(out, "readable", q->key.readable || q->key.hashes_sent);
-	js_set_bool(out, "stream", q->key.stream);
-	js_set_bool(out, "hashes_sent", q->key.hashes_sent);
-	js_set_int(out, "block", q->key.block);
+	js_set(out, "model", key->model.n > 0 ? js_string(key->model) : js_null());
+	js_set_bool(out, "readable", key->readable || key->hashes_sent);
+	js_set_bool(out, "stream", key->stream);
+	js_set_bool(out, "hashes_sent", key->hashes_sent);
+	js_set_int(out, "block", key->block);
 	js_set_str(out, "unit", unit);
-	js_set_int(out, "blocks", (int64_t)q->key.n_blocks);
-	js_set_int(out, "prompt_units", (int64_t)q->key.prompt_units);
-	js_set(out, "routing_key", routing_object(q->routing));
+	js_set_int(out, "blocks", (int64_t)key->n_blocks);
+	js_set_int(out, "prompt_units", (int64_t)key->prompt_units);
+	js_set(out, "routing_key", routing_object(routing));
 	return out;
 }
 
@@ -234,11 +252,11 @@ static struct js *candidates_array(const struct explain *e)
 }
 
 /* What is said of the choice among the workers of one role. */
-static void put_choice(struct js *out, const struct question *q, const struct explain *e)
+static void put_choice(struct js *out, struct question *q, const struct explain *e)
 {
 	js_set_str(out, "role", role_name(q->role));
 	js_set_str(out, "policy", e->policy);
-	js_set(out, "key", key_object(q));
+	js_set(out, "key", key_object(key_of(q), q->routing));
 	js_set_int(out, "blocks", e->blocks);
 	js_set(out, "candidates", candidates_array(e));
 	js_set_str(
@@ -251,8 +269,7 @@ static struct pool_ask ask_of(struct question *q)
 {
 	struct pool_ask ask = {
 		.role = q->role,
-		.key = pool_needs_key(q->pool, q->role) || q->key.hashes_sent ? &q->key
-									      : NULL,
+		.key = q->key.is_sealed ? key_of(q) : NULL,
 		.routing = q->routing,
 		.model = q->key.model,
 		.kv_group = q->kv_group,
@@ -291,15 +308,6 @@ static bool choose(struct question *q, struct js *out)
 	return err == 0;
 }
 
-/* The key anew, as that role cuts prompts. */
-static bool turn_to(struct question *q, enum role role)
-{
-	q->role = role;
-	route_key_free(&q->key);
-	route_key_init(&q->key);
-	return read_key(q);
-}
-
 /* Why there would be no prefill, as a request's legs find it; NULL: there would. */
 static const char *prefill_skipped(struct question *q, const struct pool_look *seen)
 {
@@ -322,7 +330,8 @@ static bool explain_split(struct question *q, struct js *out)
 	q->is_prefill_pinned = q->pinned.n > 0 &&
 			       pool_find_role(q->pool, q->pinned, &role, &q->kv_group) &&
 			       role == ROLE_PREFILL;
-	if (!turn_to(q, ROLE_DECODE) || !choose(q, out))
+	q->role = ROLE_DECODE;
+	if (!choose(q, out))
 		return false;
 	ask = ask_of(q);
 	if (pool_look(q->pool, &ask, &seen) == 0)
@@ -330,7 +339,8 @@ static bool explain_split(struct question *q, struct js *out)
 	prefill = js_object();
 	js_set_str(prefill, "skipped", prefill_skipped(q, &seen));
 	js_set_int(prefill, "uncached_tokens", (int64_t)seen.uncached_tokens);
-	if (!turn_to(q, ROLE_PREFILL) || !choose(q, prefill)) {
+	q->role = ROLE_PREFILL;
+	if (!choose(q, prefill)) {
 		js_free(prefill);
 		return false;
 	}
@@ -361,8 +371,10 @@ void admin_explain(void *arg, struct http_call *call)
 		.call = call, .site = a->control->site, .role = ROLE_UNIFIED};
 
 	route_key_init(&q.key);
+	route_key_init(&q.decode_key);
 	q.pinned = http_call_field(call, "X-Kvsteer-Worker");
-	if (read_target(&q) && read_tenant(&q) && read_key(&q))
+	if (read_target(&q) && read_tenant(&q) && read_keys(&q))
 		explain(&q);
 	route_key_free(&q.key);
+	route_key_free(&q.decode_key);
 }

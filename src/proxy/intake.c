@@ -4,7 +4,7 @@
 #include "proxy/intake.h"
 
 #include "policy/routing_key.h"
-#include "pool/pool.h"
+#include "pool/request_key.h"
 #include "proxy/body.h"
 #include "proxy/client.h"
 #include "proxy/client_key.h"
@@ -31,7 +31,6 @@ static enum fail read_prefix_header(struct request *r)
 		return FAIL_NONE;
 	if (route_key_from_header(http_field_value(r->c->buf, f), 0, &r->key) != 0)
 		return FAIL_BAD_PREFIX;
-	r->is_keyed = true;
 	return FAIL_NONE;
 }
 
@@ -75,17 +74,16 @@ void intake_start_scan(struct request *r)
 		.is_pinned = is_pinned(r),
 		.model = own_field(r, SPAN_LIT("x-kvsteer-model")),
 	};
+	struct request_key_body use;
 
 	if (r->verdict.action != PATH_FORWARD)
 		return;
 	h.said.hashes_sent = r->key.hashes_sent;
 	routing_look(r->site->wants, &opts(r)->routing_key_headers, r->c->buf, &r->head,
 		&h.said);
-	r->reads_body = site_reads_body(r->site, &h);
-	if (h.endpoint == ENDPOINT_OTHER || (!r->reads_body && !r->site->needs_body_scan))
-		return;
-	/* A pinned request's prompt is remembered if it is here with its head. */
-	if (!r->reads_body && (h.said.hashes_sent || !h.is_pinned))
+	use = request_key_body(r->site, &h);
+	r->reads_body = use.is_awaited;
+	if (!use.is_scanned)
 		return;
 	if (r->json == NULL)
 		r->json = route_scan_new();
@@ -109,48 +107,30 @@ void intake_scan_body(struct request *r)
 
 /* ---- the route key ---- */
 
-/* The body's fields, and its prompt's hashes as the pool wants them; without a pool the
- * fields alone. */
-static int build_key(struct request *r, const struct pool *pool)
+static struct request_key_source key_source(const struct request *r)
 {
-	struct route_key_opts o = {.skip_prompt = true};
-	struct span b = body_bytes(&r->body, r->c);
-
-	if (pool != NULL)
-		legs_key_opts(pool, &o);
-	r->is_keyed = true;
-	/* Hashes that the client sent stand; the body then only says the model and the
-	 * salts. */
-	return route_key_build(r->json, b.p, b.n, &o, &r->key);
-}
-
-/* Where the body is not read, the head may say what it says of the prompt's name space.
- */
-static int take_said(struct request *r)
-{
-	if (r->reads_body)
-		return 0;
-	return route_key_say(&r->key, own_field(r, SPAN_LIT("x-kvsteer-model")),
-		own_field(r, SPAN_LIT("x-kvsteer-lora-path")),
-		own_field(r, SPAN_LIT("x-kvsteer-cache-salt")));
+	return (struct request_key_source){
+		.site = r->site,
+		.scan = r->is_scanning ? r->json : NULL,
+		.body = body_bytes(&r->body, r->c),
+		.is_body_awaited = r->reads_body,
+		.model = own_field(r, SPAN_LIT("x-kvsteer-model")),
+		.lora = own_field(r, SPAN_LIT("x-kvsteer-lora-path")),
+		.cache_salt = own_field(r, SPAN_LIT("x-kvsteer-cache-salt")),
+	};
 }
 
 enum fail intake_route_key(struct request *r)
 {
-	bool is_one_pool = r->site->n_pools == 1;
+	struct request_key_source src = key_source(r);
 
-	if (take_said(r) != 0)
+	if (request_key_read(&src, &r->key, &r->pool) != 0)
 		return FAIL_OVERLOADED;
-	/* Of several pools the model names one, and that one says how it hashes. */
-	if (r->is_scanning && build_key(r, is_one_pool ? r->site->pools[0] : NULL) != 0)
-		return FAIL_OVERLOADED;
-	r->pool = site_pool_for(r->site, r->key.model);
 	stored_look_up(r);
 	if (r->pool == NULL)
 		return FAIL_MODEL_NOT_FOUND;
-	if (r->is_scanning && !is_one_pool && build_key(r, r->pool) != 0)
+	if (request_key_hash(&src, r->pool, client_key_salt(r), &r->key) != 0)
 		return FAIL_OVERLOADED;
-	if (r->is_keyed)
-		pool_seal_key(r->pool, &r->key, client_key_salt(r));
-	return legs_begin(r);
+	r->is_keyed = r->key.is_sealed;
+	return legs_begin(r, &src);
 }

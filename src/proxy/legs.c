@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/metric.h"
+#include "pool/request_key.h"
 #include "proxy/access_log.h"
 #include "proxy/admission.h"
 #include "proxy/attempt.h"
@@ -31,57 +32,13 @@
 
 /* ---- the key ---- */
 
-static bool are_blocks_equal(
-	const struct route_key_opts *a, const struct route_key_opts *b)
-{
-	return a->block_bytes == b->block_bytes && a->block_tokens == b->block_tokens;
-}
-
-void legs_key_opts(const struct pool *p, struct route_key_opts *out)
-{
-	struct route_key_opts decode;
-
-	if (!pool_is_split(p)) {
-		pool_key_opts(p, ROLE_UNIFIED, out);
-		return;
-	}
-	pool_key_opts(p, ROLE_PREFILL, out);
-	pool_key_opts(p, ROLE_DECODE, &decode);
-	if (out->skip_prompt)
-		*out = decode;
-	else if (!decode.skip_prompt && are_blocks_equal(out, &decode))
-		out->max_blocks = out->max_blocks == 0 || decode.max_blocks == 0
-					  ? 0
-					  : MAX(out->max_blocks, decode.max_blocks);
-}
-
-/* Where the two roles cut prompts into different blocks, decode has a key of its own. */
-static int build_decode_key(struct request *r)
-{
-	struct legs *m = r->legs;
-	struct span body = body_bytes(&r->body, r->c);
-	struct route_key_opts prefill, decode;
-
-	if (!r->is_scanning || !r->is_keyed || r->key.hashes_sent)
-		return 0;
-	pool_key_opts(r->pool, ROLE_PREFILL, &prefill);
-	pool_key_opts(r->pool, ROLE_DECODE, &decode);
-	if (prefill.skip_prompt || decode.skip_prompt ||
-		are_blocks_equal(&prefill, &decode))
-		return 0;
-	m->has_decode_key = true;
-	if (route_key_build(r->json, body.p, body.n, &decode, &m->decode_key) != 0)
-		return ERR_NOMEM;
-	pool_seal_key(r->pool, &m->decode_key, client_key_salt(r));
-	return 0;
-}
-
 struct route_key *legs_key(struct request *r)
 {
 	struct legs *m = r->legs;
 
-	return m != NULL && m->has_decode_key && m->at != LEGS_PREFILL ? &m->decode_key
-								       : &r->key;
+	return m != NULL && m->decode_key.is_sealed && m->at != LEGS_PREFILL
+		       ? &m->decode_key
+		       : &r->key;
 }
 
 /* ---- the beginning ---- */
@@ -147,14 +104,15 @@ static enum fail read_body(struct request *r)
 	/* Only the decode worker that made it knows what is continued. */
 	if (r->stored.is_asked_for && m->form->decodes_alone)
 		m->kv.verdict = KV_WHOLE;
-	if (m->kv.verdict != KV_SPLIT)
-		return FAIL_NONE;
-	read_pin(r);
-	return build_decode_key(r) == 0 ? FAIL_NONE : FAIL_OVERLOADED;
+	if (m->kv.verdict == KV_SPLIT)
+		read_pin(r);
+	return FAIL_NONE;
 }
 
-enum fail legs_begin(struct request *r)
+enum fail legs_begin(struct request *r, const struct request_key_source *src)
 {
+	enum fail why;
+
 	if (!pool_is_split(r->pool))
 		return FAIL_NONE;
 	if (kv_id_names_peers(request_id(r)))
@@ -169,7 +127,11 @@ enum fail legs_begin(struct request *r)
 	if (r->legs == NULL)
 		return FAIL_OVERLOADED;
 	route_key_init(&r->legs->decode_key);
-	return read_body(r);
+	why = read_body(r);
+	if (why == FAIL_NONE && request_key_decode(src, r->pool, client_key_salt(r),
+					&r->key, &r->legs->decode_key) != 0)
+		why = FAIL_OVERLOADED;
+	return why;
 }
 
 /* ---- who is asked ---- */

@@ -27,18 +27,17 @@ struct legs;
 struct pool;
 struct pool_ask;
 struct request;
+struct request_key_source;
 struct site;
-
-/* How prompts are hashed for this pool: as its policies of all roles want it. */
-void legs_key_opts(const struct pool *p, struct route_key_opts *out);
 
 /* For explain: whether such a request goes to a decode worker alone, and why. */
 enum legs_skip { LEGS_SKIP_NOT, LEGS_SKIP_WHOLE, LEGS_SKIP_SHORT };
 enum legs_skip legs_would_skip(const struct site *site, const struct pool *p,
 	enum route_endpoint endpoint, struct span body, uint64_t uncached_tokens);
 
-/* ROUTE_KEY, once the pool is known. FAIL_NONE; or why the request cannot be served. */
-enum fail legs_begin(struct request *r) MUST_CHECK;
+/* ROUTE_KEY, once the pool is known; src made r->key. FAIL_NONE; or why the request cannot
+ * be served. */
+enum fail legs_begin(struct request *r, const struct request_key_source *src) MUST_CHECK;
 
 /* ---- PICK ---- */
 

@@ -41,8 +41,7 @@ struct legs {
 	bool is_prefill_pinned;
 	uint64_t pinned_group, kv_group; /* 0: any */
 	unsigned failed[ROLE_MAX];       /* workers that did */
-	struct route_key decode_key;     /* where decode cuts prompts otherwise */
-	bool has_decode_key;
+	struct route_key decode_key;     /* sealed: decode cuts prompts otherwise */
 
 	/* decode's worker that was picked before prefill's */
 	struct guard reserved;

@@ -343,6 +343,22 @@ def test_d2_explain_takes_hashes_as_a_request_does(router, worker):
     assert next(c["depth"] for c in told["candidates"] if c["worker"] == "w1") == 32
 
 
+def test_explain_reads_as_little_of_a_pinned_request_as_routing(router, worker):
+    """A pin decides without the body, so with hashes in the head the body's model counts for nothing: neither for the request nor for explain."""
+    r, _ = start(router, worker)
+    hashes, path = byte_hashes(text(4, 1)), "/v1/responses"
+    body, said = b'{"model":"other"}', prefix_header(hashes)
+    pin = {**said, "X-Kvsteer-Worker": "w1"}
+    for matched in (0, 32):
+        told = r.explain(body, path, pin)
+        assert (told["chosen"], told["reason"], told["key"]["model"], told["blocks"]) == ("w1", "pinned", None, 32)
+        assert next(c["depth"] for c in told["candidates"] if c["worker"] == "w1") == matched
+        assert send(r, body, path, headers=pin) == ("w1", matched, 32)
+    told = r.explain(body, path, said)
+    assert told["key"]["model"] == "other" and max(c["depth"] for c in told["candidates"]) == 0, "without a pin its body is read"
+    assert send(r, body, path, headers=said)[1:] == (0, 32)
+
+
 @pytest.mark.tsan
 def test_d3_new_weights_make_every_older_prefix_worthless(router, worker):
     """Also hashes that the client sent; both ways of hashing find the new ones; nothing else changes."""

@@ -589,6 +589,54 @@ def test_roles_with_blocks_of_their_own_size(pd):
     assert went(r, split=1, short=1), "decode's own index knew the second"
 
 
+def shown(r, body):
+    """What explain says of decode's choice and of prefill's: (chosen, its depth, blocks of the key) of each."""
+    e = r.explain(body)
+    return [(c["chosen"], next(x["depth"] for x in c["candidates"] if x["worker"] == c["chosen"]), c["key"]["blocks"]) for c in (e, e["prefill"])]
+
+
+def cached(m):
+    return tuple(int(n) for n in m.get("x-kvsteer-cached").split("/"))
+
+
+@pytest.mark.parametrize("of_prefill,of_decode", [
+    ("", ""), ("prefix_block = 64", ""), ("policy = round_robin", ""), ("", "policy = round_robin"),
+    ("policy = prefix_affinity\naffinity_hash_tokens = 64", ""), ("", "policy = prefix_affinity\naffinity_hash_tokens = 64")])
+def test_explain_shows_the_keys_that_both_legs_then_use(pd, of_prefill, of_decode):
+    """Whatever the two roles read of a prompt, and however they cut it into blocks."""
+    blocks = {"prefix_block = 64": len(WORDS) // 64}.get(of_prefill, len(WORDS) // 128)
+    r, (p,), (d,) = pd(pool="policy = cache_aware\nkv_connector = nixl\npd_min_prefill = 0\n" + LASTING, keys="expose_worker = on\n",
+                       of_prefill=of_prefill, of_decode=of_decode)
+    for n in range(2):
+        (_, _, decode_blocks), (chosen, depth, prefill_blocks) = shown(r, CHAT)
+        assert chosen == "p0" and r.explain(CHAT)["prefill"]["skipped"] is None
+        assert prefill_blocks in (blocks, blocks + 1) and decode_blocks in (len(WORDS) // 128, len(WORDS) // 128 + 1)
+        m = r.request(body=CHAT)
+        assert m.status == 200 and cached(m)[0] == depth
+        assert cached(m)[1] in (0, prefill_blocks), "0: the role has no index"
+    assert went(r, split=2)
+
+
+def test_explain_tells_a_short_prompt_by_the_whole_of_it(pd):
+    """Where decode's policy reads only a prompt's beginning, prefill's reads it all, and so does the look at decode."""
+    r, (p,), (d,) = pd(pool="policy = cache_aware\nkv_connector = nixl\n" + LASTING, of_decode="policy = prefix_affinity\naffinity_hash_tokens = 64")
+    said = r.explain(CHAT)["prefill"]
+    assert said["skipped"] is None and said["uncached_tokens"] > 256
+    assert r.request(body=CHAT).status == 200
+    assert went(r, split=1)
+
+
+def test_a_request_that_is_not_split_is_keyed_as_decode_cuts_prompts(pd):
+    """And explain says so: decode's index is asked by hashes of decode's blocks, or nothing would ever match."""
+    r, (p,), (d,) = pd(pool="policy = cache_aware\nkv_connector = nixl\n" + LASTING, of_prefill="prefix_block = 64", keys="expose_worker = on\n")
+    body = dict(CHAT, n=2)
+    for n in range(2):
+        (chosen, depth, blocks), _ = shown(r, body)
+        assert (chosen, depth) == ("d0", n * blocks) and blocks in (len(WORDS) // 128, len(WORDS) // 128 + 1)
+        assert cached(r.request(body=body)) == (depth, blocks)
+    assert went(r, whole=2)
+
+
 def test_readiness_wants_both_roles(pd):
     r, (p,), (d,) = pd(pool=POOL.replace("health_failures = 1000", "health_failures = 1"))
     assert r.request("GET", "/readiness").status == 200
