@@ -37,19 +37,19 @@
 	K(admin_key, admin_key, TOKEN, NULL, 0, 4096, live, secret, \
 	  "bearer key that opens the admin paths on the client side") \
 	K(log_level, log_level, LOG_LEVEL, "info", 0, 0, live, open, \
-	  "lines of this level and above: error, warn, notice, info or debug") \
+	  "least severe level that is logged: error, warn, notice, info or debug") \
 	K(log_format, log_format, LOG_FORMAT, "text", 0, 0, live, open, \
-	  "form of the access lines: text or json") \
+	  "format of the access log: text or json") \
 	K(access_log, access_log, SWITCH, "on", 0, 0, live, open, \
-	  "one line for each request") \
+	  "log one line for each request") \
 	K(drain_timeout, drain_timeout_ms, TIME, "300s", 0, CONF_YEAR_MS, live, open, \
 	  "how long a stop waits for requests in flight; 0: for ever") \
 	K(drain_grace, drain_grace_ms, TIME, "1s", 0, CONF_DAY_MS, live, open, \
-	  "how long a stop, at least, tells who connects that it is one") \
+	  "how long, at least, a stopping daemon accepts connections and answers 503") \
 	K(body_memory, body_memory, SIZE, "1g", 65536, CONF_TERA, live, open, \
-	  "request bodies held by the whole process; more is answered 503") \
+	  "memory for request bodies in the whole process; more is answered 503") \
 	K(max_connections, max_connections, COUNT, "0", 0, CONF_MANY, restart, open, \
-	  "client connections at a time; 0: from the descriptor limit") \
+	  "client connections at a time; 0: derived from the limit of open files") \
 	K(hash_secret, hash_secret, TEXT, NULL, 0, 4096, restart, secret, \
 	  "secret of the index keys, for routers that share state; unset: new at each start") \
 	K(listen, listen, ADDRESSES, "127.0.0.1:30000", 0, 0, live, open, \
@@ -59,25 +59,25 @@
 	K(tls_key, tls_key, PATH, NULL, 0, 0, live, open, \
 	  "private key (PEM) of tls_cert") \
 	K(client_ca, client_ca, PATH, NULL, 0, 0, live, open, \
-	  "clients must show a certificate of these authorities (PEM)") \
+	  "authorities (PEM) that must have signed a client's certificate") \
 	K(api_keys, api_keys, PATH, NULL, 0, 0, live, open, \
 	  "file of client keys (SHA-256), tenants and limits") \
 	K(pass_paths, pass_paths, PATHS, NULL, 0, 0, live, open, \
-	  "further exact paths that are forwarded; * forwards every path") \
+	  "further paths to forward, matched exactly; * forwards every path") \
 	K(max_body_size, max_body_size, SIZE, "512m", 0, CONF_TERA, live, open, \
 	  "largest request body; more is answered 413") \
 	K(head_timeout, head_timeout_ms, TIME, "10s", 1, CONF_DAY_MS, live, open, \
-	  "a request head must be complete within this time") \
+	  "a request's header must be complete within this time") \
 	K(body_timeout, body_timeout_ms, TIME, "30s", 1, CONF_DAY_MS, live, open, \
 	  "longest silence inside a request body") \
 	K(keepalive_timeout, keepalive_timeout_ms, TIME, "75s", 0, CONF_DAY_MS, live, open, \
 	  "how long an idle client connection is kept; 0: for ever") \
 	K(write_timeout, write_timeout_ms, TIME, "60s", 1, CONF_DAY_MS, live, open, \
-	  "a client that takes no byte for this long is dropped") \
+	  "a client that takes no byte for this long is disconnected") \
 	K(tls_handshake_timeout, tls_handshake_timeout_ms, TIME, "10s", 1, CONF_DAY_MS, live, open, \
 	  "a TLS handshake must be complete within this time") \
 	K(half_close, half_close, HALF_CLOSE, "auto", 0, 0, live, open, \
-	  "a client's FIN before its answer: abort, allow, or auto by the request's version") \
+	  "what a client's FIN before its response means: abort, allow, or auto") \
 	K(queue_size, queue_size, COUNT, "100", 0, 1000000, live, open, \
 	  "requests that may wait for a worker; more are answered 429") \
 	K(queue_timeout, queue_timeout_ms, TIME, "60s", 0, CONF_DAY_MS, live, open, \
@@ -85,13 +85,13 @@
 	K(max_concurrent_requests, max_concurrent_requests, COUNT, "32768", 1, 1000000, live, open, \
 	  "requests in flight in the whole process; more wait in the queue") \
 	K(expose_worker, expose_worker, SWITCH, "off", 0, 0, live, open, \
-	  "answers carry X-Kvsteer-Worker and X-Kvsteer-Cached") \
+	  "responses carry X-Kvsteer-Worker and X-Kvsteer-Cached") \
 	K(allow_pin, allow_pin, SWITCH, "off", 0, 0, live, open, \
-	  "clients may choose a worker by X-Kvsteer-Worker") \
+	  "clients may choose a worker with X-Kvsteer-Worker") \
 	K(routing_key_headers, routing_key_headers, HEADERS, "X-Smg-Routing-Key X-Session-Id X-User-Id X-Tenant-Id X-Correlation-Id X-Request-Id X-Trace-Id", 0, 0, live, open, \
-	  "headers that may hold a routing key, the first one found wins") \
+	  "headers that may hold a routing key; the first one found wins") \
 	K(priority_headers, priority_headers, HEADERS, NULL, 0, 0, live, open, \
-	  "headers that may say high, normal or low: a request's place in the queue") \
+	  "headers that give a request's place in the queue: high, normal or low") \
 	K(trusted_proxies, trusted_proxies, CIDRS, NULL, 0, 0, live, open, \
 	  "networks whose X-Forwarded-For is believed")
 
@@ -109,42 +109,42 @@
 	K(cost, policy.cost, COST, "overload_check", 0, 0, live, open, \
 	  "cache_aware: how load is weighed against the cache") \
 	K(cache_threshold, policy.cache_threshold, REAL, "0.3", 0, 1, live, open, \
-	  "a holder must have more than this fraction of the prompt") \
+	  "cache_aware: a worker must hold more than this fraction of the prompt to be preferred") \
 	K(balance_abs_threshold, policy.balance_abs_threshold, COUNT, "32", 0, CONF_MANY, live, open, \
-	  "overload_check: requests more than the least loaded has that are too many") \
+	  "overload_check: requests above the least loaded worker that a worker may have") \
 	K(balance_rel_threshold, policy.balance_rel_threshold, REAL, "1.5", 1, 1000, live, open, \
-	  "overload_check: times the load of the least loaded that are too many") \
+	  "overload_check: times the load of the least loaded worker that a worker may have") \
 	K(beta, policy.beta, REAL, "1", 0, 1000, live, open, \
 	  "relative_load: weight of the load") \
 	K(alpha, policy.alpha, REAL, "0.5", 0, 1, live, open, \
-	  "free_capacity: weight of the cache, the rest is free slots") \
+	  "free_capacity: weight of the cache; free slots weigh the rest") \
 	K(decode_weight, policy.decode_weight, REAL, "1", 0, 1000, live, open, \
 	  "prefill_cost: blocks that an active stream counts for") \
 	K(max_load_skew, policy.max_load_skew, REAL, "1.5", 1, 1000, live, open, \
 	  "prefix_affinity: a worker takes up to this many times the mean load") \
 	K(affinity_fallback, policy.affinity_fallback, FALLBACK, "least_requests", 0, 0, live, open, \
-	  "prefix_affinity: policy of a request without a routing key") \
+	  "prefix_affinity: policy for a request without a routing key") \
 	K(affinity_hash_tokens, policy.affinity_hash_tokens, COUNT, "4096", 0, CONF_MANY, live, open, \
-	  "prefix_affinity: tokens hashed where there is no routing key; 0: none") \
+	  "prefix_affinity: tokens to hash if there is no routing key; 0: none") \
 	K(session_ttl, policy.session_ttl_ms, TIME, "7200s", 0, CONF_YEAR_MS, live, open, \
 	  "sticky_least_loaded: a session not used for this long is forgotten; 0: never") \
 	K(prefix_block, prefix_block, SIZE32, "128", 16, 65536, live, open, \
-	  "bytes of prompt in a block of the index") \
+	  "bytes of prompt in a block of the prefix index") \
 	K(index_memory, index_memory, SIZE, "256m", 65536, CONF_TERA, live, open, \
 	  "memory of the prefix index") \
 	K(prefix_ttl, prefix_ttl_ms, TIME, "300s", 0, CONF_YEAR_MS, live, open, \
 	  "a prefix not used for this long is forgotten; 0: never") \
 	K(load_source, load_source, LOAD_SOURCE, "own", 0, 0, live, open, \
-	  "whose requests are load: own, or reported, which adds those that others sent") \
+	  "requests that count as load: own, or reported, which adds those of other clients") \
 	K(kv_connector, kv_connector, CONNECTOR, NULL, 0, 0, live, open, \
-	  "how prefill hands KV to decode: nixl (what none means), mooncake, p2p_nccl or sglang") \
+	  "how prefill hands its KV cache to decode: nixl (also none), mooncake, p2p_nccl or sglang") \
 	K(pd_min_prefill, pd_min_prefill, COUNT, "256", 0, CONF_MANY, live, open, \
-	  "uncached tokens below which decode computes the prompt itself")
+	  "with fewer uncached tokens than this, the decode worker computes the prompt itself")
 
 /* [pool NAME], [pool NAME prefill|decode] and [worker NAME]: struct worker_opts */
 #define CONF_OPTS_KEYS(K) \
 	K(health_path, health_path, TARGET, "/health", 0, 0, live, open, \
-	  "path that the health probe asks for") \
+	  "path of the health probe") \
 	K(health_interval, health_interval_ms, TIME, "5s", 10, CONF_DAY_MS, live, open, \
 	  "time between two probes") \
 	K(health_timeout, health_timeout_ms, TIME, "2s", 1, CONF_DAY_MS, live, open, \
@@ -152,31 +152,31 @@
 	K(health_failures, health_failures, COUNT, "3", 1, 1000000, live, open, \
 	  "failed probes in a row that make a worker unhealthy") \
 	K(health_successes, health_successes, COUNT, "2", 1, 1000000, live, open, \
-	  "good probes in a row that make it healthy again") \
+	  "successful probes in a row that make it healthy again") \
 	K(stall_timeout, stall_timeout_ms, TIME, "60s", 0, CONF_DAY_MS, live, open, \
-	  "requests in flight and no progress for this long: stalled; 0: never") \
+	  "a worker whose requests make no progress for this long is stalled; 0: never") \
 	K(degraded_ratio, degraded_ratio, REAL, "0.2", 0, 1, live, open, \
-	  "below this fraction of its peers' median rate a worker is degraded; 0: never") \
+	  "a worker below this fraction of its peers' median rate is degraded; 0: never") \
 	K(degraded_window, degraded_window_ms, TIME, "30s", 1000, CONF_DAY_MS, live, open, \
-	  "how long it must be that slow") \
+	  "how long a worker must be that slow") \
 	K(slow_start, slow_start_ms, TIME, "0", 0, CONF_DAY_MS, live, open, \
-	  "a new worker's share grows over this time; 0: full at once") \
+	  "a new worker's share of requests grows over this time; 0: full at once") \
 	K(connect_timeout, connect_timeout_ms, TIME, "2s", 1, CONF_DAY_MS, live, open, \
 	  "connecting to a worker takes no longer than this") \
 	K(first_byte_timeout, first_byte_timeout_ms, TIME, "600s", 0, CONF_YEAR_MS, live, open, \
-	  "from the request's last byte to the answer's first; 0: no limit") \
+	  "longest time from the request's last byte to the response's first; 0: no limit") \
 	K(stream_idle_timeout, stream_idle_timeout_ms, TIME, "120s", 0, CONF_YEAR_MS, live, open, \
-	  "longest silence inside an answer; 0: no limit") \
+	  "longest silence inside a response; 0: no limit") \
 	K(total_timeout, total_timeout_ms, TIME, "0", 0, CONF_YEAR_MS, live, open, \
 	  "longest exchange as a whole; 0: no limit") \
 	K(upstream_idle, upstream_idle_ms, TIME, "4s", 0, CONF_DAY_MS, live, open, \
 	  "how long an idle connection to a worker is kept; engines close at 5s") \
 	K(retry_max_retries, retry_max_retries, COUNT, "4", 0, 1000, live, open, \
-	  "further attempts on other workers before a byte was sent") \
+	  "further attempts on other workers before the client has a byte") \
 	K(retry_budget, retry_budget, PERCENT, "20%", 0, 100, live, open, \
 	  "share of recent requests that may be retries") \
 	K(resume_streams, resume_streams, SWITCH, "off", 0, 0, live, open, \
-	  "streams of plain text whose worker breaks go on on another one") \
+	  "a stream of plain text whose worker fails continues on another worker") \
 	K(no_worker_wait, no_worker_wait_ms, TIME, "5s", 0, CONF_DAY_MS, live, open, \
 	  "how long a request waits while every worker is out, before the least bad one is tried") \
 	K(cb_failure_threshold, cb_failure_threshold, COUNT, "10", 1, CONF_MANY, live, open, \
@@ -197,25 +197,25 @@
 /* [worker NAME] only: struct worker_conf */
 #define CONF_WORKER_KEYS(K) \
 	K(url, url, URL, NULL, 0, 0, live, open, \
-	  "where the engine answers: http://host:port, with its base path if any; needed") \
+	  "the engine's address, http://host:port, with its base path if any; required") \
 	K(pool, pool, NAME, "default", 0, 0, live, open, \
 	  "the pool that the worker belongs to") \
 	K(role, role, ROLE, "unified", 0, 0, live, open, \
-	  "what it does: unified, prefill or decode") \
+	  "what the worker does: unified, prefill or decode") \
 	K(models, models, GLOBS, NULL, 0, 0, live, open, \
-	  "models that it serves, with * and ?; none: whatever the pool serves") \
+	  "models that the worker serves, with * and ?; none: whatever the pool serves") \
 	K(max_requests, max_requests, COUNT, "0", 0, CONF_MANY, live, open, \
-	  "requests in flight at a time; 0: no cap") \
+	  "requests in flight at a time; 0: no limit") \
 	K(dp_size, dp_size, COUNT, "1", 1, 1024, live, open, \
 	  "data-parallel ranks behind this URL; each counts as a worker") \
 	K(capacity, capacity, COUNT64, "0", 0, CONF_TERA, live, open, \
 	  "KV cache in tokens; 0: learn it from the worker") \
 	K(worker_key, worker_key, TOKEN, NULL, 0, 4096, live, secret, \
-	  "bearer key that the worker is given") \
+	  "bearer key that the router sends to the worker") \
 	K(bootstrap_port, bootstrap_port, COUNT, "0", 0, 65535, live, open, \
-	  "bootstrap port of a prefill worker (sglang, mooncake), p2p_nccl: of the transfer; 0: the usual") \
+	  "port of a prefill worker's bootstrap server (sglang, mooncake) or of the KV transfer (p2p_nccl); 0: the usual") \
 	K(kv_group, kv_group, NAME, NULL, 0, 0, live, open, \
-	  "prefill and decode workers are paired only with the same word")
+	  "prefill and decode workers are paired only if this is the same, or set for neither")
 
 /* clang-format on */
 

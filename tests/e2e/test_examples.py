@@ -222,14 +222,16 @@ def test_readme_names_what_there_is(router, worker, tmp_path):
 # ---- manual pages ----
 
 def examples(page):
-    """(kind, text) of each block below EXAMPLES: the comment before it says how it is run."""
-    section = re.search(r"^\.Sh EXAMPLES\n(.*?)(?=^\.Sh|\Z)", source("man", page), re.M | re.S)
-    if section is None:
-        return []
-    out, kind, block = [], None, None
-    for line in section[1].splitlines():
-        if line.startswith('.\\" example: '):
+    """(kind, text) of each block below EXAMPLES, and of each block elsewhere with a comment before it that says how it is run."""
+    out, kind, block, is_below = [], None, None, False
+    for line in source("man", page).splitlines():
+        if line.startswith(".Sh "):
+            assert kind is None, f"no example after the comment in {page}"
+            is_below = line == ".Sh EXAMPLES"
+        elif line.startswith('.\\" example: '):
             kind = line.split(": ")[1]
+        elif kind is None and not is_below:
+            continue
         elif line.startswith(".Bd -literal"):
             block = []
         elif line == ".Ed":
