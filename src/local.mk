@@ -132,6 +132,7 @@ libkvsteer_a_SOURCES += src/policy/session_map.c src/policy/session_map.h
 
 # pool: pools and all that one configuration builds
 libkvsteer_a_SOURCES += src/pool/pool.c src/pool/pool.h
+libkvsteer_a_SOURCES += src/pool/pool_key.c
 libkvsteer_a_SOURCES += src/pool/pool_pick.c
 libkvsteer_a_SOURCES += src/pool/pool_policy.c
 libkvsteer_a_SOURCES += src/pool/pool_read.c

@@ -1,11 +1,10 @@
 /*
- * How a pool answers: keys, candidates, pick with guard and insertion in one critical
- * section, and explain by the same code. See pool.h.
+ * How a pool answers: candidates, pick with guard and insertion in one critical section,
+ * and explain by the same code. See pool.h.
  */
 #include "pool/pool.h"
 
 #include "base/err.h"
-#include "base/hash.h"
 #include "base/mem.h"
 #include "pool/pool_state.h"
 #include "pool/slow_start.h"
@@ -17,111 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define BLOCK_TOKENS 32           /* unit 't' */
 #define RECENT_HALF_LIFE_MS 75000 /* where prefixes do not age */
-
-/* ---- keys ---- */
-
-unsigned pool_wants(const struct pool *p, enum role role)
-{
-	return atomic_load_explicit(&p->roles[role].wants, memory_order_relaxed);
-}
-
-bool pool_needs_key(const struct pool *p, enum role role)
-{
-	return (pool_wants(p, role) & (POLICY_WANTS_PROMPT | POLICY_WANTS_PREFIX)) != 0;
-}
-
-enum load_source pool_load_source(const struct pool *p, enum role role)
-{
-	return (enum load_source)atomic_load_explicit(
-		&p->roles[role].load_source, memory_order_relaxed);
-}
-
-static unsigned prefix_tokens(const struct pool *p, enum role role)
-{
-	return atomic_load_explicit(&p->roles[role].prefix_tokens, memory_order_relaxed);
-}
-
-void pool_key_opts(const struct pool *p, enum role role, struct route_key_opts *out)
-{
-	unsigned wants = pool_wants(p, role), tokens = prefix_tokens(p, role);
-
-	*out = (struct route_key_opts){
-		.block_bytes = atomic_load_explicit(
-			&p->roles[role].prefix_block, memory_order_relaxed),
-		.block_tokens = BLOCK_TOKENS,
-		.skip_prompt = (wants & (POLICY_WANTS_PROMPT | POLICY_WANTS_PREFIX)) == 0,
-	};
-	if ((wants & POLICY_WANTS_PROMPT) == 0 && tokens > 0)
-		out->max_blocks =
-			MAX(routing_prefix_blocks(tokens, 'b', out->block_bytes),
-				routing_prefix_blocks(tokens, 't', BLOCK_TOKENS));
-}
-
-/* Before the hashes are sealed: what routers with other secrets see as well. */
-static void note_beginnings(
-	const struct pool *p, struct route_key *key, const struct route_salt *salt)
-{
-	enum role r;
-
-	static_assert(ROUTE_ROLES_MAX == (int)ROLE_MAX, "a place for each role");
-	for (r = 0; r < ROLE_MAX; r++) {
-		unsigned tokens = prefix_tokens(p, r);
-
-		key->beginning[r].is_known =
-			tokens > 0 &&
-			routing_prefix(key, salt, tokens, &key->beginning[r].hash);
-	}
-}
-
-void pool_set_only_model(struct pool *p, struct span model)
-{
-	pool_lock(p);
-	p->only_model_len = model.n <= ONLY_MODEL_MAX ? model.n : 0;
-	if (p->only_model_len > 0)
-		memcpy(p->only_model, model.p, p->only_model_len);
-	pool_unlock(p);
-}
-
-/* Who names no model means the pool's only one: a copy of its name in to. */
-static struct span only_model(struct pool *p, char to[ONLY_MODEL_MAX])
-{
-	size_t n;
-
-	pool_lock(p);
-	n = p->only_model_len;
-	memcpy(to, p->only_model, n);
-	pool_unlock(p);
-	return span_make(to, n);
-}
-
-void pool_seal_key(struct pool *p, struct route_key *key, struct span tenant)
-{
-	char only[ONLY_MODEL_MAX];
-	struct route_salt salt = {
-		.boot_secret = {p->boot_secret[0], p->boot_secret[1]},
-		.model = key->model.n > 0 ? key->model : only_model(p, only),
-		.lora = key->lora,
-		.cache_salt = key->cache_salt,
-		.tenant = tenant,
-		.generation = pool_generation(p),
-		.unit = key->unit,
-		.block = key->block,
-	};
-	uint64_t secret;
-	size_t i;
-
-	assert(!key->is_sealed);
-	note_beginnings(p, key, &salt);
-	secret = route_key_secret(&salt);
-	for (i = 0; i < key->n_blocks; i++)
-		key->hashes[i] = hash_mix64(key->hashes[i], secret);
-	key->is_sealed = true;
-	key->sealed_generation = salt.generation;
-}
-
-/* ---- pick ---- */
 
 static bool serves_model(const struct worker *w, struct span model)
 {
@@ -429,22 +324,35 @@ static void fill_depths(struct pool *p, const struct pick_input *in)
 	}
 }
 
-/* Fills in for policy_pick(). 0, or why there is no candidate. */
-static int gather(struct pool *p, const struct pool_ask *ask, struct pick_input *in)
+/* A choice in the making, under the lock. */
+struct choice {
+	struct pool_ask ask; /* a copy: pins_exist() corrects it */
+	struct pick_input in;
+	struct pick_decision d;
+};
+
+/* Fills in of c for policy_pick(): what every choice begins with. 0, or why there is no
+ * candidate, and in.n is 0. */
+static int gather(struct pool *p, const struct pool_ask *asked, struct choice *c)
 {
-	struct pool_role *r = &p->roles[ask->role];
+	struct pool_ask *ask = &c->ask;
+	struct pick_input *in = &c->in;
+	struct pool_role *r = &p->roles[asked->role];
 	int err;
 
-	*in = (struct pick_input){
-		.opts = &r->policy,
-		.candidates = p->candidates,
-		.size_blocks = prompt_size(r, ask),
-		.hashes_sent = ask->key != NULL && ask->key->hashes_sent,
-		.routing = ask->routing,
-		.states = r->state.of,
-		.now_ms = ask->now_ms,
-		.rng = &p->rng,
-	};
+	*c = (struct choice){.ask = *asked,
+		.in = {
+			.opts = &r->policy,
+			.candidates = p->candidates,
+			.size_blocks = prompt_size(r, asked),
+			.hashes_sent = asked->key != NULL && asked->key->hashes_sent,
+			.routing = asked->routing,
+			.states = r->state.of,
+			.now_ms = asked->now_ms,
+			.rng = &p->rng,
+		}};
+	if (!pins_exist(p, ask))
+		return ERR_PARSE;
 	if (ask->key != NULL && ask->key->is_sealed) {
 		in->has_prefix = ask->key->beginning[ask->role].is_known;
 		in->prefix = ask->key->beginning[ask->role].hash;
@@ -457,17 +365,36 @@ static int gather(struct pool *p, const struct pool_ask *ask, struct pick_input 
 	return err;
 }
 
-static void decide(
-	const struct pool_ask *ask, const struct pick_input *in, struct pick_decision *d)
+static void decide(struct choice *c)
 {
-	policy_pick(in, d);
+	const struct pool_ask *ask = &c->ask;
+	struct pick_decision *d = &c->d;
+
+	policy_pick(&c->in, d);
 	if (ask->home != 0)
 		d->reason = PICK_RESPONSE_HOME;
 	if (pool_ask_is_pinned(ask))
 		d->reason = PICK_PINNED;
 	else if (ask->is_last_resort &&
-		 out_of_play(ask, in->candidates[d->index].worker) != NULL)
+		 out_of_play(ask, c->in.candidates[d->index].worker) != NULL)
 		d->reason = PICK_LEAST_BAD;
+}
+
+static const struct candidate *chosen(const struct choice *c)
+{
+	return c->in.n > 0 ? &c->in.candidates[c->d.index] : NULL;
+}
+
+/* The choice that a pick would make now, which the next pick must not notice. */
+static int rehearse(struct pool *p, const struct pool_ask *ask, struct choice *c)
+{
+	struct rng saved = p->rng;
+	int err = gather(p, ask, c);
+
+	if (err == 0)
+		decide(c);
+	p->rng = saved;
+	return err;
 }
 
 static void insert_prefix(struct pool_role *r, const struct pool_ask *ask,
@@ -509,17 +436,16 @@ static void note_trial(const struct worker_opts *o, struct pool_pick *out)
 }
 
 /* The worker has it from now on. True: it is tried with it. */
-static bool charge(struct pool *p, const struct pool_ask *ask,
-	const struct pick_input *in, const struct pick_decision *d, struct guard *g)
+static bool charge(struct pool *p, const struct choice *c, struct guard *g)
 {
+	const struct pool_ask *ask = &c->ask;
 	const struct pool_role *r = &p->roles[ask->role];
-	const struct candidate *c = &in->candidates[d->index];
-	struct worker *w = c->worker;
-	uint32_t uncached = uncached_blocks(in, c->depth);
+	struct worker *w = chosen(c)->worker;
+	uint32_t uncached = uncached_blocks(&c->in, chosen(c)->depth);
 	bool is_trial;
 
 	w->last_picked = ++p->sequence;
-	if (d->is_cold)
+	if (c->d.is_cold)
 		w->last_cold = p->sequence;
 	if (wants_recent(r))
 		decay_add(&w->recent, uncached, recent_half_life_ms(r), ask->now_ms);
@@ -536,55 +462,51 @@ static bool charge(struct pool *p, const struct pool_ask *ask,
 }
 
 /* Bytes and tokens alike: a prompt that nobody hashed is as long as its body. */
-static uint64_t uncached_tokens(const struct pool_role *r, const struct pool_ask *ask,
-	const struct pick_input *in, uint32_t depth)
+static uint64_t uncached_tokens(const struct pool *p, const struct choice *c)
 {
-	uint64_t block = MAX(atomic_load(&r->prefix_block), 1u);
+	uint64_t block = MAX(atomic_load(&p->roles[c->ask.role].prefix_block), 1u);
 
-	if (in->size_blocks == 0)
-		return ask->body_bytes / TOKEN_BYTES;
-	return uncached_blocks(in, depth) * block / TOKEN_BYTES;
+	if (c->in.size_blocks == 0)
+		return c->ask.body_bytes / TOKEN_BYTES;
+	return uncached_blocks(&c->in, chosen(c)->depth) * block / TOKEN_BYTES;
 }
 
-static void tell_pair(const struct pool_role *r, const struct pool_ask *ask,
-	const struct pick_input *in, const struct candidate *c, struct pool_pick *out)
+static void tell_pair(const struct pool *p, const struct choice *c, struct pool_pick *out)
 {
-	out->kv_group = worker_kv_group(c->worker);
-	out->uncached_tokens = uncached_tokens(r, ask, in, c->depth);
-	out->bootstrap_port = c->worker->conf->bootstrap_port;
-	out->dp_size = c->worker->conf->dp_size;
+	const struct worker *w = chosen(c)->worker;
+
+	out->kv_group = worker_kv_group(w);
+	out->uncached_tokens = uncached_tokens(p, c);
+	out->bootstrap_port = w->conf->bootstrap_port;
+	out->dp_size = w->conf->dp_size;
 }
 
-int pool_pick_locked(struct pool *p, const struct pool_ask *asked, struct guard *g,
+int pool_pick_locked(struct pool *p, const struct pool_ask *ask, struct guard *g,
 	struct pool_pick *out)
 {
-	struct pool_role *r = &p->roles[asked->role];
-	struct pool_ask copy = *asked, *ask = &copy;
-	struct pick_input in;
-	struct pick_decision d;
-	struct candidate *c;
-	int err;
+	struct pool_role *r = &p->roles[ask->role];
+	struct choice c;
+	struct worker *w;
+	int err = gather(p, ask, &c);
 
-	if (!pins_exist(p, ask))
-		return ERR_PARSE;
-	err = gather(p, ask, &in);
 	if (err != 0)
 		return err;
 	if (ask->slots != NULL && !slots_take(ask->slots, ask->max_slots))
 		return ERR_LIMIT;
-	decide(ask, &in, &d);
-	c = &in.candidates[d.index];
-	*out = (struct pool_pick){
-		.reason = d.reason, .matched = c->depth, .blocks = in.blocks};
-	r->decisions[d.reason]++;
-	if (!pool_ask_is_pinned(ask))
-		policy_on_pick(&in, &d);
-	if (charge(p, ask, &in, &d, g))
-		note_trial(&c->worker->conf->opts, out);
-	hit_count_add(&c->worker->hits, out->matched, out->blocks, ask->now_ms);
-	insert_prefix(r, ask, c->worker, out);
-	copy_timeouts(&c->worker->conf->opts, out);
-	tell_pair(r, ask, &in, c, out);
+	decide(&c);
+	w = chosen(&c)->worker;
+	*out = (struct pool_pick){.reason = c.d.reason,
+		.matched = chosen(&c)->depth,
+		.blocks = c.in.blocks};
+	r->decisions[c.d.reason]++;
+	if (!pool_ask_is_pinned(&c.ask))
+		policy_on_pick(&c.in, &c.d);
+	if (charge(p, &c, g))
+		note_trial(&w->conf->opts, out);
+	hit_count_add(&w->hits, out->matched, out->blocks, ask->now_ms);
+	insert_prefix(r, ask, w, out);
+	copy_timeouts(&w->conf->opts, out);
+	tell_pair(p, &c, out);
 	if (ask->n_tried == 0 && !ask->is_further_leg)
 		retry_count_request(&p->retries, ask->now_ms);
 	return 0;
@@ -605,12 +527,11 @@ enum retry_leave pool_may_retry(
 	struct pool *p, const struct pool_ask *ask, bool may_queue)
 {
 	enum retry_leave leave = RETRY_NOBODY;
-	struct pool_ask copy = *ask;
-	struct pick_input in;
+	struct choice c;
 	int err;
 
 	pool_lock(p);
-	err = pins_exist(p, &copy) ? gather(p, &copy, &in) : ERR_PARSE;
+	err = gather(p, ask, &c);
 	if (err == 0 || (err == ERR_LIMIT && may_queue))
 		leave = ask->is_free || retry_take(&p->retries,
 						p->roles[ask->role].retry_percent,
@@ -621,49 +542,29 @@ enum retry_leave pool_may_retry(
 	return leave;
 }
 
-static int look_locked(
-	struct pool *p, const struct pool_ask *asked, struct pool_look *out)
-{
-	struct pool_ask copy = *asked, *ask = &copy;
-	struct rng saved = p->rng; /* the next real pick must not notice */
-	struct pick_decision d = {0, PICK_NONE, false};
-	struct pick_input in;
-	const struct candidate *c;
-	int err;
-
-	if (!pins_exist(p, ask))
-		return ERR_PARSE;
-	err = gather(p, ask, &in);
-	if (err != 0)
-		return err;
-	decide(ask, &in, &d);
-	p->rng = saved;
-	c = &in.candidates[d.index];
-	*out = (struct pool_look){
-		.kv_group = worker_kv_group(c->worker),
-		.uncached_tokens =
-			uncached_tokens(&p->roles[ask->role], ask, &in, c->depth),
-	};
-	return 0;
-}
-
 int pool_look(struct pool *p, const struct pool_ask *ask, struct pool_look *out)
 {
+	struct choice c;
 	int err;
 
 	pool_lock(p);
-	err = look_locked(p, ask, out);
+	err = rehearse(p, ask, &c);
+	if (err == 0)
+		*out = (struct pool_look){
+			.kv_group = worker_kv_group(chosen(&c)->worker),
+			.uncached_tokens = uncached_tokens(p, &c),
+		};
 	pool_unlock(p);
 	return err;
 }
 
 bool pool_has_candidate(struct pool *p, const struct pool_ask *ask)
 {
-	struct pick_input in;
+	struct choice c;
 	int err;
 
 	pool_lock(p);
-	err = gather(p, ask, &in);
+	err = gather(p, ask, &c);
 	pool_unlock(p);
 	return err == 0;
 }
@@ -692,68 +593,68 @@ void pool_withdraw(
 
 /* ---- explain ---- */
 
-static void describe(const struct pool *p, const struct pool_ask *ask,
-	const struct pick_input *in, struct explain *out)
+static void describe_worker(const struct pool *p, const struct pool_ask *ask,
+	struct worker *w, struct explain_candidate *e)
 {
-	unsigned next = 0;
+	*e = (struct explain_candidate){
+		.out_of_play = out_of_play(ask, w),
+		.state = worker_state_name(worker_state(w)),
+		.load = effective_load(p, ask, w),
+	};
+	snprintf(e->worker, sizeof(e->worker), "%s", w->name);
+}
+
+static void describe_candidate(const struct candidate *c, struct explain_candidate *e)
+{
+	e->load = c->load;
+	e->depth = c->depth;
+	e->fraction = c->fraction;
+	e->score = c->score;
+	e->is_overloaded = c->is_overloaded;
+	e->has_terms = c->has_terms;
+	memcpy(e->terms, c->terms, sizeof(e->terms));
+}
+
+/* All workers of the role; the candidates among them were gathered in this very order. */
+static void describe(
+	const struct pool *p, const struct choice *choice, struct explain *out)
+{
+	const struct candidate *c = choice->in.candidates, *end = c + choice->in.n;
 	size_t i;
 
 	for (i = 0; i < p->registry.n; i++) {
 		struct worker *w = p->registry.items[i];
 		struct explain_candidate *e = &out->candidates[out->n];
 
-		if (w->role != ask->role)
+		if (w->role != choice->ask.role)
 			continue;
-		*e = (struct explain_candidate){.out_of_play = out_of_play(ask, w),
-			.load = effective_load(p, ask, w)};
-		snprintf(e->worker, sizeof(e->worker), "%s", w->name);
-		e->state = worker_state_name(worker_state(w));
-		/* Candidates were gathered in this very order. */
-		if (next < in->n && in->candidates[next].worker == w) {
-			const struct candidate *c = &in->candidates[next];
-
-			e->load = c->load;
-			e->depth = c->depth;
-			e->fraction = c->fraction;
-			e->score = c->score;
-			e->is_overloaded = c->is_overloaded;
-			e->has_terms = c->has_terms;
-			memcpy(e->terms, c->terms, sizeof(e->terms));
-			if (out->chosen == (int)next)
-				out->chosen = -2 - (int)out->n; /* its place in this list,
-								   told apart from in's */
-			next++;
+		describe_worker(p, &choice->ask, w, e);
+		if (c != end && c->worker == w) {
+			describe_candidate(c, e);
+			if (c == chosen(choice))
+				out->chosen = (int)out->n;
+			c++;
 		}
 		out->n++;
 	}
-	out->chosen = out->chosen <= -2 ? -out->chosen - 2 : -1;
 }
 
-static int explain_locked(
-	struct pool *p, const struct pool_ask *asked, struct explain *out)
+static int explain_locked(struct pool *p, const struct pool_ask *ask, struct explain *out)
 {
-	struct pool_ask copy = *asked, *ask = &copy;
-	struct rng saved = p->rng; /* the next real pick must not notice */
-	struct pick_input in;
-	struct pick_decision d = {0, PICK_NONE, false};
+	struct choice c;
 
-	if (!pins_exist(p, ask))
+	if (rehearse(p, ask, &c) == ERR_PARSE)
 		return ERR_PARSE;
-	if (gather(p, ask, &in) != 0)
-		in.n = 0;
-	*out = (struct explain){.chosen = -1,
-		.policy = policy_ops(in.opts->policy)->name,
-		.blocks = in.blocks};
-	out->candidates = calloc(p->registry.n + 1, sizeof(*out->candidates));
+	*out = (struct explain){
+		.chosen = -1,
+		.reason = c.d.reason,
+		.policy = policy_ops(c.in.opts->policy)->name,
+		.blocks = c.in.blocks,
+		.candidates = calloc(p->registry.n + 1, sizeof(*out->candidates)),
+	};
 	if (out->candidates == NULL)
 		return ERR_NOMEM;
-	if (in.n > 0) {
-		decide(ask, &in, &d);
-		out->chosen = (int)d.index;
-	}
-	out->reason = d.reason;
-	p->rng = saved;
-	describe(p, ask, &in, out);
+	describe(p, &c, out);
 	return 0;
 }
 

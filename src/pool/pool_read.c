@@ -144,7 +144,13 @@ void pool_index_stats(struct pool *p, enum role role, struct prefix_index_stats 
 
 const char *pool_policy_name(const struct pool *p, enum role role)
 {
-	return policy_ops(p->roles[role].policy.policy)->name;
+	struct pool *unconst = (struct pool *)p;
+	enum policy_kind kind;
+
+	pool_lock(unconst);
+	kind = p->roles[role].policy.policy;
+	pool_unlock(unconst);
+	return policy_ops(kind)->name;
 }
 
 void pool_sweep(struct pool *p, uint64_t now_ms)

@@ -1,6 +1,6 @@
 /*
  * What a pool is made of, for the files that are the pool: pool.c (its life, workers and
- * options), pool_pick.c (keys, pick, explain), pool_wait.c (who waits), pool_policy.c
+ * options), pool_key.c (keys), pool_pick.c (pick, explain), pool_wait.c (who waits), pool_policy.c
  * (what its policies remember) and pool_read.c (what others ask). Nobody else includes
  * this.
  */

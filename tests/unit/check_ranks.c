@@ -139,6 +139,7 @@ START_TEST(a_rank_is_no_pin_where_there_are_none)
 	pool = unit_pool_of(2, "");
 	ask.is_rank_pinned = true;
 	ask.pinned_rank = 5;
+	ck_assert(pool_has_candidate(pool, &ask));
 	pick_number(&ask, &out);
 	ck_assert_int_ne(out.reason, PICK_PINNED);
 }
