@@ -1,4 +1,4 @@
-"""What an operator copies works: the nginx snippet before a real daemon and engine, the manifest, the Dockerfile's words, README's files, and the examples of the manual pages."""
+"""What an operator copies works: the nginx snippet before a real daemon and engine, the manifest, the Dockerfile's words, and the examples of the manual pages."""
 import glob
 import json
 import os
@@ -176,47 +176,6 @@ def test_the_dockerfile(tmp_path):
             owner = subprocess.run(["dpkg-query", "-S", f"*/{lib}"], capture_output=True, text=True, check=True).stdout
             needed.add(owner.split(":")[0])
     assert needed == wanted
-
-
-# ---- README ----
-
-def fences(kind):
-    return re.findall(rf"^```{kind}\n(.*?)^```", source("README.md"), re.M | re.S)
-
-
-def test_readme_configurations(tmp_path):
-    confs = fences("ini")
-    assert len(confs) >= 2
-    for conf in confs:
-        p = check_conf(conf, tmp_path)
-        assert p.returncode == 0 and "warning" not in p.stderr, (conf, p.stderr)
-    shown = {line.strip() for line in source("etc", "nginx", "kvsteer.conf").splitlines()}
-    for line in "".join(fences("nginx")).splitlines():
-        assert line.strip() in shown, line
-
-
-def test_readme_names_what_there_is(router, worker, tmp_path):
-    text = source("README.md")
-    r = router([worker("w0")])
-    assert r.request(body={"prompt": "x"}, path="/v1/completions").status == 200
-    there = {re.sub(r"_(bucket|sum|count)$", "", s.split("{")[0]) for s in r.metrics()}
-    for metric in set(re.findall(r"\bkvsteer_\w+", text)):
-        assert metric in there, metric
-    for path in set(re.findall(r"\betc/[\w./-]+\w", text)):
-        path = path.removesuffix("/")
-        assert os.path.exists(os.path.join(TOP, path)) or path.startswith("etc/kvsteer/") or path.startswith("etc/nginx/conf.d"), path
-    keys = source("src", "model", "conf_keys.h")
-    # reasons of failures and decisions, what workers tell of themselves, directives of nginx
-    words = "".join(source(*f.split()) for f in ("src base fail_table.h", "src model policy.h", "src model policy.c", "src control scrape.c", "etc nginx kvsteer.conf",
-                                                 "src model conf_type.c", "src model policy_cache_aware.c"))
-    for name in set(re.findall(r"`(\w+_\w+)(?: = [^`]*)?`", text)) - there:
-        assert re.search(rf"K\({name},", keys) or re.search(rf"\b{name}\b", words), name
-    help_text = subprocess.run([harness.program("kvsteerctl"), "-h"], capture_output=True, text=True).stdout
-    for command in set(re.findall(r"kvsteerctl ([a-z][a-z-]+)", text)):
-        assert re.search(rf"^  {command}\b", help_text, re.M), command
-    for command in re.findall(r"(?<!-)\bkvsteerd (--worker-urls [^`\n]*)", text):
-        p = subprocess.run([harness.program("kvsteerd"), "-t", *command.split("#")[0].split()], capture_output=True, text=True, timeout=harness.DEADLINE)
-        assert p.returncode == 0, (command, p.stderr)
 
 
 # ---- manual pages ----
