@@ -10,8 +10,8 @@
 #include "control/admin_reply.h"
 #include "http/http_server.h"
 #include "pool/request_key.h"
-#include "proxy/legs.h"
 #include "proxy/pin.h"
+#include "proxy/prefill_decode.h"
 #include "route/path_table.h"
 
 #include <stdlib.h>
@@ -311,12 +311,12 @@ static bool choose(struct question *q, struct js *out)
 /* Why there would be no prefill, as a request's legs find it; NULL: there would. */
 static const char *prefill_skipped(struct question *q, const struct pool_look *seen)
 {
-	enum legs_skip skip = legs_would_skip(q->site, q->pool, q->verdict.endpoint,
+	enum pd_skip skip = pd_would_skip(q->site, q->pool, q->verdict.endpoint,
 		http_call_body(q->call), seen->uncached_tokens);
 
-	if (skip == LEGS_SKIP_WHOLE)
+	if (skip == PD_SKIP_WHOLE)
 		return "whole";
-	return skip == LEGS_SKIP_SHORT && !q->is_prefill_pinned ? "short" : NULL;
+	return skip == PD_SKIP_SHORT && !q->is_prefill_pinned ? "short" : NULL;
 }
 
 /* Of a pool with prefill and decode apart: decode is asked first, as for a request. */

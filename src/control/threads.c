@@ -13,8 +13,8 @@
 #include "io/loop.h"
 #include "io/mailbox.h"
 #include "proxy/access_log.h"
+#include "proxy/cleanup.h"
 #include "proxy/conn.h"
-#include "proxy/errand.h"
 #include "proxy/io_thread.h"
 #include "proxy/listener.h"
 

@@ -4,7 +4,7 @@
  * known, in fixed memory; ids are kept as keyed hashes of 128 bits. One for the process,
  * shared by its threads; every function locks for itself, for a time that does not grow.
  * And the reader that finds the id in an answer's first bytes. Made by the daemon, used
- * by proxy/stored.c.
+ * by proxy/stored_response.c.
  */
 #ifndef POOL_RESPONSE_MAP_H
 #define POOL_RESPONSE_MAP_H

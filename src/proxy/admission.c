@@ -14,7 +14,7 @@
 #include "policy/routing_key.h"
 #include "pool/priority.h"
 #include "proxy/client_key.h"
-#include "proxy/legs.h"
+#include "proxy/prefill_decode.h"
 #include "proxy/request_state.h"
 
 #include <stdlib.h>
@@ -66,14 +66,14 @@ static void drop_ticket(struct request *r)
 
 static uint64_t no_worker_wait_ms(const struct request *r)
 {
-	return pool_no_worker_wait_ms(r->pool, legs_role(r));
+	return pool_no_worker_wait_ms(r->pool, pd_role(r));
 }
 
 /* Not one that wants the worker that has its response, which is out; nor one that was
  * failed by others: their answer is at hand. */
 static bool wants_any(const struct request *r, const struct pool_ask *ask)
 {
-	return legs_n_failed(r) == 0 && !pool_ask_is_pinned(ask) && ask->home == 0;
+	return pd_n_failed(r) == 0 && !pool_ask_is_pinned(ask) && ask->home == 0;
 }
 
 /* Asked under the pool's lock, by the thread of the request. */
@@ -89,12 +89,12 @@ static bool may_wait(void *arg, int err)
 		return false;
 	if (k->is_for_a_state &&
 		(!wants_any(r, &k->waiter.ask) || no_worker_wait_ms(r) == 0 ||
-			legs_skips_at_once(r)))
+			pd_skips_at_once(r)))
 		return false;
 	/* Before the last look for a free worker: see pool_wait.c. One that has begun is
 	 * not sent away. */
 	k->is_counted = atomic_fetch_add(&process->queued, 1) < opts(r)->queue_size ||
-			legs_is_begun(r);
+			pd_is_begun(r);
 	if (!k->is_counted)
 		atomic_fetch_sub(&process->queued, 1);
 	return k->is_counted;
@@ -138,7 +138,7 @@ static enum priority priority_of(const struct request *r)
 {
 	enum priority p;
 
-	if (legs_is_begun(r))
+	if (pd_is_begun(r))
 		return PRIORITY_BEGUN;
 	if (client_key_priority(r, &p))
 		return p;
@@ -171,7 +171,7 @@ static int last_resort(struct request *r)
 {
 	struct pool_ask ask = r->ticket->waiter.ask;
 
-	if (legs_can_skip(r))
+	if (pd_can_skip(r))
 		return ERR_STATE;
 	ask.is_last_resort = true;
 	ask.now_ms = clock_now_ms();
@@ -203,7 +203,7 @@ int admission_ask(
 	struct pool_ask ask = *asked;
 	int err = ERR_LIMIT;
 
-	ask.slots = legs_has_slot(r) ? NULL : &r->t->process->slots;
+	ask.slots = pd_has_slot(r) ? NULL : &r->t->process->slots;
 	ask.max_slots = opts(r)->max_concurrent_requests;
 	/* The usual case: nobody waits, and a worker is there. */
 	if (pool_waiting(r->pool) == 0)

@@ -4,7 +4,7 @@
 #include "proxy/dispatch.h"
 
 #include "http/http_write.h"
-#include "proxy/legs.h"
+#include "proxy/prefill_decode.h"
 #include "proxy/request_state.h"
 #include "proxy/resume.h"
 #include "proxy/upstream.h"
@@ -40,7 +40,7 @@ static enum http_framing framing_upstream(const struct request *r)
 
 static struct span request_body(const struct request *r)
 {
-	return r->legs != NULL ? legs_body(r) : resume_request_body(r);
+	return r->pd != NULL ? pd_body(r) : resume_request_body(r);
 }
 
 /* To this worker, as it was picked. */
@@ -54,7 +54,7 @@ static struct exchange *send_to(struct request *r, struct worker *w,
 		.host_line = w->host_line,
 		.rank_line = w->rank_line,
 		.client_ip = span_make(r->c->ip, r->c->ip_len),
-		.request_id = legs_request_id(r),
+		.request_id = pd_request_id(r),
 		.authorization = authorization(r, w),
 		.drop_credentials = r->tenant != NULL,
 		.accepts_plain = is_prefill,
@@ -86,12 +86,11 @@ bool dispatch(struct request *r, bool fresh_only)
 	struct span body = r->upload.is_on ? span_make(NULL, 0) : request_body(r);
 
 	upload_rewind(&r->upload);
-	r->ex = send_to(
-		r, r->guard.worker, &r->pick, body, fresh_only, legs_is_prefill(r));
+	r->ex = send_to(r, r->guard.worker, &r->pick, body, fresh_only, pd_is_prefill(r));
 	return r->ex != NULL;
 }
 
-struct exchange *dispatch_beside(struct request *r, struct worker *w,
+struct exchange *dispatch_parallel(struct request *r, struct worker *w,
 	const struct pool_pick *pick, struct span body)
 {
 	struct pool_pick beside = *pick;

@@ -19,7 +19,7 @@ struct worker;
 bool dispatch(struct request *r, bool fresh_only);
 /* The same request with this body to another worker, on a fresh connection: an exchange
  * beside r->ex, with the same wake. NULL as dispatch() says false. */
-struct exchange *dispatch_beside(struct request *r, struct worker *w,
+struct exchange *dispatch_parallel(struct request *r, struct worker *w,
 	const struct pool_pick *pick, struct span body);
 /* The Authorization of another call to w on the request's behalf; empty: none. */
 struct span dispatch_authorization(const struct request *r, const struct worker *w);

@@ -8,9 +8,9 @@
 #include "proxy/body.h"
 #include "proxy/client.h"
 #include "proxy/client_key.h"
-#include "proxy/legs.h"
+#include "proxy/prefill_decode.h"
 #include "proxy/request_state.h"
-#include "proxy/stored.h"
+#include "proxy/stored_response.h"
 #include "route/path_table.h"
 
 /* ---- the head ---- */
@@ -132,5 +132,5 @@ enum fail intake_route_key(struct request *r)
 	if (request_key_hash(&src, r->pool, client_key_salt(r), &r->key) != 0)
 		return FAIL_OVERLOADED;
 	r->is_keyed = r->key.is_sealed;
-	return legs_begin(r, &src);
+	return pd_begin(r, &src);
 }

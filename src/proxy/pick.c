@@ -8,17 +8,17 @@
 #include "base/metric.h"
 #include "policy/routing_key.h"
 #include "proxy/admission.h"
-#include "proxy/legs.h"
 #include "proxy/pin.h"
+#include "proxy/prefill_decode.h"
 #include "proxy/request_state.h"
-#include "proxy/stored.h"
+#include "proxy/stored_response.h"
 #include "worker/worker.h"
 
 struct pool_ask pick_ask(struct request *r, struct routing *routing)
 {
 	struct pool_ask ask = {
-		.role = legs_role(r),
-		.key = r->is_keyed ? legs_key(r) : NULL,
+		.role = pd_role(r),
+		.key = r->is_keyed ? pd_key(r) : NULL,
 		.model = r->key.model,
 		.home = r->stored.home,
 		.tried = r->tried,
@@ -32,7 +32,7 @@ struct pool_ask pick_ask(struct request *r, struct routing *routing)
 		&opts(r)->routing_key_headers, r->c->buf, &r->head, &r->key, routing);
 	if (opts(r)->allow_pin)
 		pin_read_head(r->c->buf, &r->head, &ask);
-	legs_ask(r, &ask);
+	pd_ask(r, &ask);
 	return ask;
 }
 
@@ -67,7 +67,7 @@ void pick_note(struct request *r)
 	r->is_confirmed = false;
 	r->attempts.was_trial |= r->pick.is_trial;
 	keep_worker_name(r);
-	if (r->n_tried > 0 || legs_is_begun(r))
+	if (r->n_tried > 0 || pd_is_begun(r))
 		return;
 	r->picked_us = clock_us();
 	if (r->pick.blocks > 0)

@@ -1,7 +1,7 @@
 /*
  * The spine: one request, a table of named steps from top to bottom. Always true: two
  * jumps only, request_fail() to FINISH and request_retry() to PICK, and back to PICK goes
- * what HAND_OFF has done with (legs.h); the guard is dropped in those places, and as the
+ * what HAND_OFF has done with (prefill_decode.h); the guard is dropped in those places, and as the
  * last byte is relayed; once an answer byte went to the
  * client, failing means closing. Leaves never call the spine: an exchange calls the wake
  * it was given, conn runs the steps again, and every step may be run again. Called by
@@ -28,15 +28,15 @@
 #include "proxy/dispatch.h"
 #include "proxy/intake.h"
 #include "proxy/io_thread.h"
-#include "proxy/legs.h"
 #include "proxy/outcome.h"
 #include "proxy/own_answer.h"
 #include "proxy/pick.h"
+#include "proxy/prefill_decode.h"
 #include "proxy/relay.h"
 #include "proxy/request_log.h"
 #include "proxy/request_state.h"
 #include "proxy/resume.h"
-#include "proxy/stored.h"
+#include "proxy/stored_response.h"
 #include "proxy/upstream.h"
 #include "route/path_table.h"
 #include "worker/guard.h"
@@ -79,7 +79,7 @@ static enum step_result request_fail(struct request *r, enum fail why)
 static void withdraw(struct request *r)
 {
 	if (!r->is_confirmed && r->is_keyed && r->pool != NULL)
-		pool_withdraw(r->pool, legs_key(r), &r->pick.insertion);
+		pool_withdraw(r->pool, pd_key(r), &r->pick.insertion);
 	r->pick.insertion.stamp = 0;
 }
 
@@ -99,7 +99,7 @@ static enum step_result request_retry(struct request *r)
 	exchange_cancel(&r->ex);
 	withdraw(r);
 	drop_guard(r);
-	legs_retry(r);
+	pd_retry(r);
 	r->at = STEP_PICK;
 	return STEP_NEXT;
 }
@@ -273,7 +273,7 @@ static enum step_result pick(struct request *r)
 
 	if (attempt_is_waiting(r))
 		return STEP_WAIT;
-	err = r->legs != NULL ? legs_pick(r) : pick_worker(r);
+	err = r->pd != NULL ? pd_pick(r) : pick_worker(r);
 	if (err != 0)
 		return no_worker(r, err);
 	pick_note(r);
@@ -331,12 +331,12 @@ static enum step_result prefill_failed(struct request *r, enum fail why, bool ma
 		attempt_back_off(r);
 		return request_retry(r);
 	}
-	if (why != FAIL_WORKER_UNREACHABLE || !legs_can_skip(r))
+	if (why != FAIL_WORKER_UNREACHABLE || !pd_can_skip(r))
 		return give_up(r, why);
 	exchange_cancel(&r->ex);
 	withdraw(r);
 	drop_guard(r);
-	legs_skip_prefill(r);
+	pd_skip_prefill(r);
 	r->at = STEP_PICK;
 	return STEP_NEXT;
 }
@@ -360,7 +360,7 @@ static enum step_result exchange_failed(struct request *r)
 	may_repeat |= is_death ? !r->died_fresh : r->pick.is_trial;
 	if (resume_is_on(r) && is_death && r->died_fresh)
 		return give_up(r, r->last_failure);
-	if (legs_is_prefill(r)) {
+	if (pd_is_prefill(r)) {
 		may_repeat = !is_death || !r->died_fresh;
 		r->died_fresh |= is_death;
 		return prefill_failed(r, why, may_repeat);
@@ -400,7 +400,7 @@ static enum step_result answer_has_head(
 
 	r->relay = (struct relay){.to = &r->c->stream, .framing = out.framing};
 	r->keep = request_may_go_on(r) && (r->head.minor == 1 || r->head.keep_alive_10);
-	legs_matched(r, &matched, &blocks);
+	pd_matched(r, &matched, &blocks);
 	if (opts(r)->expose_worker) /* the operator wants it seen */
 		out.extra = span_make(extra, answer_worker_lines(span_str(r->worker_name),
 						     matched, blocks, extra));
@@ -416,7 +416,7 @@ static enum step_result answer_has_head(
 	r->is_event_stream = answer_is_event_stream(a, base);
 	r->first_byte_us = clock_turn_us();
 	stored_answered(r, a->status);
-	legs_answered(r, a->status);
+	pd_answered(r, a->status);
 	if (a->status >= 200 && a->status < 300)
 		r->is_confirmed = true;
 	else
@@ -482,13 +482,13 @@ static enum step_result prefill_answered(
 		guard_streams(&r->guard, clock_now_ms()); /* it was all it had to do */
 		return STEP_NEXT;
 	}
-	if (legs_is_worth(a->status) &&
+	if (pd_is_worth(a->status) &&
 		goes_elsewhere(r, r->guard.worker->id, a->status, FAIL_NONE)) {
 		attempt_keep(r, a, base);
 		attempt_back_off(r);
 		return request_retry(r);
 	}
-	legs_relay(r);
+	pd_relay(r);
 	return answer_has_head(r, a, base);
 }
 
@@ -497,7 +497,7 @@ static enum step_result answered(
 {
 	if (resume_is_on(r))
 		return goes_on(r, a, base);
-	if (legs_is_prefill(r))
+	if (pd_is_prefill(r))
 		return prefill_answered(r, a, base);
 	if (asks_on(r, a->status)) {
 		note_tried(r, r->guard.worker->host_id);
@@ -541,17 +541,17 @@ static bool beside_ended(struct request *r)
 {
 	const struct http_head *a = NULL;
 	const char *base = NULL;
-	enum beside end = legs_run_beside(r, &a, &base);
+	enum parallel end = pd_run_parallel(r, &a, &base);
 	enum fail why;
 
-	if (end == BESIDE_GOES_ON)
+	if (end == PARALLEL_GOES_ON)
 		return false;
-	legs_turn_back(r);
+	pd_turn_back(r);
 	r->at = STEP_HAND_OFF; /* unless it goes elsewhere */
-	if (end == BESIDE_REFUSES) {
+	if (end == PARALLEL_REFUSES) {
 		outcome_head(r, a, base);
 		prefill_answered(r, a, base);
-	} else if (end == BESIDE_FAILED) {
+	} else if (end == PARALLEL_FAILED) {
 		exchange_failed(r);
 	} else {
 		why = exchange_failure(r->ex);
@@ -568,15 +568,15 @@ static enum step_result forward(struct request *r)
 	enum fail why;
 
 	if (r->ex == NULL) {
-		why = legs_prepare(r);
-		if (why == FAIL_NONE && (!dispatch(r, false) || !legs_start_beside(r)))
+		why = pd_prepare(r);
+		if (why == FAIL_NONE && (!dispatch(r, false) || !pd_start_parallel(r)))
 			why = FAIL_INTERNAL;
 		if (why != FAIL_NONE)
 			return request_fail(r, why);
 	}
 	if (!hand_on(r))
 		return STEP_NEXT;
-	if (legs_is_beside(r) && beside_ended(r))
+	if (pd_is_parallel(r) && beside_ended(r))
 		return STEP_NEXT;
 	if (exchange_trial_is_over(r->ex) && trial_goes_elsewhere(r))
 		return request_retry(r);
@@ -597,7 +597,7 @@ static void prefill_is_done(struct request *r)
 {
 	outcome_done(r);
 	exchange_finish(&r->ex);
-	legs_hand_over(r);
+	pd_hand_over(r);
 	drop_guard(r);
 	r->at = STEP_PICK;
 }
@@ -607,9 +607,9 @@ static enum step_result hand_off(struct request *r)
 	enum fail why;
 	int err;
 
-	if (!legs_is_prefill(r))
+	if (!pd_is_prefill(r))
 		return STEP_NEXT;
-	err = legs_read_answer(r, &why);
+	err = pd_read_answer(r, &why);
 	if (err == ERR_AGAIN)
 		return STEP_WAIT;
 	if (err == 0) {
@@ -743,7 +743,7 @@ static enum step_result relay(struct request *r)
 
 	if (!hand_on(r)) /* the worker answers before it has the whole body */
 		return STEP_NEXT;
-	if (legs_is_beside(r) && beside_ended(r))
+	if (pd_is_parallel(r) && beside_ended(r))
 		return STEP_NEXT;
 	while (!is_held_back(r)) {
 		enum exchange_result res = exchange_body(r->ex, &data);
@@ -790,7 +790,7 @@ static enum step_result finish(struct request *r)
 	admission_leave(r);
 	end_exchange(r);
 	drop_guard(r);
-	legs_end(r);
+	pd_end(r);
 	client_key_leave(r);
 	if (r->why != FAIL_NONE && !r->head_sent && fail_status(r->why) != 0)
 		own_answer_failure(r);

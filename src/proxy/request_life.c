@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/metric.h"
 #include "http/http_scan.h"
-#include "proxy/legs.h"
+#include "proxy/prefill_decode.h"
 #include "proxy/request.h"
 #include "proxy/request_state.h"
 #include "proxy/resume.h"
@@ -68,7 +68,7 @@ void request_free(struct request *r)
 	assert(r->magic == REQUEST_MAGIC && r->guard.worker == NULL && r->ex == NULL);
 	r->magic = 0;
 	attempt_free(r);
-	legs_free(r);
+	pd_free(r);
 	resume_free(r);
 	body_free(&r->body, t);
 	route_key_reset(&r->key);

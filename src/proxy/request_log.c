@@ -5,7 +5,7 @@
 
 #include "base/metric.h"
 #include "proxy/access_log.h"
-#include "proxy/legs.h"
+#include "proxy/prefill_decode.h"
 #include "proxy/request_state.h"
 
 #define MODEL_LOG_MAX 128
@@ -32,8 +32,8 @@ void request_log_line(struct request *r, uint64_t now_us)
 		.retries = r->attempts.n,
 	};
 
-	legs_matched(r, &line.matched, &line.blocks);
-	legs_tell(r, &line);
+	pd_matched(r, &line.matched, &line.blocks);
+	pd_tell(r, &line);
 	if (r->has_head) {
 		line.method = span_str(http_method_name(r->head.method));
 		line.path = http_head_path(r->c->buf, &r->head);

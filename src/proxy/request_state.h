@@ -19,7 +19,7 @@
 #include "proxy/client.h"
 #include "proxy/io_thread.h"
 #include "proxy/relay.h"
-#include "proxy/stored.h"
+#include "proxy/stored_response.h"
 #include "proxy/upload.h"
 #include "route/path_table.h"
 #include "worker/guard.h"
@@ -28,7 +28,7 @@
 #define TRIED_MAX 64
 
 struct exchange;
-struct legs;
+struct pd;
 struct resume;
 struct ticket;
 struct route_scan;
@@ -74,7 +74,7 @@ struct request {
 	struct stored stored;
 	bool died_reused, died_fresh;
 	struct attempts attempts; /* after the first */
-	struct legs *legs;        /* owned; NULL: one worker serves it */
+	struct pd *pd;            /* owned; NULL: one worker serves it */
 
 	/* the answer */
 	struct exchange *ex;

@@ -43,7 +43,7 @@ void resume_begin(struct request *r, const struct http_head *a, const char *base
 	assert(r->resume == NULL);
 	/* A body that went on as it came is not there any more. */
 	if (!r->pick.resumes_streams || !is_its_kind(r) || r->upload.is_on ||
-		r->legs != NULL || !is_plain_event_stream(r, a, base) ||
+		r->pd != NULL || !is_plain_event_stream(r, a, base) ||
 		!resume_body_read(body_bytes(&r->body, r->c), is_chat, &plan))
 		return;
 	r->resume = calloc(1, sizeof(*r->resume));

@@ -1,6 +1,6 @@
 /*
  * The order of things for a request on two workers: who is asked for which leg, what
- * happens where one cannot be had or fails, and what is given back. See legs.h.
+ * happens where one cannot be had or fails, and what is given back. See prefill_decode.h.
  *
  * Decode is looked at before prefill is asked, so that no prompt is computed for a decode
  * worker that is not there. Where all of them are full, the request waits for one, and
@@ -8,7 +8,7 @@
  * waits for decode with no guard, and for prefill at most with a reserved guard of
  * decode: nobody who has prefill's guard waits for anything but its answer.
  */
-#include "proxy/legs.h"
+#include "proxy/prefill_decode.h"
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -18,13 +18,13 @@
 #include "proxy/access_log.h"
 #include "proxy/admission.h"
 #include "proxy/attempt.h"
+#include "proxy/cleanup.h"
 #include "proxy/client_key.h"
 #include "proxy/dispatch.h"
-#include "proxy/errand.h"
-#include "proxy/legs_state.h"
 #include "proxy/own_answer.h"
 #include "proxy/pick.h"
 #include "proxy/pin.h"
+#include "proxy/prefill_decode_state.h"
 #include "proxy/request_state.h"
 #include "worker/worker.h"
 
@@ -32,11 +32,11 @@
 
 /* ---- the key ---- */
 
-struct route_key *legs_key(struct request *r)
+struct route_key *pd_key(struct request *r)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 
-	return m != NULL && m->decode_key.is_sealed && m->at != LEGS_PREFILL
+	return m != NULL && m->decode_key.is_sealed && m->at != PD_PREFILL
 		       ? &m->decode_key
 		       : &r->key;
 }
@@ -53,20 +53,20 @@ static const struct role_opts *role_opts(
 	return &s->conf->pools[i].roles[role];
 }
 
-enum legs_skip legs_would_skip(const struct site *site, const struct pool *p,
+enum pd_skip pd_would_skip(const struct site *site, const struct pool *p,
 	enum route_endpoint endpoint, struct span body, uint64_t uncached_tokens)
 {
 	struct kv_request kv = {0};
-	enum legs_skip skip = LEGS_SKIP_NOT;
+	enum pd_skip skip = PD_SKIP_NOT;
 
 	if (kv_request_read(&kv, role_opts(site, p, ROLE_PREFILL)->kv_connector, endpoint,
 		    body) != 0)
-		return LEGS_SKIP_NOT;
+		return PD_SKIP_NOT;
 	if (kv.verdict != KV_SPLIT)
-		skip = LEGS_SKIP_WHOLE;
+		skip = PD_SKIP_WHOLE;
 	else if (kv_form(kv.connector)->decodes_alone &&
 		 uncached_tokens < role_opts(site, p, ROLE_DECODE)->pd_min_prefill)
-		skip = LEGS_SKIP_SHORT;
+		skip = PD_SKIP_SHORT;
 	kv_request_free(&kv);
 	return skip;
 }
@@ -74,7 +74,7 @@ enum legs_skip legs_would_skip(const struct site *site, const struct pool *p,
 /* A prefill worker by name: the client wants that leg there, and decode wherever. */
 static void read_pin(struct request *r)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 	struct pool_ask ask = {0};
 	uint64_t group;
 	enum role role;
@@ -91,7 +91,7 @@ static void read_pin(struct request *r)
 
 static enum fail read_body(struct request *r)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 
 	if (kv_request_read(&m->kv,
 		    role_opts(r->site, r->pool, ROLE_PREFILL)->kv_connector,
@@ -109,7 +109,7 @@ static enum fail read_body(struct request *r)
 	return FAIL_NONE;
 }
 
-enum fail legs_begin(struct request *r, const struct request_key_source *src)
+enum fail pd_begin(struct request *r, const struct request_key_source *src)
 {
 	enum fail why;
 
@@ -123,39 +123,39 @@ enum fail legs_begin(struct request *r, const struct request_key_source *src)
 		return FAIL_NO_WORKER;
 	if (r->body.total == 0)
 		return FAIL_NONE;
-	r->legs = calloc(1, sizeof(*r->legs));
-	if (r->legs == NULL)
+	r->pd = calloc(1, sizeof(*r->pd));
+	if (r->pd == NULL)
 		return FAIL_OVERLOADED;
-	route_key_init(&r->legs->decode_key);
+	route_key_init(&r->pd->decode_key);
 	why = read_body(r);
 	if (why == FAIL_NONE && request_key_decode(src, r->pool, client_key_salt(r),
-					&r->key, &r->legs->decode_key) != 0)
+					&r->key, &r->pd->decode_key) != 0)
 		why = FAIL_OVERLOADED;
 	return why;
 }
 
 /* ---- who is asked ---- */
 
-static bool is_whole(const struct legs *m)
+static bool is_whole(const struct pd *m)
 {
 	return m == NULL || m->kv.verdict != KV_SPLIT;
 }
 
-enum role legs_role(const struct request *r)
+enum role pd_role(const struct request *r)
 {
-	if (is_whole(r->legs))
+	if (is_whole(r->pd))
 		return pool_whole_role(r->pool);
-	return r->legs->at == LEGS_PREFILL ? ROLE_PREFILL : ROLE_DECODE;
+	return r->pd->at == PD_PREFILL ? ROLE_PREFILL : ROLE_DECODE;
 }
 
-void legs_ask(const struct request *r, struct pool_ask *ask)
+void pd_ask(const struct request *r, struct pool_ask *ask)
 {
-	const struct legs *m = r->legs;
+	const struct pd *m = r->pd;
 	bool is_prefill;
 
 	if (is_whole(m))
 		return;
-	is_prefill = m->at == LEGS_PREFILL;
+	is_prefill = m->at == PD_PREFILL;
 	ask->kv_group = m->kv_group;
 	ask->is_further_leg = m->is_computed || m->reserved.worker != NULL;
 	if (is_prefill != m->is_prefill_pinned)
@@ -166,58 +166,58 @@ void legs_ask(const struct request *r, struct pool_ask *ask)
 	}
 }
 
-unsigned legs_n_failed(const struct request *r)
+unsigned pd_n_failed(const struct request *r)
 {
-	if (is_whole(r->legs))
+	if (is_whole(r->pd))
 		return r->n_tried;
-	return r->legs->failed[legs_role(r)];
+	return r->pd->failed[pd_role(r)];
 }
 
-bool legs_is_begun(const struct request *r)
+bool pd_is_begun(const struct request *r)
 {
-	return r->legs != NULL && r->legs->is_computed;
+	return r->pd != NULL && r->pd->is_computed;
 }
 
-bool legs_has_slot(const struct request *r)
+bool pd_has_slot(const struct request *r)
 {
-	const struct legs *m = r->legs;
+	const struct pd *m = r->pd;
 
 	return m != NULL && (m->slot != NULL || m->reserved.slots != NULL);
 }
 
-bool legs_is_prefill(const struct request *r)
+bool pd_is_prefill(const struct request *r)
 {
-	return r->legs != NULL && r->legs->at == LEGS_PREFILL && !r->legs->is_relayed;
+	return r->pd != NULL && r->pd->at == PD_PREFILL && !r->pd->is_relayed;
 }
 
-bool legs_can_skip(const struct request *r)
+bool pd_can_skip(const struct request *r)
 {
-	return legs_is_prefill(r) && r->legs->form->decodes_alone &&
-	       !r->legs->is_prefill_pinned && r->attempts.kept == NULL;
+	return pd_is_prefill(r) && r->pd->form->decodes_alone &&
+	       !r->pd->is_prefill_pinned && r->attempts.kept == NULL;
 }
 
-bool legs_skips_at_once(const struct request *r)
+bool pd_skips_at_once(const struct request *r)
 {
-	return legs_can_skip(r) && pool_lacks_prefill(r->pool);
+	return pd_can_skip(r) && pool_lacks_prefill(r->pool);
 }
 
 /* ---- PICK ---- */
 
-static bool is_short(const struct legs *m, uint64_t uncached_tokens)
+static bool is_short(const struct pd *m, uint64_t uncached_tokens)
 {
 	return m->form->decodes_alone && !m->is_prefill_pinned &&
 	       uncached_tokens < m->min_prefill;
 }
 
-static void go_alone(struct legs *m, enum legs_way way)
+static void go_alone(struct pd *m, enum pd_way way)
 {
-	m->at = LEGS_DECODE;
+	m->at = PD_DECODE;
 	m->way = way;
 }
 
 static int look(struct request *r)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 	struct routing routing;
 	struct pool_ask ask;
 	struct pool_look seen;
@@ -230,7 +230,7 @@ static int look(struct request *r)
 	ask = pick_ask(r, &routing);
 	err = pool_look(r->pool, &ask, &seen);
 	if (err == ERR_LIMIT || err == ERR_STATE) {
-		m->at = LEGS_RESERVE; /* and wait there */
+		m->at = PD_RESERVE; /* and wait there */
 		return 0;
 	}
 	if (err != 0)
@@ -239,13 +239,13 @@ static int look(struct request *r)
 	if (is_short(m, seen.uncached_tokens))
 		go_alone(m, WAY_SHORT);
 	else
-		m->at = m->form->needs_both ? LEGS_RESERVE : LEGS_PREFILL;
+		m->at = m->form->needs_both ? PD_RESERVE : PD_PREFILL;
 	return 0;
 }
 
 static void keep_reserved(struct request *r)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 
 	m->reserved = r->guard;
 	m->reserved_pick = r->pick;
@@ -255,12 +255,12 @@ static void keep_reserved(struct request *r)
 	if (is_short(m, m->reserved_pick.uncached_tokens))
 		go_alone(m, WAY_SHORT);
 	else
-		m->at = LEGS_PREFILL;
+		m->at = PD_PREFILL;
 }
 
 static bool take_reserved(struct request *r)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 
 	if (m->reserved.worker == NULL)
 		return false;
@@ -273,7 +273,7 @@ static bool take_reserved(struct request *r)
 
 static void note_prefill(struct request *r)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 	size_t n = strnlen(r->guard.worker->name, sizeof(m->prefill_name) - 1);
 
 	worker_unref(m->prefill);
@@ -301,19 +301,19 @@ static void note_lack(struct request *r)
 			pool_name(r->pool));
 }
 
-bool legs_skip_prefill(struct request *r)
+bool pd_skip_prefill(struct request *r)
 {
-	if (!legs_can_skip(r))
+	if (!pd_can_skip(r))
 		return false;
 	note_lack(r);
-	go_alone(r->legs, WAY_NO_PREFILL);
+	go_alone(r->pd, WAY_NO_PREFILL);
 	return true;
 }
 
 /* Decode must name prefill's engine, which is not known (yet): it would wait in vain. */
 static bool lacks_engine(struct request *r)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 
 	return m->form->needs_engine &&
 	       pool_engine(r->pool, r->guard.worker, m->engine) == 0;
@@ -324,11 +324,11 @@ static void give_prefill_up(struct request *r)
 	log_at(LOG_LEVEL_DEBUG, r, "the engine id of worker %s is not known",
 		r->guard.worker->name);
 	if (r->is_keyed)
-		pool_withdraw(r->pool, legs_key(r), &r->pick.insertion);
+		pool_withdraw(r->pool, pd_key(r), &r->pick.insertion);
 	r->pick.insertion.stamp = 0;
 	guard_drop(&r->guard);
 	admission_freed(r);
-	go_alone(r->legs, WAY_NO_PREFILL);
+	go_alone(r->pd, WAY_NO_PREFILL);
 }
 
 static int pick_prefill(struct request *r)
@@ -341,9 +341,9 @@ static int pick_prefill(struct request *r)
 	}
 	if (err == 0) {
 		note_prefill(r);
-		if (r->legs->form->is_concurrent)
-			legs_go_beside(r);
-	} else if ((err == ERR_NOENT || err == ERR_STATE) && legs_skip_prefill(r)) {
+		if (r->pd->form->is_concurrent)
+			pd_go_parallel(r);
+	} else if ((err == ERR_NOENT || err == ERR_STATE) && pd_skip_prefill(r)) {
 		return ERR_EXISTS; /* decode is picked next */
 	}
 	return err;
@@ -351,7 +351,7 @@ static int pick_prefill(struct request *r)
 
 static int pick_decode(struct request *r)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 	int err = take_reserved(r) ? 0 : pick_worker(r);
 
 	if (err == 0 && m->slot != NULL) {
@@ -361,25 +361,25 @@ static int pick_decode(struct request *r)
 	return err;
 }
 
-int legs_pick(struct request *r)
+int pd_pick(struct request *r)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 	int err;
 
 	for (;;) {
 		switch (m->at) {
-		case LEGS_LOOK:
+		case PD_LOOK:
 			err = look(r);
 			if (err != 0)
 				return err;
 			break;
-		case LEGS_RESERVE:
+		case PD_RESERVE:
 			err = pick_worker(r);
 			if (err != 0)
 				return err;
 			keep_reserved(r);
 			break;
-		case LEGS_PREFILL:
+		case PD_PREFILL:
 			err = pick_prefill(r);
 			if (err != ERR_EXISTS)
 				return err;
@@ -392,51 +392,51 @@ int legs_pick(struct request *r)
 
 /* ---- FORWARD and HAND_OFF ---- */
 
-bool legs_is_worth(int status)
+bool pd_is_worth(int status)
 {
 	return status >= 500 || attempt_is_worth(status);
 }
 
-uint64_t legs_since(const struct legs *m)
+uint64_t pd_since(const struct pd *m)
 {
 	return clock_us() - m->began_us;
 }
 
-void legs_relay(struct request *r)
+void pd_relay(struct request *r)
 {
-	r->legs->is_relayed = true;
+	r->pd->is_relayed = true;
 }
 
-void legs_hand_over(struct request *r)
+void pd_hand_over(struct request *r)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 
-	m->took_us = legs_since(m);
+	m->took_us = pd_since(m);
 	m->is_computed = true;
-	m->at = LEGS_DECODE;
+	m->at = PD_DECODE;
 	m->slot = guard_let_go(&r->guard);
-	legs_drop_body(r);
+	pd_drop_body(r);
 	/* Prefill has computed the prompt: what was noted of it stands. */
 	r->pick.insertion.stamp = 0;
 	r->is_confirmed = false;
 	r->died_reused = false;
 }
 
-void legs_answered(struct request *r, int status)
+void pd_answered(struct request *r, int status)
 {
-	if (r->legs == NULL)
+	if (r->pd == NULL)
 		return;
 	if (status >= 200 && status < 300)
-		r->legs->is_taken = true;
-	else if (r->legs->at == LEGS_DECODE)
-		legs_end_beside(r, false); /* it would wait for decode in vain */
+		r->pd->is_taken = true;
+	else if (r->pd->at == PD_DECODE)
+		pd_end_parallel(r, false); /* it would wait for decode in vain */
 }
 
 /* ---- the ends ---- */
 
 static void release_kv(struct request *r)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 	char *body;
 	size_t n;
 
@@ -451,17 +451,17 @@ static void release_kv(struct request *r)
  * that others may wait for. */
 static bool end_attempt(struct request *r, bool is_answered)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 	bool is_freed = m->reserved.worker != NULL || m->slot != NULL;
 
 	release_kv(r);
-	legs_end_beside(r, is_answered);
-	legs_drop_answer(r);
-	legs_drop_body(r);
+	pd_end_parallel(r, is_answered);
+	pd_drop_answer(r);
+	pd_drop_body(r);
 	m->id_len = 0;
 	if (m->reserved.worker != NULL && r->is_keyed) {
-		m->at = LEGS_RESERVE; /* decode's key */
-		pool_withdraw(r->pool, legs_key(r), &m->reserved_pick.insertion);
+		m->at = PD_RESERVE; /* decode's key */
+		pool_withdraw(r->pool, pd_key(r), &m->reserved_pick.insertion);
 	}
 	guard_drop(&m->reserved);
 	if (m->slot != NULL)
@@ -470,22 +470,22 @@ static bool end_attempt(struct request *r, bool is_answered)
 	return is_freed;
 }
 
-void legs_retry(struct request *r)
+void pd_retry(struct request *r)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 
 	if (m == NULL)
 		return;
-	if (m->at == LEGS_PREFILL) {
+	if (m->at == PD_PREFILL) {
 		m->failed[ROLE_PREFILL]++;
-		legs_drop_answer(r);
+		pd_drop_answer(r);
 		m->way = WAY_SPLIT;
 		return;
 	}
 	m->failed[ROLE_DECODE]++;
 	if (end_attempt(r, false))
 		admission_freed(r);
-	m->at = LEGS_LOOK;
+	m->at = PD_LOOK;
 	m->way = WAY_SPLIT;
 	m->kv_group = m->pinned_group;
 	m->is_computed = false;
@@ -502,36 +502,36 @@ static void count(const struct request *r)
 	};
 
 	if (r->picked_us > 0)
-		metric_inc(metrics[r->legs->way]);
+		metric_inc(metrics[r->pd->way]);
 }
 
-void legs_end(struct request *r)
+void pd_end(struct request *r)
 {
-	if (r->legs == NULL)
+	if (r->pd == NULL)
 		return;
 	count(r);
 	if (end_attempt(r, r->why == FAIL_NONE))
 		admission_freed(r);
 }
 
-void legs_free(struct request *r)
+void pd_free(struct request *r)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 
 	if (m == NULL)
 		return;
-	assert(m->reserved.worker == NULL && m->beside.worker == NULL &&
+	assert(m->reserved.worker == NULL && m->parallel.worker == NULL &&
 		m->slot == NULL && m->counted == 0);
 	worker_unref(m->prefill);
 	kv_request_free(&m->kv);
 	route_key_free(&m->decode_key);
 	free(m);
-	r->legs = NULL;
+	r->pd = NULL;
 }
 
-void legs_tell(const struct request *r, struct access_line *line)
+void pd_tell(const struct request *r, struct access_line *line)
 {
-	const struct legs *m = r->legs;
+	const struct pd *m = r->pd;
 
 	if (m == NULL || m->prefill == NULL)
 		return;
@@ -540,10 +540,10 @@ void legs_tell(const struct request *r, struct access_line *line)
 	line->prefill_us = m->took_us;
 }
 
-void legs_matched(const struct request *r, uint32_t *matched, uint32_t *blocks)
+void pd_matched(const struct request *r, uint32_t *matched, uint32_t *blocks)
 {
-	const struct legs *m = r->legs;
-	bool is_by_prefill = m != NULL && m->prefill != NULL && m->at == LEGS_DECODE &&
+	const struct pd *m = r->pd;
+	bool is_by_prefill = m != NULL && m->prefill != NULL && m->at == PD_DECODE &&
 			     (m->is_computed || m->form->is_concurrent);
 	const struct pool_pick *p = is_by_prefill ? &m->prefill_pick : &r->pick;
 

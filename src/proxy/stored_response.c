@@ -1,7 +1,7 @@
 /*
- * Responses and the workers that have them. See stored.h.
+ * Responses and the workers that have them. See stored_response.h.
  */
-#include "proxy/stored.h"
+#include "proxy/stored_response.h"
 
 #include "proxy/request_state.h"
 #include "worker/worker.h"

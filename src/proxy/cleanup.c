@@ -1,7 +1,7 @@
 /*
- * Exchanges that outlive their request. See errand.h.
+ * Exchanges that outlive their request. See cleanup.h.
  */
-#include "proxy/errand.h"
+#include "proxy/cleanup.h"
 
 #include "base/clock.h"
 #include "base/metric.h"

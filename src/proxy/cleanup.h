@@ -1,10 +1,10 @@
 /*
  * Small exchanges that nobody waits for: a request that has ended leaves them behind.
  * Owned by their thread; bounded in number and time, and given up quietly: whatever they
- * ask for happens later by itself, too. Called by legs.c.
+ * ask for happens later by itself, too. Called by prefill_decode.c.
  */
-#ifndef PROXY_ERRAND_H
-#define PROXY_ERRAND_H
+#ifndef PROXY_CLEANUP_H
+#define PROXY_CLEANUP_H
 
 #include "base/base.h"
 #include "base/span.h"

@@ -1,10 +1,10 @@
 /*
- * What is known of a request on two workers, for the files that are the legs: legs.c (the
- * order of things), legs_body.c (what each leg sends and gets), legs_beside.c (both at
+ * What is known of a request on two workers, for the files that are the legs: prefill_decode.c (the
+ * order of things), prefill_decode_body.c (what each leg sends and gets), prefill_decode_parallel.c (both at
  * once). Nobody else includes this.
  */
-#ifndef PROXY_LEGS_STATE_H
-#define PROXY_LEGS_STATE_H
+#ifndef PROXY_PREFILL_DECODE_STATE_H
+#define PROXY_PREFILL_DECODE_STATE_H
 
 #include "pool/pool.h"
 #include "rewrite/kv_transfer.h"
@@ -14,17 +14,17 @@
 struct exchange;
 struct request;
 
-#define LEGS_ANSWER_MAX (1u << 20) /* of a prefill */
+#define PD_ANSWER_MAX (1u << 20) /* of a prefill */
 
-enum legs_at {
-	LEGS_LOOK,    /* is a prefill worth it, and has decode room? */
-	LEGS_RESERVE, /* decode's worker, before prefill's */
-	LEGS_PREFILL, /* prefill's worker, and its exchange */
-	LEGS_DECODE,  /* decode's worker, and its exchange */
+enum pd_at {
+	PD_LOOK,    /* is a prefill worth it, and has decode room? */
+	PD_RESERVE, /* decode's worker, before prefill's */
+	PD_PREFILL, /* prefill's worker, and its exchange */
+	PD_DECODE,  /* decode's worker, and its exchange */
 };
 
 /* How it went, for the counts. */
-enum legs_way {
+enum pd_way {
 	WAY_SPLIT,      /* over both */
 	WAY_RECOMPUTED, /* over both, but prefill's answer named no blocks */
 	WAY_SHORT,      /* below pd_min_prefill: decode alone */
@@ -32,9 +32,9 @@ enum legs_way {
 	WAY_NO_PREFILL, /* no prefill worker was to be had: decode alone */
 };
 
-struct legs {
-	enum legs_at at;
-	enum legs_way way;
+struct pd {
+	enum pd_at at;
+	enum pd_way way;
 	struct kv_request kv;
 	const struct kv_form *form;
 	uint64_t min_prefill; /* tokens */
@@ -66,11 +66,11 @@ struct legs {
 	struct span params; /* in it */
 
 	/* both at once: prefill's part, while decode's is the request's */
-	struct guard beside; /* holds nothing: it has ended, or has not begun */
-	struct exchange *beside_ex;
-	bool is_beside_good; /* its head was 2xx */
-	char *beside_body;   /* owned */
-	size_t beside_len;
+	struct guard parallel; /* holds nothing: it has ended, or has not begun */
+	struct exchange *parallel_ex;
+	bool is_parallel_good; /* its head was 2xx */
+	char *parallel_body;   /* owned */
+	size_t parallel_len;
 
 	/* of the leg that is sent; NULL: the client's own */
 	char *body;
@@ -79,19 +79,19 @@ struct legs {
 	uint64_t counted; /* in body_memory */
 };
 
-/* legs_body.c: as legs.h has it, and what the next attempt begins without. */
-void legs_drop_body(struct request *r);
-void legs_drop_answer(struct request *r);
-/* beside_body is no longer counted: who takes it frees it. */
-void legs_give_body(struct request *r);
+/* prefill_decode_body.c: as prefill_decode.h has it, and what the next attempt begins without. */
+void pd_drop_body(struct request *r);
+void pd_drop_answer(struct request *r);
+/* parallel_body is no longer counted: who takes it frees it. */
+void pd_give_body(struct request *r);
 
 /* Since its prefill was picked for, in us. */
-uint64_t legs_since(const struct legs *m);
+uint64_t pd_since(const struct pd *m);
 
-/* legs_beside.c. PICK: prefill's worker was picked, and decode's before: both go. */
-void legs_go_beside(struct request *r);
+/* prefill_decode_parallel.c. PICK: prefill's worker was picked, and decode's before: both go. */
+void pd_go_parallel(struct request *r);
 /* Prefill's exchange ends with the attempt. may_go_on: decode has answered all: prefill
  * is drained when the request has gone. */
-void legs_end_beside(struct request *r, bool may_go_on);
+void pd_end_parallel(struct request *r, bool may_go_on);
 
 #endif

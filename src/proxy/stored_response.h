@@ -5,8 +5,8 @@
  * workers are asked in turn until one does not say 404. Called by the steps of request.c;
  * part of its request.
  */
-#ifndef PROXY_STORED_H
-#define PROXY_STORED_H
+#ifndef PROXY_STORED_RESPONSE_H
+#define PROXY_STORED_RESPONSE_H
 
 #include "base/base.h"
 #include "base/span.h"

@@ -1,13 +1,13 @@
 /*
  * What the legs of a request send and get: bodies made from the client's, the prefill's
- * answer, and the memory of both, which counts as body_memory. See legs.h; the wire forms
+ * answer, and the memory of both, which counts as body_memory. See prefill_decode.h; the wire forms
  * are model/kv_transfer.h.
  */
 #include "base/err.h"
 #include "base/metric.h"
 #include "base/rng.h"
-#include "proxy/legs.h"
-#include "proxy/legs_state.h"
+#include "proxy/prefill_decode.h"
+#include "proxy/prefill_decode_state.h"
 #include "proxy/request_state.h"
 #include "proxy/upstream.h"
 #include "worker/worker.h"
@@ -23,41 +23,41 @@ static bool hold(struct request *r, size_t n)
 			 n;
 
 	metric_add(METRIC_BODY_MEMORY, (int64_t)n);
-	r->legs->counted += n;
+	r->pd->counted += n;
 	return total <= opts(r)->body_memory;
 }
 
 static void let_go(struct request *r, size_t n)
 {
-	assert(r->legs->counted >= n);
-	r->legs->counted -= n;
+	assert(r->pd->counted >= n);
+	r->pd->counted -= n;
 	atomic_fetch_sub_explicit(&r->t->process->body_memory, n, memory_order_relaxed);
 	metric_add(METRIC_BODY_MEMORY, -(int64_t)n);
 }
 
-void legs_drop_body(struct request *r)
+void pd_drop_body(struct request *r)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 
 	free(m->body);
 	let_go(r, m->body_len);
 	m->body = NULL;
 	m->body_len = 0;
-	free(m->beside_body);
-	let_go(r, m->beside_len);
-	m->beside_body = NULL;
-	m->beside_len = 0;
+	free(m->parallel_body);
+	let_go(r, m->parallel_len);
+	m->parallel_body = NULL;
+	m->parallel_len = 0;
 }
 
-void legs_give_body(struct request *r)
+void pd_give_body(struct request *r)
 {
-	let_go(r, r->legs->beside_len);
-	r->legs->beside_len = 0;
+	let_go(r, r->pd->parallel_len);
+	r->pd->parallel_len = 0;
 }
 
-void legs_drop_answer(struct request *r)
+void pd_drop_answer(struct request *r)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 
 	free(m->answer);
 	let_go(r, m->answer_cap);
@@ -70,7 +70,7 @@ void legs_drop_answer(struct request *r)
 
 /* Both workers' addresses as they know each other; the configured ones are the pool's,
  * what is needed of them was told by the pick. */
-static size_t make_id(struct legs *m)
+static size_t make_id(struct pd *m)
 {
 	struct worker_conf p = {
 		.url = m->prefill->url, .bootstrap_port = m->prefill_pick.bootstrap_port};
@@ -86,7 +86,7 @@ static size_t make_id(struct legs *m)
 	return kv_make_id(span_make(at, n_at), span_make(to, n_to), secret, m->id);
 }
 
-static unsigned ranks_of(const struct legs *m)
+static unsigned ranks_of(const struct pd *m)
 {
 	return m->prefill->has_rank ? m->prefill_pick.dp_size : 0;
 }
@@ -94,7 +94,7 @@ static unsigned ranks_of(const struct legs *m)
 /* What this pair has that no other has. False: it cannot be named. */
 static bool begin_pair(struct request *r)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 	uint8_t secret[16];
 	uint64_t random;
 
@@ -111,7 +111,7 @@ static bool begin_pair(struct request *r)
 	return true;
 }
 
-static struct kv_pair pair_of(const struct legs *m)
+static struct kv_pair pair_of(const struct pd *m)
 {
 	return (struct kv_pair){
 		.prefill_host = span_str(m->prefill->url.host),
@@ -126,40 +126,40 @@ static struct kv_pair pair_of(const struct legs *m)
 
 static int make_body(struct request *r, char **out, size_t *n)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 	struct span body = body_bytes(&r->body, r->c);
 	struct kv_pair pair;
 
-	if (!m->is_computed && m->at != LEGS_PREFILL && !legs_is_beside(r))
+	if (!m->is_computed && m->at != PD_PREFILL && !pd_is_parallel(r))
 		return kv_request_whole(&m->kv, body, out, n);
 	pair = pair_of(m);
-	if (m->at == LEGS_PREFILL)
+	if (m->at == PD_PREFILL)
 		return kv_request_prefill(&m->kv, body, &pair, out, n);
 	return kv_request_decode(&m->kv, body, &pair, m->params, out, n);
 }
 
 static enum fail make_beside(struct request *r)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 	struct kv_pair pair = pair_of(m);
 
-	if (kv_request_prefill(&m->kv, body_bytes(&r->body, r->c), &pair, &m->beside_body,
-		    &m->beside_len) != 0) {
-		m->beside_body = NULL;
-		m->beside_len = 0;
+	if (kv_request_prefill(&m->kv, body_bytes(&r->body, r->c), &pair,
+		    &m->parallel_body, &m->parallel_len) != 0) {
+		m->parallel_body = NULL;
+		m->parallel_len = 0;
 		return FAIL_OVERLOADED;
 	}
-	return hold(r, m->beside_len) ? FAIL_NONE : FAIL_OVERLOADED;
+	return hold(r, m->parallel_len) ? FAIL_NONE : FAIL_OVERLOADED;
 }
 
-enum fail legs_prepare(struct request *r)
+enum fail pd_prepare(struct request *r)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 
 	if (m == NULL)
 		return FAIL_NONE;
-	legs_drop_body(r);
-	if ((m->at == LEGS_PREFILL || legs_is_beside(r)) && !begin_pair(r))
+	pd_drop_body(r);
+	if ((m->at == PD_PREFILL || pd_is_parallel(r)) && !begin_pair(r))
 		return FAIL_INTERNAL;
 	if (make_body(r, &m->body, &m->body_len) != 0) {
 		m->body = NULL;
@@ -168,28 +168,28 @@ enum fail legs_prepare(struct request *r)
 	}
 	if (!hold(r, m->body_len))
 		return FAIL_OVERLOADED;
-	return legs_is_beside(r) ? make_beside(r) : FAIL_NONE;
+	return pd_is_parallel(r) ? make_beside(r) : FAIL_NONE;
 }
 
-struct span legs_body(const struct request *r)
+struct span pd_body(const struct request *r)
 {
-	if (r->legs == NULL || r->legs->body == NULL)
+	if (r->pd == NULL || r->pd->body == NULL)
 		return body_bytes(&r->body, r->c);
-	return span_make(r->legs->body, r->legs->body_len);
+	return span_make(r->pd->body, r->pd->body_len);
 }
 
-struct span legs_request_id(const struct request *r)
+struct span pd_request_id(const struct request *r)
 {
-	if (r->legs == NULL || r->legs->id_len == 0)
+	if (r->pd == NULL || r->pd->id_len == 0)
 		return request_id(r);
-	return span_make(r->legs->id, r->legs->id_len);
+	return span_make(r->pd->id, r->pd->id_len);
 }
 
 /* ---- the prefill's answer ---- */
 
 static int keep(struct request *r, struct span data)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 	size_t cap = MAX(m->answer_cap, (size_t)4096);
 	char *grown;
 
@@ -211,7 +211,7 @@ static int keep(struct request *r, struct span data)
 	return 0;
 }
 
-static enum fail judge(struct legs *m)
+static enum fail judge(struct pd *m)
 {
 	struct span answer = span_make(m->answer, m->answer_len);
 
@@ -229,16 +229,16 @@ static enum fail judge(struct legs *m)
 
 static enum fail take(struct request *r, struct span data)
 {
-	struct legs *m = r->legs;
+	struct pd *m = r->pd;
 
 	if (!m->form->has_params)
 		return FAIL_NONE;
-	if (data.n > LEGS_ANSWER_MAX - m->answer_len)
+	if (data.n > PD_ANSWER_MAX - m->answer_len)
 		return FAIL_WORKER_PROTOCOL;
 	return keep(r, data) == 0 ? FAIL_NONE : FAIL_OVERLOADED;
 }
 
-int legs_read_answer(struct request *r, enum fail *why)
+int pd_read_answer(struct request *r, enum fail *why)
 {
 	struct span data;
 
@@ -250,8 +250,8 @@ int legs_read_answer(struct request *r, enum fail *why)
 		case EXCHANGE_AGAIN:
 			return ERR_AGAIN;
 		case EXCHANGE_END:
-			if (r->legs->form->has_params)
-				*why = judge(r->legs);
+			if (r->pd->form->has_params)
+				*why = judge(r->pd);
 			return *why == FAIL_NONE ? 0 : ERR_STATE;
 		default:
 			*why = exchange_failure(r->ex);
