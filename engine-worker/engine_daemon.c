@@ -6,8 +6,10 @@
 #include "engine_daemon.h"
 #include "api/serve.h"
 #include "base/clock.h"
+#include "base/dump.h"
 #include "base/err.h"
 #include "core/kv_cache.h"
+#include "engine_dump.h"
 #include "engine_flags.h"
 #include "io/loop.h"
 #include "io/notify.h"
@@ -24,12 +26,15 @@
 
 enum { EXIT_USAGE = 2, DRAIN_POLL_MS = 20 };
 
+/* The signals that end the process. */
+static const int end_signals[] = {SIGTERM, SIGINT};
+
 struct daemon {
 	struct loop *loop;
 	struct engine *engine;
 	struct serve *serve;
 	struct fault_socket *faults; /* NULL: none asked for */
-	struct loop_signal *on_term, *on_int;
+	struct loop_signal *watched[ARRAY_LEN(end_signals)];
 	struct wheel_timer drain_timer;
 	uint64_t drain_timeout_ms, drain_end_ms;
 	bool is_draining;
@@ -168,10 +173,8 @@ static void stop(struct daemon *d)
 	fault_socket_free(d->faults);
 	serve_free(d->serve);
 	engine_free(d->engine);
-	if (d->on_term != NULL)
-		loop_signal_free(d->on_term);
-	if (d->on_int != NULL)
-		loop_signal_free(d->on_int);
+	for (size_t i = 0; i < ARRAY_LEN(d->watched); i++)
+		loop_signal_free(d->watched[i]);
 	loop_free(d->loop);
 }
 
@@ -181,9 +184,22 @@ static bool prepare(struct daemon *d)
 	if (d->loop == NULL)
 		return false;
 	wheel_timer_init(&d->drain_timer, drain_on, d);
-	d->on_term = loop_signal_new(d->loop, SIGTERM, on_end_signal, d);
-	d->on_int = loop_signal_new(d->loop, SIGINT, on_end_signal, d);
-	return d->on_term != NULL && d->on_int != NULL;
+	for (size_t i = 0; i < ARRAY_LEN(d->watched); i++) {
+		d->watched[i] =
+			loop_signal_new(d->loop, end_signals[i], on_end_signal, d);
+		if (d->watched[i] == NULL)
+			return false;
+	}
+	return true;
+}
+
+static int dump_tables(void)
+{
+	engine_dump();
+	for (size_t i = 0; i < ARRAY_LEN(end_signals); i++)
+		dump_signal(end_signals[i]);
+	dump_exits(EXIT_USAGE);
+	return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 int engine_main(int argc, char **argv)
@@ -192,6 +208,8 @@ int engine_main(int argc, char **argv)
 	struct daemon d = {0};
 	int status = EXIT_FAILURE;
 
+	if (dump_is_asked(argc, argv))
+		return dump_tables();
 	switch (engine_flags_parse(argc, argv, &flags)) {
 	case FLAG_DONE:
 		status = fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -3,6 +3,7 @@
  * -h, and the keys of its file. Called by engine_daemon.c, once at start.
  */
 #include "engine_flags.h"
+#include "base/dump.h"
 #include "base/err.h"
 #include "base/span.h"
 #include "core/kv_cache.h"
@@ -47,12 +48,18 @@ static const struct flag flags[] = {
 };
 /* clang-format on */
 
+static const struct flag_type types[] = {{read_host, "address"}, {read_level, "level"},
+	{read_backend, "name"}, {read_policy, "word"}, {read_listen, "address"},
+	{read_peers, "list"}};
+
 static const struct flag_set set = {
 	.program = "kvsteer-engine",
 	.about = "An OpenAI-compatible inference server; see kvsteer-engine(8).",
 	.flags = flags,
 	.n = ARRAY_LEN(flags),
 	.section = "engine",
+	.types = types,
+	.n_types = ARRAY_LEN(types),
 };
 
 static int read_host(
@@ -255,6 +262,11 @@ enum flag_result engine_flags_parse(int argc, char **argv, struct engine_flags *
 	if (flag_read_files(&set, out, &out->values) != 0 || !complete(out))
 		return FLAG_USAGE;
 	return out->values.test || out->values.print ? show(out) : FLAG_RUN;
+}
+
+void engine_flags_dump(void)
+{
+	dump_flags(&set);
 }
 
 void engine_flags_free(struct engine_flags *out)

@@ -34,5 +34,7 @@ struct engine_flags {
 enum flag_result engine_flags_parse(
 	int argc, char **argv, struct engine_flags *out) MUST_CHECK;
 void engine_flags_free(struct engine_flags *out);
+/* The rows of --dump-tables. */
+void engine_flags_dump(void);
 
 #endif

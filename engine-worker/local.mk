@@ -46,6 +46,7 @@ libengine_a_SOURCES += engine-worker/api/serve.c engine-worker/api/serve.h
 
 # above them: flags and the daemon
 libengine_a_SOURCES += engine-worker/engine_daemon.c engine-worker/engine_daemon.h
+libengine_a_SOURCES += engine-worker/engine_dump.c engine-worker/engine_dump.h
 libengine_a_SOURCES += engine-worker/engine_flags.c engine-worker/engine_flags.h
 
 sbin_PROGRAMS += kvsteer-engine

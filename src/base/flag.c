@@ -167,6 +167,25 @@ const char *flag_default(const struct flag *f)
 	return f->deflt == NULL || f->deflt[0] == '(' ? NULL : f->deflt;
 }
 
+static const struct flag_type types[] = {{flag_text, "text"}, {flag_u16, "count"},
+	{flag_u32, "count"}, {flag_u64, "count"}, {flag_real, "number"},
+	{flag_time, "time"}, {flag_on, "switch"}, {flag_choice, "word"}};
+
+static const char *find_type(const struct flag_type *list, size_t n, flag_read_fn *read)
+{
+	for (size_t i = 0; i < n; i++)
+		if (list[i].read == read)
+			return list[i].name;
+	return NULL;
+}
+
+const char *flag_type(const struct flag_set *set, const struct flag *f)
+{
+	const char *own = find_type(set->types, set->n_types, f->read);
+
+	return own != NULL ? own : find_type(types, ARRAY_LEN(types), f->read);
+}
+
 static void set_defaults(const struct flag_set *set, void *out)
 {
 	for (size_t i = 0; i < set->n; i++) {

@@ -41,12 +41,20 @@ flag_read_fn flag_time;   /* uint64_t of ms, from a time with a unit */
 flag_read_fn flag_on;     /* bool; the text is that of a file: on, off */
 flag_read_fn flag_choice; /* unsigned or enum: the word's place in arg, "one|two" */
 
+/* What a reader reads, as manuals call it: "time". */
+struct flag_type {
+	flag_read_fn *read;
+	const char *name;
+};
+
 struct flag_set {
 	const char *program; /* "kvsteer-engine" */
 	const char *about;   /* a sentence for -h */
 	const struct flag *flags;
 	size_t n;
 	const char *section; /* of its files; NULL: it has none, and no -c, -t and -T */
+	const struct flag_type *types; /* of the program's own readers */
+	size_t n_types;
 };
 
 enum { FLAG_FILES_MAX = 16 };
@@ -92,5 +100,7 @@ const struct flag *flag_nearest(const struct flag_set *set, const char *name);
 const char *flag_key(const struct flag *f, char *room, size_t n);
 /* Its default where that can be read, else NULL. */
 const char *flag_default(const struct flag *f);
+/* The type of its values, as manuals call it. */
+const char *flag_type(const struct flag_set *set, const struct flag *f);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/dump.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -410,11 +411,21 @@ static void tear_down(struct bench *b)
 	free(b->target);
 }
 
+static int dump_tables(void)
+{
+	bench_flags_dump();
+	run_dump_signals();
+	dump_exits(USAGE);
+	return fflush(stdout) == 0 ? DONE : FAILED;
+}
+
 int bench_main(int argc, char **argv)
 {
 	struct bench b = {.flags = {0}};
 	int status;
 
+	if (dump_is_asked(argc, argv))
+		return dump_tables();
 	switch (bench_flags_parse(argc, argv, &b.flags)) {
 	case FLAG_DONE:
 		return fflush(stdout) == 0 ? DONE : FAILED;

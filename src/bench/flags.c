@@ -5,6 +5,7 @@
  */
 #include "bench/flags.h"
 
+#include "base/dump.h"
 #include "base/err.h"
 #include "base/span.h"
 
@@ -98,11 +99,15 @@ const char *bench_corpus_name(enum corpus_kind kind)
 	return names[kind];
 }
 
+static const struct flag_type types[] = {{read_range, "range"}, {read_endpoint, "word"}};
+
 static const struct flag_set set = {
 	.program = "kvsteer-bench",
 	.about = "Measures an OpenAI-compatible server; see kvsteer-bench(1).",
 	.flags = flags,
 	.n = F_MAX,
+	.types = types,
+	.n_types = ARRAY_LEN(types),
 };
 
 static bool is_count(const struct flag *f, struct span s, uint64_t *out)
@@ -248,4 +253,9 @@ enum flag_result bench_flags_parse(int argc, char **argv, struct bench_flags *ou
 	}
 	flag_values_free(&set, &values);
 	return result;
+}
+
+void bench_flags_dump(void)
+{
+	dump_flags(&set);
 }

@@ -41,5 +41,7 @@ struct bench_flags {
 enum flag_result bench_flags_parse(
 	int argc, char **argv, struct bench_flags *out) MUST_CHECK;
 const char *bench_corpus_name(enum corpus_kind kind);
+/* The rows of --dump-tables. */
+void bench_flags_dump(void);
 
 #endif

@@ -7,6 +7,7 @@
 #include "bench/run.h"
 
 #include "base/clock.h"
+#include "base/dump.h"
 #include "base/err.h"
 #include "base/list.h"
 #include "base/mem.h"
@@ -432,12 +433,22 @@ static void cancel_all(struct run *r)
 	}
 }
 
+/* The signals that end a run early. */
+static const int end_signals[] = {SIGINT, SIGTERM};
+
+void run_dump_signals(void)
+{
+	for (size_t i = 0; i < ARRAY_LEN(end_signals); i++)
+		dump_signal(end_signals[i]);
+}
+
 static void turn(struct run *r)
 {
 	struct loop *l = r->o.loop;
-	struct loop_signal *on_int = loop_signal_new(l, SIGINT, on_signal, r);
-	struct loop_signal *on_term = loop_signal_new(l, SIGTERM, on_signal, r);
+	struct loop_signal *watched[ARRAY_LEN(end_signals)];
 
+	for (size_t i = 0; i < ARRAY_LEN(watched); i++)
+		watched[i] = loop_signal_new(l, end_signals[i], on_signal, r);
 	wheel_timer_init(&r->progress, on_progress, r);
 	if (r->o.shows_progress)
 		wheel_set(loop_wheel(l), &r->progress, clock_now_ms() + PROGRESS_MS);
@@ -448,8 +459,8 @@ static void turn(struct run *r)
 	wheel_stop(loop_wheel(l), &r->progress);
 	if (r->o.shows_progress)
 		(void)fputs("\r\033[K", stderr);
-	loop_signal_free(on_int);
-	loop_signal_free(on_term);
+	for (size_t i = 0; i < ARRAY_LEN(watched); i++)
+		loop_signal_free(watched[i]);
 }
 
 static void set_up(struct run *r)

@@ -40,5 +40,7 @@ struct run_result {
 
 /* Runs to its end, SIGINT or SIGTERM; counts into t. Dies without memory at the start. */
 void run_go(const struct run_opts *o, struct tally *t, struct run_result *result);
+/* The rows of --dump-tables. */
+void run_dump_signals(void);
 
 #endif

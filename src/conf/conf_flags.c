@@ -6,6 +6,7 @@
  */
 #include "conf/conf_flags.h"
 #include "base/cleanup.h"
+#include "base/dump.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/word.h"
@@ -889,4 +890,30 @@ void conf_usage(FILE *to)
 		to);
 	print_names(to, EFFECT_IGNORED, "Accepted, without effect");
 	print_names(to, EFFECT_REFUSED, "Refused, with a hint");
+}
+
+/* --dump-tables */
+
+static const char *type_of(const struct flag *flag)
+{
+	if (flag->effect == EFFECT_IGNORED)
+		return "ignored";
+	if (flag->effect == EFFECT_REFUSED)
+		return "refused";
+	if (flag->arity == ARITY_NONE)
+		return "switch";
+	if (flag->effect == EFFECT_CALL)
+		return flag->argument;
+	return flag->unit != NULL ? "seconds" : conf_type_name(key_of(flag)->type);
+}
+
+void conf_dump_flags(void)
+{
+	for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+		const struct flag *flag = &table[i];
+
+		if (flag->effect != EFFECT_GROUP)
+			dump_row("flag", flag->name + strlen("--"), type_of(flag),
+				flag->effect == EFFECT_SET ? key_of(flag)->def : NULL);
+	}
 }

@@ -62,5 +62,7 @@ void conf_flags_free(struct conf_flags *flags);
 
 /* The text of -h, from the flag table. */
 void conf_usage(FILE *to);
+/* The rows of --dump-tables, in the order of -h. */
+void conf_dump_flags(void);
 
 #endif

@@ -1,9 +1,8 @@
 /*
  * The key tables of kvsteer.conf(5): one row per key and place where its value lives.
  * Everything that knows keys walks these rows: parser, defaults, ranges, -T, conf_diff,
- * the flags and tests/lint/check-docs (which reads this file as text: a row begins with
- * "K(", and all but its doc is on one line). Rows stand in the order of the manual.
- * Included by conf_table.c alone.
+ * the flags, and --dump-tables, by which tests/lint/check-docs compares the manual. Rows
+ * stand in the order of the manual. Included by conf_table.c alone.
  *
  * K(key, field, type, default, min, max, reload, exposure, doc)
  *

@@ -3,6 +3,7 @@
  * Nothing here is ever written. Called by the other conf_*.c files.
  */
 #include "conf/conf_table.h"
+#include "base/dump.h"
 #include "base/word.h"
 #include "conf/conf_keys.h"
 
@@ -157,4 +158,24 @@ void conf_base_clear(enum conf_base which, void *base)
 	for (size_t i = 0; i < conf_keys_n; i++)
 		if (conf_keys[i].base == which)
 			conf_value_clear(&conf_keys[i], base);
+}
+
+static void dump_base(const char *section, enum conf_base which)
+{
+	for (size_t i = 0; i < conf_keys_n; i++) {
+		const struct conf_key *key = &conf_keys[i];
+
+		if (key->base == which)
+			dump_row("key", section, key->name, conf_type_name(key->type),
+				key->def, key->needs_restart ? "restart" : "reload");
+	}
+}
+
+void conf_dump_keys(void)
+{
+	dump_base("router", CONF_BASE_ROUTER);
+	dump_base("pool", CONF_BASE_POOL);
+	dump_base("pool", CONF_BASE_ROLE);
+	dump_base("pool", CONF_BASE_OPTS);
+	dump_base("worker", CONF_BASE_WORKER);
 }

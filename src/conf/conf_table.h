@@ -75,6 +75,8 @@ struct conf_key {
 
 extern const struct conf_key conf_keys[];
 extern const size_t conf_keys_n;
+/* The rows of --dump-tables, in the order of the manual. */
+void conf_dump_keys(void);
 
 /* What is wrong with a value, without quoting it. hint may be "". */
 struct conf_fault {

@@ -63,6 +63,7 @@ admin_call_fn admin_upgrade;
 
 /* admin_metrics.c */
 admin_call_fn admin_metrics;
+void admin_metrics_print(const struct control *c, struct metric_text *out);
 
 /* The path behind prefix, up to the next '/', and what follows that. */
 struct span admin_path_word(

@@ -381,7 +381,7 @@ static void print_daemon(struct metric_text *out, const struct control *c)
 		(unsigned long long)c->reloads[RELOAD_FAILED]);
 }
 
-static void print_metrics(const struct control *c, struct metric_text *out)
+void admin_metrics_print(const struct control *c, struct metric_text *out)
 {
 	metric_print(out);
 	print_workers(out, c->site);
@@ -397,7 +397,7 @@ void admin_metrics(void *arg, struct http_call *call)
 	struct admin *a = arg;
 	struct metric_text text = {0};
 
-	print_metrics(a->control, &text);
+	admin_metrics_print(a->control, &text);
 	if (text.failed)
 		http_call_fail(call, FAIL_INTERNAL);
 	else

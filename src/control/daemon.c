@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/dump.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -18,6 +19,7 @@
 #include "control/boot.h"
 #include "control/conf_log.h"
 #include "control/control.h"
+#include "control/dump_tables.h"
 #include "control/inherit.h"
 #include "control/listen.h"
 #include "control/local.h"
@@ -37,8 +39,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXIT_RUNTIME 1
-#define EXIT_USAGE 2
+enum { EXIT_RUNTIME = 1, EXIT_USAGE = 2 };
 #define SWEEP_EVERY_MS 1000
 #define SETTLE_MS 3000
 #define SETTLE_LOOK_MS 20
@@ -260,19 +261,21 @@ static void on_sweep(void *arg)
 	wheel_set(loop_wheel(d->control.loop), &d->sweep_timer, now_ms + SWEEP_EVERY_MS);
 }
 
+static const struct {
+	int signo;
+	void (*fn)(void *arg, int signo);
+} signal_rows[] = {{SIGTERM, on_stop}, {SIGINT, on_stop}, {SIGHUP, on_hup},
+	{SIGUSR1, on_usr1}, {SIGUSR2, on_usr2}};
+
 static int watch_signals(struct daemon *d)
 {
-	static const struct {
-		int signo;
-		void (*fn)(void *arg, int signo);
-	} rows[] = {{SIGTERM, on_stop}, {SIGINT, on_stop}, {SIGHUP, on_hup},
-		{SIGUSR1, on_usr1}, {SIGUSR2, on_usr2}};
 	size_t i;
 
-	static_assert(ARRAY_LEN(rows) == ARRAY_LEN(d->signals), "a watch for each");
-	for (i = 0; i < ARRAY_LEN(rows); i++) {
-		d->signals[i] =
-			loop_signal_new(d->control.loop, rows[i].signo, rows[i].fn, d);
+	static_assert(
+		ARRAY_LEN(signal_rows) == ARRAY_LEN(d->signals), "a watch for each");
+	for (i = 0; i < ARRAY_LEN(signal_rows); i++) {
+		d->signals[i] = loop_signal_new(
+			d->control.loop, signal_rows[i].signo, signal_rows[i].fn, d);
 		if (d->signals[i] == NULL)
 			return ERR_NOMEM;
 	}
@@ -498,12 +501,24 @@ static int run_flags(struct daemon *d, struct conf_errors *errors)
 	return start(d, errors);
 }
 
+static int dump_tables(void)
+{
+	dump_daemon_tables();
+	for (size_t i = 0; i < ARRAY_LEN(signal_rows); i++)
+		dump_signal(signal_rows[i].signo);
+	dump_exits(EXIT_USAGE);
+	return fflush(stdout) == 0 ? 0 : EXIT_RUNTIME;
+}
+
 int daemon_main(int argc, char **argv)
 {
-	struct daemon *d = xcalloc(1, sizeof(*d));
 	struct conf_errors errors = {0};
 	int status = EXIT_USAGE;
+	struct daemon *d;
 
+	if (dump_is_asked(argc, argv))
+		return dump_tables();
+	d = xcalloc(1, sizeof(*d));
 	signal(SIGPIPE, SIG_IGN);
 	upgrade_remember(argv);
 	if (conf_flags_parse(argc, argv, &errors, &d->control.flags) == 0) {

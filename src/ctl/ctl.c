@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/conf_lex.h"
+#include "base/dump.h"
 #include "base/mem.h"
 #include "ctl/ctl_call.h"
 #include "ctl/ctl_metrics.h"
@@ -456,6 +457,53 @@ static const struct command commands[] = {
 
 /* ---- the command line ---- */
 
+static const struct option {
+	const char *letter, *name; /* letter NULL: none */
+	const char *arg;           /* NULL: a switch */
+	size_t offset;             /* in struct ctl: a bool, or a text */
+	const char *deflt;
+	const char *help;
+} options[] = {
+	{"-s", "--socket", "SOCKET", offsetof(struct ctl, socket), DEFAULT_SOCKET,
+		"the daemon's admin socket"},
+	{NULL, "--json", NULL, offsetof(struct ctl, as_json), NULL, "answers as JSON"},
+	{"-b", "--batch", NULL, offsetof(struct ctl, is_batch), NULL,
+		"top: as plain text, for a file or a pipe"},
+	{"-n", "--count", "N", offsetof(struct ctl, count), NULL,
+		"top: ends after N times"},
+	{"-d", "--delay", "TIME", offsetof(struct ctl, delay), "1s",
+		"top: between two of them"},
+	{NULL, "--sort", "KEY", offsetof(struct ctl, sort), "load",
+		"top: by load, hit, errors or name"},
+	{NULL, "--drain", "TIME", offsetof(struct ctl, drain), NULL,
+		"remove: wait this long for requests in flight"},
+	{NULL, "--timeout", "TIME", offsetof(struct ctl, timeout), NULL,
+		"drain: wait this long until it has no request left"},
+	{NULL, "--file", "FILE", offsetof(struct ctl, file), NULL,
+		"explain: the body; -: standard input"},
+	{NULL, "--path", "PATH", offsetof(struct ctl, path), DEFAULT_PATH,
+		"explain: the request's path"},
+	{NULL, "--header", "LINE", offsetof(struct ctl, headers), NULL,
+		"explain: with this 'Name: value'; repeat for more"},
+	{NULL, "--prefix", "VALUE", offsetof(struct ctl, prefix), NULL,
+		"explain: with this X-Kvsteer-Prefix"},
+	{NULL, "--worker", "NAME", offsetof(struct ctl, pinned), NULL,
+		"explain: with this X-Kvsteer-Worker"},
+	{NULL, "--tenant", "NAME", offsetof(struct ctl, tenant), NULL,
+		"explain: with a key of this tenant"},
+};
+
+static void print_option(FILE *to, const struct option *o)
+{
+	char left[64];
+
+	snprintf(left, sizeof(left), "%s%s%s%s%s", o->letter != NULL ? o->letter : "",
+		o->letter != NULL ? ", " : "", o->name, o->arg != NULL ? " " : "",
+		o->arg != NULL ? o->arg : "");
+	fprintf(to, "  %-21s %s", left, o->help);
+	fprintf(to, o->deflt != NULL ? " (%s)\n" : "\n", o->deflt);
+}
+
 static void print_usage(FILE *to)
 {
 	size_t i;
@@ -467,25 +515,26 @@ static void print_usage(FILE *to)
 		snprintf(left, sizeof(left), "%s %s", commands[i].name, commands[i].args);
 		fprintf(to, "  %-34s %s\n", left, commands[i].help);
 	}
-	fprintf(to,
-		"\n  -s, --socket SOCKET   the daemon's admin socket (" DEFAULT_SOCKET
-		")\n"
-		"  --json                answers as JSON\n"
-		"  -b, --batch           top: as plain text, for a file or a pipe\n"
-		"  -n, --count N         top: ends after N times\n"
-		"  -d, --delay TIME      top: between two of them (1s)\n"
-		"  --sort KEY            top: by load, hit, errors or name (load)\n"
-		"  --drain TIME          remove: wait this long for requests in flight\n"
-		"  --timeout TIME        drain: wait this long until it has no request "
-		"left\n"
-		"  --file FILE           explain: the body; -: standard input\n"
-		"  --path PATH           explain: the request's path (" DEFAULT_PATH ")\n"
-		"  --header LINE         explain: with this 'Name: value'; repeat for "
-		"more\n"
-		"  --prefix VALUE        explain: with this X-Kvsteer-Prefix\n"
-		"  --worker NAME         explain: with this X-Kvsteer-Worker\n"
-		"  --tenant NAME         explain: with a key of this tenant\n"
-		"  -h, --help; -V, --version\n");
+	fputc('\n', to);
+	for (i = 0; i < ARRAY_LEN(options); i++)
+		print_option(to, &options[i]);
+	fprintf(to, "  -h, --help; -V, --version\n");
+}
+
+static int dump_tables(void)
+{
+	size_t i;
+
+	for (i = 0; i < ARRAY_LEN(commands); i++)
+		dump_row("command", commands[i].name);
+	for (i = 0; i < ARRAY_LEN(options); i++)
+		dump_row("flag", options[i].name + strlen("--"),
+			options[i].arg != NULL ? options[i].arg : "switch",
+			options[i].deflt);
+	dump_row("flag", "help", "switch", NULL);
+	dump_row("flag", "version", "switch", NULL);
+	dump_exits(CTL_EXIT_MAX - 1);
+	return fflush(stdout) == 0 ? CTL_OK : CTL_REFUSED;
 }
 
 static const struct command *find_command(const char *name)
@@ -499,68 +548,79 @@ static const struct command *find_command(const char *name)
 	return NULL;
 }
 
-static bool is_one_of(const char *word, const char *a, const char *b)
+static const struct option *find_option(const char *word)
 {
-	return strcmp(word, a) == 0 || strcmp(word, b) == 0;
+	size_t i;
+
+	for (i = 0; i < ARRAY_LEN(options); i++) {
+		const struct option *o = &options[i];
+
+		if (strcmp(o->name, word) == 0 ||
+			(o->letter != NULL && strcmp(o->letter, word) == 0))
+			return o;
+	}
+	return NULL;
 }
 
-/* Options that take a value. */
-static const char **value_option(struct ctl *ctl, const char *word)
+/* False: there are too many of that kind. */
+static bool set_option(struct ctl *ctl, const struct option *o, const char *value)
 {
-	if (strcmp(word, "-s") == 0 || strcmp(word, "--socket") == 0)
-		return &ctl->socket;
-	if (strcmp(word, "--drain") == 0)
-		return &ctl->drain;
-	if (strcmp(word, "--timeout") == 0)
-		return &ctl->timeout;
-	if (is_one_of(word, "-n", "--count"))
-		return &ctl->count;
-	if (is_one_of(word, "-d", "--delay"))
-		return &ctl->delay;
-	if (strcmp(word, "--sort") == 0)
-		return &ctl->sort;
-	if (strcmp(word, "--path") == 0)
-		return &ctl->path;
-	if (strcmp(word, "--file") == 0)
-		return &ctl->file;
-	if (strcmp(word, "--header") == 0 && ctl->n_headers < ARRAY_LEN(ctl->headers))
-		return &ctl->headers[ctl->n_headers++];
-	if (strcmp(word, "--prefix") == 0)
-		return &ctl->prefix;
-	if (strcmp(word, "--tenant") == 0)
-		return &ctl->tenant;
-	return strcmp(word, "--worker") == 0 ? &ctl->pinned : NULL;
+	void *field = (char *)ctl + o->offset;
+
+	if (o->arg == NULL) {
+		*(bool *)field = true;
+	} else if (field != ctl->headers) {
+		*(const char **)field = value;
+	} else {
+		if (ctl->n_headers == ARRAY_LEN(ctl->headers))
+			return false;
+		ctl->headers[ctl->n_headers++] = value;
+	}
+	return true;
+}
+
+/* One option and its value, which is the next argument; *i is the last one read. */
+static enum ctl_exit read_option(int argc, char **argv, int *i, struct ctl *ctl)
+{
+	const char *word = argv[*i];
+	const struct option *o = find_option(word);
+
+	if (o == NULL) {
+		ctl_complain("%s: no such option; -h lists them", word);
+		return CTL_USAGE;
+	}
+	if (o->arg != NULL && ++*i == argc) {
+		ctl_complain("%s needs a value", word);
+		return CTL_USAGE;
+	}
+	if (set_option(ctl, o, argv[*i]))
+		return CTL_OK;
+	ctl_complain("%s: at most %zu of them", word, ARRAY_LEN(ctl->headers));
+	return CTL_USAGE;
 }
 
 /* Takes argv apart; CTL_USAGE after saying why. Options may stand anywhere. */
 static enum ctl_exit read_words(int argc, char **argv, struct ctl *ctl)
 {
 	bool only_words = false;
+	enum ctl_exit result = CTL_OK;
 	int i;
 
-	for (i = 1; i < argc; i++) {
-		const char **value = only_words ? NULL : value_option(ctl, argv[i]);
+	for (i = 1; i < argc && result == CTL_OK; i++) {
 		bool is_option = !only_words && argv[i][0] == '-' && argv[i][1] != '\0';
 
-		if (value != NULL && i + 1 < argc) {
-			*value = argv[++i];
-		} else if (is_option && strcmp(argv[i], "--json") == 0) {
-			ctl->as_json = true;
-		} else if (is_option && is_one_of(argv[i], "-b", "--batch")) {
-			ctl->is_batch = true;
-		} else if (is_option && strcmp(argv[i], "--") == 0) {
+		if (is_option && strcmp(argv[i], "--") == 0) {
 			only_words = true;
-		} else if (is_option || ctl->n_words == ARRAY_LEN(ctl->words)) {
-			ctl_complain(value != NULL ? "%s needs a value"
-				     : is_option   ? "%s: no such option; -h lists them"
-						   : "%s: too many words",
-				argv[i]);
-			return CTL_USAGE;
-		} else {
+		} else if (is_option) {
+			result = read_option(argc, argv, &i, ctl);
+		} else if (ctl->n_words < ARRAY_LEN(ctl->words)) {
 			ctl->words[ctl->n_words++] = argv[i];
+		} else {
+			ctl_complain("%s: too many words", argv[i]);
+			result = CTL_USAGE;
 		}
 	}
-	return CTL_OK;
+	return result;
 }
 
 static enum ctl_exit run_command(struct ctl *ctl)
@@ -585,11 +645,18 @@ static enum ctl_exit run_command(struct ctl *ctl)
 	return c->run(ctl);
 }
 
+static bool is_one_of(const char *word, const char *a, const char *b)
+{
+	return strcmp(word, a) == 0 || strcmp(word, b) == 0;
+}
+
 int ctl_main(int argc, char **argv)
 {
 	struct ctl ctl = {.socket = DEFAULT_SOCKET};
 	enum ctl_exit result;
 
+	if (dump_is_asked(argc, argv))
+		return dump_tables();
 	if (argc == 2 && is_one_of(argv[1], "-h", "--help")) {
 		print_usage(stdout);
 		return CTL_OK;

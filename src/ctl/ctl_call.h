@@ -14,6 +14,7 @@ enum ctl_exit {
 	CTL_USAGE,
 	CTL_UNREACHABLE,
 	CTL_NOT_PERMITTED,
+	CTL_EXIT_MAX
 };
 
 struct js;

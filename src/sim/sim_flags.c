@@ -3,6 +3,7 @@
  */
 #include "sim/sim_flags.h"
 
+#include "base/dump.h"
 #include "base/err.h"
 
 #include <stdio.h>
@@ -33,9 +34,17 @@ static const struct flag flags[] = {
 };
 /* clang-format on */
 
-static const struct flag_set set = {"kvsteer-bench",
-	"With --simulate: what routing policies make of a trace; see kvsteer-bench(1).",
-	flags, ARRAY_LEN(flags), NULL};
+static const struct flag_type types[] = {{read_policy, "policy"}};
+
+static const struct flag_set set = {
+	.program = "kvsteer-bench",
+	.about = "With --simulate: what routing policies make of a trace; see "
+		 "kvsteer-bench(1).",
+	.flags = flags,
+	.n = ARRAY_LEN(flags),
+	.types = types,
+	.n_types = ARRAY_LEN(types),
+};
 
 static int read_policy(
 	const struct flag *f, const char *value, void *field, char *want, size_t n)
@@ -79,4 +88,9 @@ enum flag_result sim_flags_parse(int argc, char **argv, struct sim_flags *out)
 	if (out->policies.n == 0)
 		out->policies.specs[out->policies.n++] = "all";
 	return result;
+}
+
+void sim_flags_dump(void)
+{
+	dump_flags(&set);
 }

@@ -23,5 +23,7 @@ struct sim_flags {
 
 /* Fills *out; as flag_parse(). Strings point into argv. */
 enum flag_result sim_flags_parse(int argc, char **argv, struct sim_flags *out) MUST_CHECK;
+/* The rows of --dump-tables. */
+void sim_flags_dump(void);
 
 #endif

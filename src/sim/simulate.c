@@ -3,6 +3,7 @@
  */
 #include "sim/simulate.h"
 
+#include "base/dump.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -242,14 +243,24 @@ static void tear_down(struct simulation *s)
 		(void)fclose(s->plot);
 }
 
+static int dump_tables(void)
+{
+	sim_flags_dump();
+	return fflush(stdout) == 0 ? DONE : FAILED;
+}
+
 int simulate_main(int argc, char **argv)
 {
 	static int (*const steps[])(struct simulation *) = {
 		read_trace, open_files, list_specs, run_all, tell};
 	struct simulation s = {.n_specs = 0};
-	enum flag_result got = sim_flags_parse(argc, argv, &s.flags);
-	int status = got == FLAG_USAGE ? USAGE : DONE;
+	enum flag_result got;
+	int status;
 
+	if (dump_is_asked(argc - 1, argv + 1))
+		return dump_tables();
+	got = sim_flags_parse(argc, argv, &s.flags);
+	status = got == FLAG_USAGE ? USAGE : DONE;
 	for (size_t i = 0; got == FLAG_RUN && status == DONE && i < ARRAY_LEN(steps); i++)
 		status = steps[i](&s);
 	if (got == FLAG_DONE && fflush(stdout) != 0)

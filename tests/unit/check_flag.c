@@ -36,10 +36,13 @@ static const struct flag rows[] = {
 };
 /* clang-format on */
 
-static const struct flag_set with_file = {
-	"prog", "It does.", rows, ARRAY_LEN(rows), "prog"};
+static const struct flag_set with_file = {.program = "prog",
+	.about = "It does.",
+	.flags = rows,
+	.n = ARRAY_LEN(rows),
+	.section = "prog"};
 static const struct flag_set without_file = {
-	"prog", "It does.", rows, ARRAY_LEN(rows), NULL};
+	.program = "prog", .about = "It does.", .flags = rows, .n = ARRAY_LEN(rows)};
 
 static struct settings got;
 static struct flag_values values;
