@@ -144,6 +144,7 @@ tests_unit_check_engine_LDADD = $(ENGINE_TEST_LIBS)
 check_PROGRAMS += tests/unit/check_hit_rate
 tests_unit_check_hit_rate_LDADD = $(ENGINE_TEST_LIBS)
 noinst_HEADERS += tests/unit/sched_requests.h
+noinst_HEADERS += tests/unit/slow_backend.h
 check_PROGRAMS += tests/unit/check_sched_fair
 tests_unit_check_sched_fair_LDADD = $(ENGINE_TEST_LIBS)
 check_PROGRAMS += tests/unit/check_sched_load

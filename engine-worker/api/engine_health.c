@@ -122,7 +122,7 @@ static void judge(void *arg)
 		end_probe(p, engine_is_live(h->engine, clock_us()));
 		return;
 	}
-	set_timer(p, on_late, ENGINE_STALL_MS);
+	set_timer(p, on_late, engine_stall_ms(h->engine));
 	p->poke.fn = on_step;
 	p->poke.arg = p;
 	engine_poke(h->engine, &p->poke);

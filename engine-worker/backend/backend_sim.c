@@ -21,9 +21,17 @@ struct sim_block {
 	uint64_t states[SIM_TOKENS]; /* s after each token */
 };
 
+/* What a row of the last step gave. */
+struct sim_result {
+	uint32_t token;
+	bool is_broken;
+};
+
 struct backend {
+	struct backend_opts opts;
 	uint32_t n_blocks;
-	uint32_t words[64]; /* ids */
+	uint32_t words[64];         /* ids */
+	struct sim_result *results; /* max_rows */
 	struct sim_block blocks[];
 };
 
@@ -56,6 +64,12 @@ static int sim_open(const struct backend_opts *opts, struct backend **out)
 	b = calloc(1, sizeof(*b) + (size_t)opts->n_blocks * sizeof(b->blocks[0]));
 	if (b == NULL)
 		return ERR_NOMEM;
+	b->results = calloc(opts->max_rows, sizeof(*b->results));
+	if (b->results == NULL) {
+		free(b);
+		return ERR_NOMEM;
+	}
+	b->opts = *opts;
 	b->n_blocks = opts->n_blocks;
 	for (size_t i = 0; i < ARRAY_LEN(b->words); i++)
 		b->words[i] = sim_next(i, 0);
@@ -65,6 +79,9 @@ static int sim_open(const struct backend_opts *opts, struct backend **out)
 
 static void sim_close(struct backend *b)
 {
+	if (b == NULL)
+		return;
+	free(b->results);
 	free(b);
 }
 
@@ -96,16 +113,16 @@ static bool read_past(
 	return true;
 }
 
-static void compute_row(struct backend *b, struct backend_row *row)
+static struct sim_result compute_row(struct backend *b, const struct backend_row *row)
 {
+	struct sim_result result = {0, true};
 	uint64_t state;
 
 	assert(row->n_new > 0 &&
 		row->n_blocks ==
 			(row->n_past + row->n_new + SIM_TOKENS - 1) / SIM_TOKENS);
-	row->is_broken = !read_past(b, row, &state);
-	if (row->is_broken)
-		return;
+	if (!read_past(b, row, &state))
+		return result;
 	for (uint32_t i = 0; i < row->n_new; i++) {
 		uint32_t at = row->n_past + i, slot = at % SIM_TOKENS;
 		struct sim_block *block = &b->blocks[row->blocks[at / SIM_TOKENS]];
@@ -119,15 +136,29 @@ static void compute_row(struct backend *b, struct backend_row *row)
 		block->states[slot] = state;
 		block->fill = slot + 1;
 	}
-	if (row->wants_token)
-		row->token =
-			b->words[(state + row->sampling.choice) % ARRAY_LEN(b->words)];
+	result.is_broken = false;
+	result.token = b->words[(state + row->sampling.choice) % ARRAY_LEN(b->words)];
+	return result;
 }
 
-static int sim_step(struct backend *b, struct backend_row *rows, size_t n)
+/* Done before it returns. */
+static int sim_step(struct backend *b, const struct backend_row *rows, size_t n)
 {
+	assert(n <= b->opts.max_rows);
 	for (size_t i = 0; i < n; i++)
-		compute_row(b, &rows[i]);
+		b->results[i] = compute_row(b, &rows[i]);
+	if (b->opts.on_done != NULL)
+		b->opts.on_done(b->opts.arg);
+	return 0;
+}
+
+static int sim_collect(struct backend *b, struct backend_row *rows, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		rows[i].is_broken = b->results[i].is_broken;
+		if (rows[i].wants_token && !rows[i].is_broken)
+			rows[i].token = b->results[i].token;
+	}
 	return 0;
 }
 
@@ -196,6 +227,7 @@ const struct backend_ops backend_sim = {
 	.close = sim_close,
 	.shape = sim_shape,
 	.step = sim_step,
+	.collect = sim_collect,
 	.copy = sim_copy,
 	.drop = sim_drop,
 	.read = sim_read,

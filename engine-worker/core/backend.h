@@ -7,9 +7,12 @@
  * numbers, 0 to n_blocks - 1); the backend owns the bytes of the blocks, and knows
  * nothing of sequences. A block holds the keys and values of up to block_tokens
  * consecutive tokens of one prefix, all layers side by side, so that it can be read and
- * written as one piece of block_bytes. Calls come from the engine's thread, one at a
- * time, and are complete when they return. There is no second thread: sim takes no time
- * worth one; a backend that computes starts threads or queues of its own below this seam.
+ * written as one piece of block_bytes.
+ *
+ * All calls come from the engine's thread, one at a time. A step is begun by step() and
+ * ends with collect(); the backend computes in between, on threads or queues of its own.
+ * At most one step runs. copy, drop, read, write and holds are complete when they return.
+ * They may be called while a step runs, on blocks that none of its rows writes.
  */
 #ifndef ENGINE_CORE_BACKEND_H
 #define ENGINE_CORE_BACKEND_H
@@ -24,6 +27,11 @@ struct backend_opts {
 	uint32_t block_tokens;
 	unsigned max_rows; /* of one step, > 0 */
 	uint32_t max_new;  /* tokens of all rows of one step, > 0 */
+	/* The step that runs is done. Called once for each step that was begun, from any
+	 * thread, also from inside step(). It has returned before collect() returns. May
+	 * be NULL. */
+	void (*on_done)(void *arg);
+	void *arg;
 };
 
 struct backend_shape {
@@ -63,9 +71,14 @@ struct backend_ops {
 	int (*open)(const struct backend_opts *opts, struct backend **out) MUST_CHECK;
 	void (*close)(struct backend *b); /* NULL is fine */
 	void (*shape)(const struct backend *b, struct backend_shape *out);
-	/* Computes a batch, of no rows for a sign of life. ERR_*: nothing of the step may
-	 * be used. */
-	int (*step)(struct backend *b, struct backend_row *rows, size_t n) MUST_CHECK;
+	/* Begins to compute a batch, of no rows for a sign of life. Rows, ids and tables
+	 * are the caller's: what is needed of them is copied before this returns. ERR_*:
+	 * no step was begun. */
+	int (*step)(
+		struct backend *b, const struct backend_row *rows, size_t n) MUST_CHECK;
+	/* Ends the step: fills what is out of its rows, in the order in which step() got
+	 * them. Waits where the step is not done. ERR_*: nothing of it may be used. */
+	int (*collect)(struct backend *b, struct backend_row *rows, size_t n) MUST_CHECK;
 	/* Copies whole blocks, in order: pairs[i] = { from, to }. */
 	void (*copy)(struct backend *b, const uint32_t (*pairs)[2], size_t n);
 	/* What these blocks held is not needed any more; they begin anew. */

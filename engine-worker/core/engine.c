@@ -1,10 +1,13 @@
 /*
- * The engine's step loop. One timer descriptor wakes it for what is due next; due times
- * are absolute, so lateness does not add up. The scheduler lives in engine time, which is
- * the clock until a fault slows it down or stops it (engine_set_pace()). Always true: the
- * timer is set to sched_wake_us(), or disarmed where that is never or engine time stands
- * still; with pokes it is set at once. Called by engine_daemon.c and serve.c, on the
- * loop's thread only.
+ * The engine's step loop. A timer descriptor wakes it for what is due next, and an
+ * eventfd when the step that runs is done. Due times are absolute, so lateness does not
+ * add up. The scheduler lives in engine time, which is the clock until a fault slows it
+ * down or stops it (engine_set_pace()).
+ *
+ * Always true: while a step runs the timer is disarmed. Else it is set to
+ * sched_wake_us(), or disarmed where that is never or engine time stands still; with
+ * pokes it is set at once. Called by engine_daemon.c and serve.c, on the loop's thread
+ * only, but for on_done().
  */
 #include "core/engine.h"
 #include "base/clock.h"
@@ -13,7 +16,9 @@
 #include "io/loop.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -26,16 +31,27 @@
 #	define ENGINE_AUDIT_EVERY(n_blocks) 0
 #endif
 
+/*
+ * The life of a step. The loop's thread begins it and, once step() has returned, lets it
+ * run. The backend's thread makes it done. Only a step that is done after it was let run
+ * wakes the loop by the eventfd; the others are seen when step() returns.
+ */
+enum { STEP_NONE, STEP_BEGINS, STEP_RUNS, STEP_DONE };
+
 struct engine {
 	struct loop *loop;
 	struct engine_opts opts;
 	const struct backend_ops *ops;
 	struct backend *backend;
 	struct sched *sched;
-	int timer_fd;
-	struct loop_watch *watch;
-	uint64_t due_us;   /* of the next step; UINT64_MAX: there is none */
-	uint64_t armed_us; /* when that became known: it cannot have been done before */
+	int timer_fd, done_fd;
+	struct loop_watch *watch, *done_watch;
+	atomic_int step;     /* STEP_* */
+	bool is_poking;      /* it is one of nothing, for pokes */
+	uint64_t begun_us;   /* when it began */
+	uint64_t longest_us; /* step so far */
+	uint64_t due_us;     /* of the next step; UINT64_MAX: there is none */
+	uint64_t armed_us;   /* when that became known: it cannot have been done before */
 	TAILQ_HEAD(, engine_poke) pokes;
 	/* Engine time was engine_us at clock_us, and goes on at 1 / slow; wedged: not at
 	 * all. */
@@ -68,6 +84,11 @@ static uint64_t clock_time_us(const struct engine *e, uint64_t at_us)
 	return e->clock_us + after_us;
 }
 
+static bool is_stepping(const struct engine *e)
+{
+	return atomic_load(&e->step) != STEP_NONE;
+}
+
 /* Sets the timer for what is due next; now_us counts for what is due at once. */
 static void arm(struct engine *e, uint64_t now_us)
 {
@@ -75,7 +96,9 @@ static void arm(struct engine *e, uint64_t now_us)
 
 	e->due_us = clock_time_us(e, sched_wake_us(e->sched));
 	e->armed_us = now_us;
-	if (!TAILQ_EMPTY(&e->pokes) && !e->is_wedged) {
+	if (is_stepping(e)) {
+		e->due_us = UINT64_MAX;
+	} else if (!TAILQ_EMPTY(&e->pokes) && !e->is_wedged) {
 		at.it_value.tv_nsec = 1;
 	} else if (e->due_us != UINT64_MAX) {
 		at.it_value.tv_sec = (time_t)(e->due_us / 1000000);
@@ -94,12 +117,37 @@ static void on_work(void *arg)
 	arm(e, since_us < now_us ? since_us : now_us);
 }
 
-/* The step was made; its pokes are answered by one of the backend that computes nothing.
- */
-static void answer_pokes(struct engine *e)
+/* Steps */
+
+/* On any thread. */
+static void on_done(void *arg)
+{
+	struct engine *e = arg;
+	const uint64_t one = 1;
+
+	if (atomic_exchange(&e->step, STEP_DONE) == STEP_RUNS &&
+		write(e->done_fd, &one, sizeof(one)) != (ssize_t)sizeof(one))
+		abort(); /* of an eventfd whose count is 0 */
+}
+
+static void begin_step(struct engine *e, bool is_poking)
+{
+	e->is_poking = is_poking;
+	e->begun_us = clock_us();
+	atomic_store(&e->step, STEP_BEGINS);
+}
+
+/* step() has returned. False: the step is done already. */
+static bool let_run(struct engine *e)
+{
+	int begins = STEP_BEGINS;
+
+	return atomic_compare_exchange_strong(&e->step, &begins, STEP_RUNS);
+}
+
+static void answer_pokes(struct engine *e, int err)
 {
 	struct engine_poke *poke;
-	int err = e->ops->step(e->backend, NULL, 0);
 
 	while ((poke = TAILQ_FIRST(&e->pokes)) != NULL) {
 		engine_poke_cancel(e, poke);
@@ -107,17 +155,94 @@ static void answer_pokes(struct engine *e)
 	}
 }
 
-static void on_wake(void *arg, int fd, unsigned events UNUSED)
+/* Of the step that is done. */
+static void finish_step(struct engine *e)
+{
+	e->longest_us = MAX(e->longest_us, clock_us() - e->begun_us);
+	atomic_store(&e->step, STEP_NONE);
+	if (e->is_poking)
+		answer_pokes(e, e->ops->collect(e->backend, NULL, 0));
+	else
+		sched_finish(e->sched);
+}
+
+/* A step of nothing. */
+static void step_for_pokes(struct engine *e)
+{
+	int err;
+
+	begin_step(e, true);
+	err = e->ops->step(e->backend, NULL, 0);
+	if (err != 0) {
+		atomic_store(&e->step, STEP_NONE);
+		answer_pokes(e, err);
+	} else if (!let_run(e)) {
+		finish_step(e);
+	}
+}
+
+/* Of what is due. */
+static void step_sequences(struct engine *e)
+{
+	begin_step(e, false);
+	if (!sched_begin(e->sched, engine_time_us(e, e->begun_us)))
+		atomic_store(&e->step, STEP_NONE);
+	else if (!let_run(e))
+		finish_step(e);
+}
+
+/* Pokes go first: something else may always be due. */
+static void make_step(struct engine *e)
+{
+	if (!TAILQ_EMPTY(&e->pokes))
+		step_for_pokes(e);
+	if (!is_stepping(e))
+		step_sequences(e);
+}
+
+static void on_due(void *arg, int fd, unsigned events UNUSED)
 {
 	struct engine *e = arg;
-	uint64_t times, now_us = clock_us();
+	uint64_t times;
 
-	if (read(fd, &times, sizeof(times)) != (ssize_t)sizeof(times) || e->is_wedged)
+	if (read(fd, &times, sizeof(times)) != (ssize_t)sizeof(times) || e->is_wedged ||
+		is_stepping(e))
 		return; /* set anew in the meantime */
-	sched_step(e->sched, engine_time_us(e, now_us));
-	if (!TAILQ_EMPTY(&e->pokes))
-		answer_pokes(e);
+	make_step(e);
 	arm(e, clock_us());
+}
+
+/* The next step begins in the same turn: the backend is not to stand idle. */
+static void on_step_done(void *arg, int fd, unsigned events UNUSED)
+{
+	struct engine *e = arg;
+	uint64_t times;
+
+	if (read(fd, &times, sizeof(times)) != (ssize_t)sizeof(times) || !is_stepping(e))
+		return;
+	finish_step(e);
+	if (!e->is_wedged)
+		make_step(e);
+	arm(e, clock_us());
+}
+
+/* The backend and the scheduler go, after the step that runs. */
+static void close_empty(struct engine *e)
+{
+	int err = 0;
+	uint64_t times;
+	ssize_t n = 0;
+
+	if (is_stepping(e) && e->is_poking)
+		err = e->ops->collect(e->backend, NULL, 0);
+	sched_free(e->sched);
+	if (e->backend != NULL)
+		e->ops->close(e->backend);
+	if (is_stepping(e)) /* it has said, or not, that it is done */
+		n = read(e->done_fd, &times, sizeof(times));
+	(void)err;
+	(void)n;
+	atomic_store(&e->step, STEP_NONE);
 }
 
 void engine_poke(struct engine *e, struct engine_poke *poke)
@@ -147,14 +272,21 @@ void engine_set_pace(struct engine *e, double slow, bool is_wedged)
 	arm(e, now_us);
 }
 
-bool engine_is_live(const struct engine *e, uint64_t now_us)
+uint64_t engine_stall_ms(const struct engine *e)
 {
-	uint64_t since_us = MAX(e->due_us, e->armed_us);
-
-	return e->due_us == UINT64_MAX || now_us <= since_us + ENGINE_STALL_MS * 1000u;
+	return engine_stall_after_ms(e->longest_us);
 }
 
-static int open_backend(const struct engine_opts *opts, struct backend **out)
+bool engine_is_live(const struct engine *e, uint64_t now_us)
+{
+	uint64_t since_us = is_stepping(e) ? e->begun_us : MAX(e->due_us, e->armed_us);
+
+	return (e->due_us == UINT64_MAX && !is_stepping(e)) ||
+	       now_us <= since_us + engine_stall_ms(e) * 1000;
+}
+
+static int open_backend(
+	struct engine *e, const struct engine_opts *opts, struct backend **out)
 {
 	struct backend_opts backend_opts = {
 		.model = opts->model,
@@ -162,6 +294,8 @@ static int open_backend(const struct engine_opts *opts, struct backend **out)
 		.block_tokens = KV_BLOCK,
 		.max_rows = opts->sched.max_seqs,
 		.max_new = opts->sched.step_tokens,
+		.on_done = on_done,
+		.arg = e,
 	};
 
 	return opts->backend->open(&backend_opts, out);
@@ -185,7 +319,7 @@ static struct sched *open_sched(struct engine *e, struct backend *backend)
 /* A backend and a scheduler that know of nothing. */
 static int open_empty(struct engine *e, struct backend **backend, struct sched **sched)
 {
-	int err = open_backend(&e->opts, backend);
+	int err = open_backend(e, &e->opts, backend);
 
 	if (err != 0)
 		return err;
@@ -206,21 +340,22 @@ int engine_restart(struct engine *e)
 	if (err != 0)
 		return err;
 	assert(sched_running(e->sched) + sched_waiting(e->sched) == 0);
-	sched_free(e->sched);
-	e->ops->close(e->backend);
+	close_empty(e);
 	e->backend = backend;
 	e->sched = sched;
 	arm(e, clock_us());
 	return 0;
 }
 
-static int open_timer(struct engine *e)
+static int open_events(struct engine *e)
 {
 	e->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-	if (e->timer_fd < 0)
+	e->done_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (e->timer_fd < 0 || e->done_fd < 0)
 		return ERR_IO;
-	e->watch = loop_watch_new(e->loop, e->timer_fd, LOOP_READ, on_wake, e);
-	return e->watch != NULL ? 0 : ERR_NOMEM;
+	e->watch = loop_watch_new(e->loop, e->timer_fd, LOOP_READ, on_due, e);
+	e->done_watch = loop_watch_new(e->loop, e->done_fd, LOOP_READ, on_step_done, e);
+	return e->watch != NULL && e->done_watch != NULL ? 0 : ERR_NOMEM;
 }
 
 int engine_new(struct loop *l, const struct engine_opts *opts, struct engine **out)
@@ -233,13 +368,14 @@ int engine_new(struct loop *l, const struct engine_opts *opts, struct engine **o
 	e->loop = l;
 	e->opts = *opts;
 	e->ops = opts->backend;
-	e->timer_fd = -1;
+	e->timer_fd = e->done_fd = -1;
+	atomic_init(&e->step, STEP_NONE);
 	e->due_us = UINT64_MAX;
 	e->slow = 1;
 	TAILQ_INIT(&e->pokes);
 	err = open_empty(e, &e->backend, &e->sched);
 	if (err == 0)
-		err = open_timer(e);
+		err = open_events(e);
 	if (err != 0)
 		engine_free(e);
 	else
@@ -251,13 +387,15 @@ void engine_free(struct engine *e)
 {
 	if (e == NULL)
 		return;
+	close_empty(e);
 	if (e->watch != NULL)
 		loop_watch_free(e->watch);
+	if (e->done_watch != NULL)
+		loop_watch_free(e->done_watch);
 	if (e->timer_fd >= 0)
 		close(e->timer_fd);
-	sched_free(e->sched);
-	if (e->backend != NULL)
-		e->ops->close(e->backend);
+	if (e->done_fd >= 0)
+		close(e->done_fd);
 	free(e);
 }
 

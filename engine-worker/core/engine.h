@@ -1,10 +1,11 @@
 /*
- * The engine: a backend, its scheduler, and the timer of the loop that makes their steps.
- * One step a turn, so that sockets get theirs in between.
+ * The engine: a backend, its scheduler, and the loop's events that begin and finish their
+ * steps. The loop begins one step a turn, so that sockets get theirs in between. It never
+ * waits for a step: the backend computes on threads of its own (backend.h) and wakes the
+ * loop when the step is done.
  *
- * One thread, the loop's, for HTTP and steps alike: sim's steps take microseconds, and so
- * nothing here is locked and an abort is a function call. A backend that computes brings
- * threads of its own (backend.h).
+ * Scheduler and sequences belong to the loop's thread. So nothing here is locked, and an
+ * abort is a function call.
  */
 #ifndef ENGINE_CORE_ENGINE_H
 #define ENGINE_CORE_ENGINE_H
@@ -12,7 +13,8 @@
 #include "base/list.h"
 #include "core/sched.h"
 
-enum { ENGINE_STALL_MS = 5000 };
+/* A step may take this long, or ENGINE_STALL_STEPS times as long as the longest one. */
+enum { ENGINE_STALL_MS = 5000, ENGINE_STALL_STEPS = 3 };
 
 struct loop;
 struct engine;
@@ -29,13 +31,14 @@ struct engine_opts {
 /* ERR_NOMEM, ERR_IO (no descriptors), or what the backend's open says. */
 int engine_new(
 	struct loop *l, const struct engine_opts *opts, struct engine **out) MUST_CHECK;
-void engine_free(struct engine *e); /* drops all without calling anybody; NULL is fine */
+/* Drops all without calling anybody, after the step that runs. NULL is fine. */
+void engine_free(struct engine *e);
 
-/* Asks for one more step, though nothing is due: a sign of life. Zero it before its first
- * use. */
+/* Asks for a step of nothing, as a sign of life. Zero it before its first use. */
 struct engine_poke {
 	TAILQ_ENTRY(engine_poke) link;
-	void (*fn)(void *arg, int err); /* the step was made; not 0: the backend failed */
+	/* Such a step ended; not 0: the backend failed. */
+	void (*fn)(void *arg, int err);
 	void *arg;
 	bool is_set;
 };
@@ -49,14 +52,23 @@ void engine_poke_cancel(struct engine *e, struct engine_poke *poke); /* idempote
  * What was late or stopped does not catch up. */
 void engine_set_pace(struct engine *e, double slow, bool is_wedged);
 /* An empty cache and counters at zero, as after a start; there must be no sequences.
- * ERR_NOMEM, or what the backend's open says: all stays. */
+ * Waits for the step that runs. ERR_NOMEM, or what the backend's open says: all stays. */
 int engine_restart(struct engine *e) MUST_CHECK;
 
 /* Another one after engine_restart(). */
 struct sched *engine_sched(struct engine *e);
 const char *engine_backend(const struct engine *e); /* its name */
-/* Whether steps are made when they are due, at the latest ENGINE_STALL_MS later. True
- * while wedged: that is a fault that nobody admits. */
+/* How long a step may take, where the longest one so far took this long. */
+static inline uint64_t engine_stall_after_ms(uint64_t longest_us)
+{
+	return MAX((uint64_t)ENGINE_STALL_MS, ENGINE_STALL_STEPS * longest_us / 1000);
+}
+
+/* That of this engine. */
+uint64_t engine_stall_ms(const struct engine *e);
+/* Whether steps begin and end in time: the step that runs has begun, or else the next one
+ * was due, less than engine_stall_ms() ago. True while wedged: that is a fault that
+ * nobody admits. */
 bool engine_is_live(const struct engine *e, uint64_t now_us);
 
 #endif

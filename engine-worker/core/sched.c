@@ -141,23 +141,47 @@ static void count_step(struct sched *s)
 	s->counts.steps++;
 }
 
-void sched_step(struct sched *s, uint64_t now_us)
+static void audit_now_and_then(struct sched *s)
 {
-	bool is_broken;
+	if (s->opts.audit_every > 0 && s->counts.steps % s->opts.audit_every == 0)
+		sched_audit(s);
+}
 
+/* has_failed: nothing that its rows computed may be used. */
+static void take_rows(struct sched *s, bool has_failed)
+{
+	for (size_t i = 0; i < s->n_planned; i++) {
+		s->rows[i].is_broken |= has_failed;
+		if (s->planned[i] != NULL) /* it may have been dropped */
+			take_row(s->planned[i], &s->rows[i]);
+	}
+	s->n_planned = 0;
+}
+
+bool sched_begin(struct sched *s, uint64_t now_us)
+{
+	assert(!s->is_stepping);
 	sched_plan(s, now_us);
 	if (s->n_planned > 0) {
 		count_step(s);
-		is_broken = s->ops->step(s->backend, s->rows, s->n_planned) != 0;
-		for (size_t i = 0; i < s->n_planned; i++) {
-			s->rows[i].is_broken |= is_broken;
-			if (s->planned[i] != NULL) /* a callback may have dropped it */
-				take_row(s->planned[i], &s->rows[i]);
-		}
-		s->n_planned = 0;
+		s->is_stepping = s->ops->step(s->backend, s->rows, s->n_planned) == 0;
+		if (!s->is_stepping)
+			take_rows(s, true);
 	}
-	if (s->opts.audit_every > 0 && s->counts.steps % s->opts.audit_every == 0)
-		sched_audit(s);
+	if (!s->is_stepping)
+		audit_now_and_then(s);
+	return s->is_stepping;
+}
+
+void sched_finish(struct sched *s)
+{
+	int err;
+
+	assert(s->is_stepping);
+	err = s->ops->collect(s->backend, s->rows, s->n_planned);
+	s->is_stepping = false;
+	take_rows(s, err != 0);
+	audit_now_and_then(s);
 }
 
 uint64_t sched_wake_us(const struct sched *s)
@@ -165,6 +189,8 @@ uint64_t sched_wake_us(const struct sched *s)
 	const struct sched_seq *seq = TAILQ_FIRST(&s->prefills);
 	uint64_t wake_us = UINT64_MAX;
 
+	if (s->is_stepping)
+		return UINT64_MAX;
 	while (seq != NULL && seq->is_parked)
 		seq = TAILQ_NEXT(seq, link);
 	if (seq != NULL)
@@ -225,11 +251,22 @@ static void free_list(struct seq_list *list)
 	}
 }
 
+/* Waits for the step that runs. Nobody is left to hear what came of it. */
+static void abandon_step(struct sched *s)
+{
+	int err = 0;
+
+	if (s->is_stepping)
+		err = s->ops->collect(s->backend, s->rows, s->n_planned);
+	(void)err;
+}
+
 void sched_free(struct sched *s)
 {
 	if (s == NULL)
 		return;
 	assert(TAILQ_EMPTY(&s->pins)); /* their owners know them */
+	abandon_step(s);
 	free_list(&s->waiting);
 	free_list(&s->loads);
 	free_list(&s->prefills);
@@ -433,7 +470,8 @@ static void audit_seq(struct sched *s, const struct sched_seq *seq, enum seq_sta
 {
 	const struct sched_seq *held;
 
-	assert(seq->sched == s && seq->state == state && seq->row == NO_ROW);
+	assert(seq->sched == s && seq->state == state);
+	assert(seq->row == NO_ROW || (s->is_stepping && s->planned[seq->row] == seq));
 	assert(seq->n_prompt <= seq->n_ids && seq->n_ids < seq->n_end);
 	assert(seq_is_running(seq) ? seq->n_computed < seq->n_ids : seq->n_blocks == 0);
 	assert(seq_blocks_for(seq->n_computed) <= seq->n_blocks || seq->n_blocks == 0);

@@ -4,6 +4,11 @@
  * decodes and chunks of prompts for what is left, and is one call of the backend. Pure:
  * time is an argument, and nothing happens between calls.
  *
+ * A step is begun and finished. While it runs, sequences may be submitted, dropped,
+ * parked and loaded, pins may come and go, and none of that waits. Blocks are allocated
+ * only while a step is planned, and no step runs then. So the blocks that a dropped
+ * sequence gave back are not used again before the step that may still write them ends.
+ *
  * Order. A sequence's rank is its priority (lower first), then its arrival.
  *	Decodes come first, those that have waited longest for a step before others; while prompts wait, a quarter of the budget is theirs.
  *	Prompts are computed in order of rank, one after another; several that fit into a step share it. One is admitted when its turn comes, fewer than
@@ -64,16 +69,16 @@ enum sched_end {
 
 struct sched_ops {
 	/* Its prompt begins to be computed, loaded, or shared, for the first time, in
-	 * sched_step(). Must call nothing here. May be NULL. */
+	 * sched_begin() or sched_finish(). Must call nothing here. May be NULL. */
 	void (*on_begin)(void *arg);
 	/*
 	 * It has blocks for its prompt, n of them, of which the first `found` hold what
 	 * they should; the others are to be loaded, beginning now. found is n: there is
 	 * nothing to load, it is computed as others are. Once, for wants_load; in
-	 * sched_step(). Must call nothing here.
+	 * sched_begin(). Must call nothing here.
 	 */
 	void (*on_load)(void *arg, struct sched_seq *seq, size_t found, size_t n);
-	/* The next token, from inside sched_step(). May call sched_park(), sched_stop(),
+	/* The next token, from inside sched_finish(). May call sched_park(), sched_stop(),
 	 * and sched_drop() for others. */
 	void (*on_token)(void *arg, struct sched_seq *seq, uint32_t id);
 	/* All tokens were given; seq is freed when this returns. May call sched_drop()
@@ -125,7 +130,8 @@ struct sched_counts {
  * memory. */
 struct sched *sched_new(const struct sched_opts *opts, const struct backend_ops *ops,
 	struct backend *backend);
-void sched_free(struct sched *s); /* drops all without calling anybody; NULL is fine */
+/* Drops all without calling anybody, after the step that runs. NULL is fine. */
+void sched_free(struct sched *s);
 
 /* Whether n more sequences are too many to wait (and counts that). An idle scheduler
  * takes any number. */
@@ -164,10 +170,17 @@ void sched_unpin(struct sched_pin *pin);
 int sched_read_pin(const struct sched_pin *pin, size_t i, void *bytes) MUST_CHECK;
 size_t sched_block_bytes(const struct sched *s);
 
-/* One step of what is due at now_us, which never goes back. */
-void sched_step(struct sched *s, uint64_t now_us);
+/*
+ * Begins a step of what is due at now_us, which never goes back. None may run. True: one
+ * runs, and sched_finish() is to be called when the backend says that it is done, or
+ * earlier to wait for it. False: nothing was due, or the backend failed, and those of the
+ * step have ended.
+ */
+bool sched_begin(struct sched *s, uint64_t now_us) MUST_CHECK;
+/* Ends the step that runs: its tokens are given. */
+void sched_finish(struct sched *s);
 /* When the next step has something to do; 0: at once; UINT64_MAX: only after another
- * call. */
+ * call, or when the step that runs has ended. */
 uint64_t sched_wake_us(const struct sched *s);
 
 void sched_flush(struct sched *s); /* forgets all cached prefixes */

@@ -289,11 +289,13 @@ void sched_plan(struct sched *s, uint64_t now_us)
 	uint32_t budget;
 
 	s->n_planned = 0;
+	s->is_planning = true;
 	admit_loads(s);
 	budget = plan_decodes(s, now_us);
 	if (s->opts.long_prefill_tokens > 0)
 		plan_turns(s, now_us, budget);
 	else
 		plan_prefills(s, now_us, budget);
+	s->is_planning = false;
 	fill_rows(s);
 }

@@ -155,7 +155,10 @@ static int add_blocks(struct sched_seq *seq, size_t n)
 {
 	struct sched *s = seq->sched;
 	uint32_t *at = seq->blocks + seq->n_blocks;
-	int err = kv_cache_alloc(s->cache, n, at);
+	int err;
+
+	assert(s->is_planning && !s->is_stepping);
+	err = kv_cache_alloc(s->cache, n, at);
 
 	if (err != 0)
 		return err;
@@ -171,7 +174,10 @@ static int own_block(struct sched_seq *seq)
 	struct sched *s = seq->sched;
 	uint32_t pair[1][2];
 	uint32_t *block = &seq->blocks[seq->n_computed / KV_BLOCK];
-	int err = kv_cache_own(s->cache, block, &pair[0][0]);
+	int err;
+
+	assert(s->is_planning && !s->is_stepping);
+	err = kv_cache_own(s->cache, block, &pair[0][0]);
 
 	if (err != 0 || pair[0][0] == KV_NONE)
 		return err;

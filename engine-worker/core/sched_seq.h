@@ -70,7 +70,9 @@ struct sched {
 	struct backend_row *rows;
 	struct sched_seq **planned; /* of each row; NULL: it left meanwhile */
 	size_t n_planned;
-	uint32_t *refs; /* for audits */
+	bool is_planning; /* blocks may be allocated */
+	bool is_stepping; /* between sched_begin() and sched_finish() */
+	uint32_t *refs;   /* for audits */
 	struct sched_counts counts;
 };
 

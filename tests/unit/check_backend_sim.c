@@ -8,7 +8,11 @@ static struct backend *backend;
 
 static void set_up(void)
 {
-	struct backend_opts opts = {"sim", N_BLOCKS, KV_BLOCK, 4, 1000};
+	struct backend_opts opts = {.model = "sim",
+		.n_blocks = N_BLOCKS,
+		.block_tokens = KV_BLOCK,
+		.max_rows = 4,
+		.max_new = 1000};
 
 	ck_assert_int_eq(backend_sim.open(&opts, &backend), 0);
 }
@@ -37,9 +41,19 @@ static struct backend_row row_of(
 	};
 }
 
+static void compute(struct backend_row *row)
+{
+	ck_assert_int_eq(backend_sim.step(backend, row, 1), 0);
+	ck_assert_int_eq(backend_sim.collect(backend, row, 1), 0);
+}
+
 START_TEST(the_table)
 {
-	struct backend_opts opts = {"sim", N_BLOCKS, 32, 4, 1000};
+	struct backend_opts opts = {.model = "sim",
+		.n_blocks = N_BLOCKS,
+		.block_tokens = 32,
+		.max_rows = 4,
+		.max_new = 1000};
 	struct backend_shape shape;
 	struct backend *other = NULL;
 
@@ -84,7 +98,7 @@ START_TEST(chunks_give_one_text)
 
 			n = MIN(chunk, (uint32_t)ARRAY_LEN(ids) - at);
 			row = row_of(ids, at, n, blocks);
-			ck_assert_int_eq(backend_sim.step(backend, &row, 1), 0);
+			compute(&row);
 			REQUIRE(!row.is_broken);
 			REQUIRE(row.token == rig_word(rig_state(ids, at + n)));
 		}
@@ -99,7 +113,7 @@ static bool is_broken(uint32_t n_past, const uint32_t *blocks, uint64_t *differs
 
 	make_ids(ids, ARRAY_LEN(ids));
 	row = row_of(ids, n_past, 1, blocks);
-	ck_assert_int_eq(backend_sim.step(backend, &row, 1), 0);
+	compute(&row);
 	*differs = row.is_broken || row.token != rig_word(rig_state(ids, n_past + 1));
 	return row.is_broken;
 }
@@ -115,10 +129,10 @@ START_TEST(wrong_tables_show)
 
 	make_ids(ids, ARRAY_LEN(ids));
 	rows[0] = row_of(ids, 0, 70, blocks);
-	ck_assert_int_eq(backend_sim.step(backend, rows, 1), 0);
+	compute(&rows[0]);
 	ids[0]++;
 	rows[1] = row_of(ids, 0, 70, others);
-	ck_assert_int_eq(backend_sim.step(backend, rows + 1, 1), 0);
+	compute(&rows[1]);
 	ck_assert(!is_broken(70, blocks, &differs) && !differs);
 	for (unsigned i = 0; i < 5; i++) { /* one block of the other */
 		memcpy(wrong, blocks, sizeof(wrong));
@@ -158,7 +172,7 @@ START_TEST(blocks_are_copied_and_handed_over)
 	ck_assert_ptr_nonnull(bytes);
 	make_ids(ids, ARRAY_LEN(ids));
 	row = row_of(ids, 0, 20, blocks);
-	ck_assert_int_eq(backend_sim.step(backend, &row, 1), 0);
+	compute(&row);
 	backend_sim.copy(backend, pairs, 1);
 	ck_assert(!is_broken(20, copied, &differs) && !differs);
 	ck_assert(!is_broken(20, blocks, &differs) && !differs);

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "core/engine.h"
 #include "io/loop.h"
+#include "slow_backend.h"
 #include "unit.h"
 
 static struct loop *loop;
@@ -22,10 +23,10 @@ static void on_end(
 
 static const struct sched_ops ops = {.on_token = on_token, .on_end = on_end};
 
-static void set_up_with(double speed)
+static void set_up_on(const struct backend_ops *backend, double speed)
 {
 	struct engine_opts opts = {
-		.backend = &backend_sim,
+		.backend = backend,
 		.model = "sim",
 		.prefill_rate = 1000,
 		.decode_rate = 100,
@@ -40,6 +41,11 @@ static void set_up_with(double speed)
 	ck_assert_ptr_nonnull(loop);
 	ck_assert_int_eq(engine_new(loop, &opts, &engine), 0);
 	tokens = ends = 0;
+}
+
+static void set_up_with(double speed)
+{
+	set_up_on(&backend_sim, speed);
 }
 
 static void tear_down(void)
@@ -246,6 +252,165 @@ START_TEST(a_restart_knows_nothing)
 }
 END_TEST
 
+/* Steps that end late */
+
+static void hold_steps(void)
+{
+	slow_hold(true);
+	set_up_on(&backend_slow, 0);
+}
+
+static void let_go(void)
+{
+	slow_hold(false);
+	tear_down();
+}
+
+/* The loop turns while a step runs; what ended begins the next step in the same turn. */
+START_TEST(the_loop_does_not_wait)
+{
+	hold_steps();
+	ck_assert_ptr_nonnull(submit(5));
+	loop_turn(loop, -1);
+	for (int k = 0; k < 3; k++)
+		loop_turn(loop, 0);
+	ck_assert_uint_eq(tokens, 0);
+	ck_assert_uint_eq(sched_running(engine_sched(engine)), 1);
+	ck_assert_ptr_nonnull(submit(5)); /* taken meanwhile */
+	for (unsigned k = 1; k <= 3; k++) {
+		slow_let(1);
+		loop_turn(loop, -1);
+		ck_assert_uint_eq(sched_counts(engine_sched(engine))->steps, k + 1);
+	}
+	ck_assert_uint_eq(tokens, 1 + 2 + 2);
+	slow_hold(false);
+	while (ends < 2)
+		loop_turn(loop, -1);
+	ck_assert_uint_eq(tokens, 10);
+	let_go();
+}
+END_TEST
+
+START_TEST(who_leaves_during_a_step_is_gone)
+{
+	struct sched_seq *seq;
+
+	hold_steps();
+	seq = submit(5);
+	loop_turn(loop, -1);
+	sched_drop(seq);
+	ck_assert_uint_eq(sched_used_blocks(engine_sched(engine)), 0);
+	loop_turn(loop, 0);
+	slow_let(1);
+	loop_turn(loop, -1);
+	ck_assert_uint_eq(tokens + ends, 0);
+	ck_assert_uint_eq(sched_counts(engine_sched(engine))->steps, 1);
+	let_go();
+}
+END_TEST
+
+/* A step that runs is alive for as long as steps may take; the longest one counts three
+ * times. */
+START_TEST(a_long_step_is_alive)
+{
+	const uint64_t stall_us = (uint64_t)ENGINE_STALL_MS * 1000;
+
+	ck_assert_uint_eq(engine_stall_after_ms(0), 5000);
+	ck_assert_uint_eq(engine_stall_after_ms(1666000), 5000);
+	ck_assert_uint_eq(engine_stall_after_ms(3000000), 9000);
+	hold_steps();
+	ck_assert_ptr_nonnull(submit(9));
+	loop_turn(loop, -1);
+	ck_assert_uint_eq(engine_stall_ms(engine), 5000);
+	ck_assert(engine_is_live(engine, clock_us()));
+	ck_assert(!engine_is_live(engine, clock_us() + stall_us + 1));
+	sched_drop(submit(1)); /* work that comes and goes is no sign of life */
+	ck_assert(!engine_is_live(engine, clock_us() + stall_us + 1));
+	slow_hold(false);
+	while (ends < 1)
+		loop_turn(loop, -1);
+	ck_assert(engine_is_live(engine, clock_us() + 2 * stall_us));
+	let_go();
+}
+END_TEST
+
+/* It is asked while a step runs, and answered by one of its own after it, though more is
+ * due. */
+START_TEST(a_poke_waits_for_its_turn)
+{
+	unsigned pokes = 0;
+	struct engine_poke poke = {.fn = on_poked, .arg = &pokes};
+
+	hold_steps();
+	ck_assert_ptr_nonnull(submit(9));
+	loop_turn(loop, -1);
+	engine_poke(engine, &poke);
+	loop_turn(loop, 0);
+	slow_let(1);
+	loop_turn(loop, -1);
+	ck_assert(tokens == 1 && pokes == 0);
+	ck_assert_uint_eq(sched_counts(engine_sched(engine))->steps, 1);
+	slow_let(1);
+	loop_turn(loop, -1);
+	ck_assert(tokens == 1 && pokes == 1 && poked_err == 0);
+	ck_assert_uint_eq(sched_counts(engine_sched(engine))->steps, 2);
+	engine_poke(engine, &poke);
+	engine_poke_cancel(engine, &poke);
+	let_go();
+}
+END_TEST
+
+/* What ends the engine, or begins it anew, waits for the step that runs, of whatever
+ * kind. */
+START_TEST(an_end_waits_for_the_step)
+{
+	unsigned pokes = 0;
+	struct engine_poke poke = {.fn = on_poked, .arg = &pokes};
+
+	for (int kind = 0; kind < 4; kind++) {
+		struct sched_seq *seq = NULL;
+
+		hold_steps();
+		if (kind < 2)
+			seq = submit(9);
+		else
+			engine_poke(engine, &poke);
+		loop_turn(loop, -1);
+		slow_let(1);
+		if (kind % 2 == 0) {
+			if (seq != NULL)
+				sched_drop(seq);
+			ck_assert_int_eq(engine_restart(engine), 0);
+			engine_poke_cancel(engine, &poke);
+			slow_hold(false);
+			ck_assert_ptr_nonnull(submit(2));
+			while (ends == 0)
+				loop_turn(loop, -1);
+			ck_assert_uint_eq(tokens, 2);
+		}
+		engine_poke_cancel(engine, &poke);
+		let_go();
+	}
+	ck_assert_uint_eq(pokes, 0);
+}
+END_TEST
+
+/* Steps that end at any time, before and after the loop looks. */
+START_TEST(thousands_of_steps)
+{
+	slow_hold(false);
+	set_up_on(&backend_slow, 0);
+	for (unsigned k = 1; k <= 300; k++) {
+		ck_assert_ptr_nonnull(submit(3));
+		ck_assert_ptr_nonnull(submit(5));
+		while (ends < 2 * k)
+			loop_turn(loop, -1);
+	}
+	ck_assert_uint_eq(tokens, 300 * 8);
+	tear_down();
+}
+END_TEST
+
 static Suite *engine_suite(void)
 {
 	Suite *suite = suite_create("engine");
@@ -259,6 +424,12 @@ static Suite *engine_suite(void)
 	tcase_add_test(tc, slow_takes_its_factor);
 	tcase_add_test(tc, a_poke_is_one_step);
 	tcase_add_test(tc, a_restart_knows_nothing);
+	tcase_add_test(tc, the_loop_does_not_wait);
+	tcase_add_test(tc, who_leaves_during_a_step_is_gone);
+	tcase_add_test(tc, a_long_step_is_alive);
+	tcase_add_test(tc, a_poke_waits_for_its_turn);
+	tcase_add_test(tc, an_end_waits_for_the_step);
+	tcase_add_test(tc, thousands_of_steps);
 	suite_add_tcase(suite, tc);
 	return suite;
 }

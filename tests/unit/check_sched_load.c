@@ -4,6 +4,7 @@
  * and nothing leaks or is used twice (the audits and the spy of sched_rig.h).
  */
 #include "sched_requests.h"
+#include "slow_backend.h"
 
 enum { PAIRS_MAX = 24 };
 
@@ -145,10 +146,8 @@ static void random_turn(struct rig *to, struct pair *pairs, size_t n, struct rng
 		sched_flush(to->sched);
 		break;
 	case 3:
-		if (p->to.seq != NULL) {
-			p->to.is_parked = !p->to.is_parked;
-			sched_park(p->to.seq, p->to.is_parked);
-		}
+		spied = to;
+		park(&p->to, !p->to.is_parked);
 		break;
 	case 4:
 	case 5:
@@ -181,64 +180,135 @@ static void finish_all(struct rig *to, struct pair *pairs, size_t n)
 	}
 }
 
+/* What was loaded, and who does not load, does not need its pin any more. */
+static void unpin(struct pair *p)
+{
+	if (p->pin == NULL || p->loading != NULL || p->to.seq != NULL)
+		return;
+	sched_unpin(p->pin);
+	p->pin = NULL;
+}
+
+enum { NOISE = 6 };
+
+/* The first rig computes something else beside, so that pins are read and go while a step
+ * of theirs runs. */
+static void make_noise(struct rig *from, struct request *noise, struct rng *rng)
+{
+	struct request *r = &noise[rng_below(rng, NOISE)];
+
+	spied = from;
+	switch (rng_below(rng, 4)) {
+	case 0:
+		if (r->seq != NULL)
+			return;
+		make_request(r, (unsigned)rng_below(rng, 3),
+			1 + rng_below(rng, PROMPT_MAX), 1 + (uint32_t)rng_below(rng, 20),
+			(unsigned)rng_below(rng, 9));
+		submit(from, r, NULL);
+		break;
+	case 1:
+		if (rng_below(rng, 6) == 0)
+			drop(r);
+		break;
+	default:
+		(void)step(from);
+	}
+}
+
+struct happened {
+	uint64_t loaded, failed, local, preemptions, dropped;
+};
+
+static void run_order(
+	uint64_t seed, const struct backend_ops *under, bool is_late, struct happened *h)
+{
+	static struct pair pairs[PAIRS_MAX];
+	static struct request noise[NOISE];
+	struct sched_opts opts = {.n_blocks = 400,
+		.max_seqs = 4,
+		.max_waiting = 100,
+		.step_tokens = 64,
+		.audit_every = 1};
+	struct rng rng;
+	struct rig from, to;
+	size_t n, begun = 0;
+
+	memset(noise, 0, sizeof(noise));
+	rng_seed(&rng, seed);
+	n = 1 + rng_below(&rng, PAIRS_MAX);
+	rig_open_on(&from, &opts, under);
+	from.is_late = is_late;
+	compute(&from, pairs, n, &rng);
+	opts.n_blocks = 11 + (uint32_t)rng_below(&rng, 30);
+	opts.max_seqs = 1 + (unsigned)rng_below(&rng, 6);
+	opts.decode_us = (double)rng_below(&rng, 2) * 50;
+	opts.prefill_us = (double)rng_below(&rng, 2) * 7;
+	rig_open_on(&to, &opts, under);
+	to.is_late = is_late;
+	while (begun < n) {
+		start(&to, &pairs[begun++], &rng);
+		for (uint64_t k = rng_below(&rng, 60); k > 0; k--) {
+			random_turn(&to, pairs, begun, &rng);
+			if (!is_late)
+				continue;
+			make_noise(&from, noise, &rng);
+			unpin(&pairs[rng_below(&rng, begun)]);
+		}
+		sched_audit(to.sched);
+		sched_audit(from.sched);
+	}
+	finish_all(&to, pairs, n);
+	while (step(&from))
+		;
+	sched_audit(to.sched);
+	REQUIRE(sched_running(to.sched) + sched_waiting(to.sched) +
+			sched_loading(to.sched) ==
+		0);
+	REQUIRE(sched_used_blocks(to.sched) == 0 && sched_counts(to.sched)->broken == 0);
+	for (size_t i = 0; i < n; i++) {
+		REQUIRE(pairs[i].to.was_dropped ||
+			pairs[i].to.n_got == pairs[i].to.max_new);
+		h->loaded += pairs[i].was_loaded;
+		h->failed += pairs[i].has_failed;
+		h->local += pairs[i].was_local;
+		h->dropped += pairs[i].to.was_dropped;
+		unpin(&pairs[i]);
+	}
+	h->preemptions += sched_counts(to.sched)->preemptions;
+	REQUIRE(sched_used_blocks(from.sched) == 0);
+	sched_audit(from.sched);
+	rig_close(&to);
+	rig_close(&from);
+}
+
 START_TEST(every_order_gives_the_same_text)
 {
-	uint64_t loaded = 0, failed = 0, local = 0, preemptions = 0, dropped = 0;
+	struct happened h = {0};
 
-	for (uint64_t seed = 1; seed <= 2000; seed++) {
-		static struct pair pairs[PAIRS_MAX];
-		struct sched_opts opts = {.n_blocks = 400,
-			.max_seqs = 4,
-			.max_waiting = 100,
-			.step_tokens = 64,
-			.audit_every = 1};
-		struct rng rng;
-		struct rig from, to;
-		size_t n, begun = 0;
-
-		rng_seed(&rng, seed);
-		n = 1 + rng_below(&rng, PAIRS_MAX);
-		rig_open(&from, &opts);
-		compute(&from, pairs, n, &rng);
-		opts.n_blocks = 11 + (uint32_t)rng_below(&rng, 30);
-		opts.max_seqs = 1 + (unsigned)rng_below(&rng, 6);
-		opts.decode_us = (double)rng_below(&rng, 2) * 50;
-		opts.prefill_us = (double)rng_below(&rng, 2) * 7;
-		rig_open(&to, &opts);
-		while (begun < n) {
-			start(&to, &pairs[begun++], &rng);
-			for (uint64_t k = rng_below(&rng, 60); k > 0; k--)
-				random_turn(&to, pairs, begun, &rng);
-			sched_audit(to.sched);
-		}
-		finish_all(&to, pairs, n);
-		sched_audit(to.sched);
-		REQUIRE(sched_running(to.sched) + sched_waiting(to.sched) +
-				sched_loading(to.sched) ==
-			0);
-		REQUIRE(sched_used_blocks(to.sched) == 0 &&
-			sched_counts(to.sched)->broken == 0);
-		for (size_t i = 0; i < n; i++) {
-			REQUIRE(pairs[i].to.was_dropped ||
-				pairs[i].to.n_got == pairs[i].to.max_new);
-			loaded += pairs[i].was_loaded;
-			failed += pairs[i].has_failed;
-			local += pairs[i].was_local;
-			dropped += pairs[i].to.was_dropped;
-			sched_unpin(pairs[i].pin);
-		}
-		preemptions += sched_counts(to.sched)->preemptions;
-		REQUIRE(sched_used_blocks(from.sched) == 0);
-		sched_audit(from.sched);
-		rig_close(&to);
-		rig_close(&from);
-	}
+	for (uint64_t seed = 1; seed <= 2000; seed++)
+		run_order(seed, &backend_sim, false, &h);
 	/* The schedules did what they are for. */
-	ck_assert_uint_gt(loaded, 5000);
-	ck_assert_uint_gt(failed, 500);
-	ck_assert_uint_gt(local, 200);
-	ck_assert_uint_gt(dropped, 500);
-	ck_assert_uint_gt(preemptions, 500);
+	ck_assert_uint_gt(h.loaded, 5000);
+	ck_assert_uint_gt(h.failed, 500);
+	ck_assert_uint_gt(h.local, 200);
+	ck_assert_uint_gt(h.dropped, 500);
+	ck_assert_uint_gt(h.preemptions, 500);
+}
+END_TEST
+
+/* The same while steps run, on both sides. */
+START_TEST(every_order_with_steps_that_end_late)
+{
+	struct happened h = {0};
+
+	for (uint64_t seed = 1; seed <= 150; seed++)
+		run_order(seed, &backend_slow, true, &h);
+	ck_assert_uint_gt(h.loaded, 300);
+	ck_assert_uint_gt(h.failed, 40);
+	ck_assert_uint_gt(h.local, 15);
+	ck_assert_uint_gt(h.dropped, 40);
+	ck_assert_uint_gt(h.preemptions, 20);
 }
 END_TEST
 
@@ -374,6 +444,7 @@ static Suite *load_suite(void)
 
 	tcase_set_timeout(random, 120);
 	tcase_add_test(random, every_order_gives_the_same_text);
+	tcase_add_test(random, every_order_with_steps_that_end_late);
 	suite_add_tcase(suite, random);
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, another_prompt_is_found_out);

@@ -17,6 +17,7 @@ struct request {
 	uint64_t state, choice;
 	int64_t priority;
 	bool is_parked, was_dropped;
+	bool gets_one_more; /* parked while its token was computed */
 	enum sched_end end;
 	uint64_t ended_at; /* which end it was; 0: none */
 };
@@ -27,7 +28,9 @@ static inline void on_token(void *arg, struct sched_seq *seq, uint32_t id)
 {
 	struct request *r = arg;
 
-	REQUIRE(r->seq == seq && !r->is_parked && r->n_got < r->max_new);
+	REQUIRE(r->seq == seq && r->n_got < r->max_new);
+	REQUIRE(!r->is_parked || r->gets_one_more);
+	r->gets_one_more = false;
 	if (id != rig_word(r->state + r->choice))
 		ck_abort_msg(
 			"token %zu of a prompt of %zu is wrong", r->n_got, r->n_prompt);
@@ -95,6 +98,7 @@ static inline void park(struct request *r, bool on)
 	if (r->seq == NULL)
 		return;
 	r->is_parked = on;
+	r->gets_one_more = on && spied->is_stepping;
 	sched_park(r->seq, on);
 }
 

@@ -27,7 +27,10 @@ enum { RIG_BLOCKS_MAX = 1 << 19 };
 
 struct rig {
 	struct sched *sched;
+	const struct backend_ops *under; /* the spy */
 	struct backend *backend;
+	bool is_late;     /* rig_step() begins a step, or ends the one that runs */
+	bool is_stepping; /* one runs */
 	struct sched_opts opts;
 	uint64_t now_us;
 	/* What the spy saw */
@@ -101,35 +104,55 @@ static void spy_check(const struct backend_row *rows, size_t n)
 	spied->steps++;
 }
 
-static int spy_step(struct backend *b, struct backend_row *rows, size_t n)
+static int spy_step(struct backend *b, const struct backend_row *rows, size_t n)
 {
 	spy_check(rows, n);
 	if (spy_fails > 0 && spy_fails-- > 0)
 		return ERR_IO;
-	return backend_sim.step(b, rows, n);
+	return spied->under->step(b, rows, n);
 }
 
-static inline void rig_open(struct rig *r, const struct sched_opts *opts)
+/* A rig over any backend that computes as sim does. */
+static inline void rig_open_on(
+	struct rig *r, const struct sched_opts *opts, const struct backend_ops *under)
 {
 	static struct backend_ops spy;
 	struct backend_opts backend_opts = {
-		"sim", opts->n_blocks, KV_BLOCK, opts->max_seqs, opts->step_tokens};
+		.model = "sim",
+		.n_blocks = opts->n_blocks,
+		.block_tokens = KV_BLOCK,
+		.max_rows = opts->max_seqs,
+		.max_new = opts->step_tokens,
+	};
 
-	spy = backend_sim;
+	spy = *under;
 	spy.step = spy_step;
 	memset(r, 0, sizeof(*r));
 	r->opts = *opts;
+	r->under = under;
 	REQUIRE(opts->n_blocks <= RIG_BLOCKS_MAX);
-	ck_assert_int_eq(backend_sim.open(&backend_opts, &r->backend), 0);
+	ck_assert_int_eq(under->open(&backend_opts, &r->backend), 0);
 	r->sched = sched_new(opts, &spy, r->backend);
 	REQUIRE(r->sched != NULL);
 	spied = r;
 }
 
+static inline void rig_open(struct rig *r, const struct sched_opts *opts)
+{
+	rig_open_on(r, opts, &backend_sim);
+}
+
 static inline void rig_close(struct rig *r)
 {
 	sched_free(r->sched);
-	backend_sim.close(r->backend);
+	r->under->close(r->backend);
+}
+
+/* A step from its begin to its end. */
+static inline void sched_step(struct sched *s, uint64_t now_us)
+{
+	if (sched_begin(s, now_us))
+		sched_finish(s);
 }
 
 /* The next step, at the time when it is due. False: nothing is due any more. */
@@ -137,11 +160,19 @@ static inline bool rig_step(struct rig *r)
 {
 	uint64_t wake_us = sched_wake_us(r->sched);
 
+	if (r->is_stepping) {
+		r->is_stepping = false;
+		sched_finish(r->sched);
+		return true;
+	}
 	if (wake_us == UINT64_MAX)
 		return false;
 	if (wake_us > r->now_us)
 		r->now_us = wake_us;
-	sched_step(r->sched, r->now_us);
+	if (r->is_late)
+		r->is_stepping = sched_begin(r->sched, r->now_us);
+	else
+		sched_step(r->sched, r->now_us);
 	return true;
 }
 
