@@ -134,7 +134,7 @@ static bool start(struct errand *e, size_t n, struct span authorization)
 		.connect_timeout_ms = ERRAND_TIMEOUT_MS,
 		.first_byte_timeout_ms = ERRAND_TIMEOUT_MS,
 		.stream_idle_timeout_ms = ERRAND_TIMEOUT_MS,
-		.total_timeout_ms = 2 * ERRAND_TIMEOUT_MS,
+		.total_due_ms = clock_now_ms() + 2 * ERRAND_TIMEOUT_MS,
 	};
 	size_t len = write_head(e->t, e->worker, authorization, n);
 

@@ -221,6 +221,8 @@ static void watch_idle(struct conn *c)
 	if (c->requests > 0 && opts(c)->keepalive_timeout_ms > 0)
 		wheel_set(c->client.t->wheel, &c->timer,
 			clock_now_ms() + opts(c)->keepalive_timeout_ms);
+	else if (c->requests > 0) /* the deadline of a head would cut it */
+		wheel_stop(c->client.t->wheel, &c->timer);
 	watch_stall(c);
 }
 

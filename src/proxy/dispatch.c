@@ -3,6 +3,7 @@
  */
 #include "proxy/dispatch.h"
 
+#include "base/clock.h"
 #include "http/http_write.h"
 #include "proxy/prefill_decode.h"
 #include "proxy/request_state.h"
@@ -43,6 +44,14 @@ static struct span request_body(const struct request *r)
 	return r->pd != NULL ? pd_body(r) : resume_request_body(r);
 }
 
+/* The first exchange of a request starts the time that all of them share; 0: no limit. */
+static uint64_t total_due_ms(struct request *r, const struct pool_pick *pick)
+{
+	if (r->sent_ms == 0)
+		r->sent_ms = clock_now_ms();
+	return pick->total_timeout_ms > 0 ? r->sent_ms + pick->total_timeout_ms : 0;
+}
+
 /* To this worker, as it was picked. */
 static struct exchange *send_to(struct request *r, struct worker *w,
 	const struct pool_pick *pick, struct span body, bool fresh_only, bool is_prefill)
@@ -70,7 +79,7 @@ static struct exchange *send_to(struct request *r, struct worker *w,
 		.trial_timeout_ms = pick->trial_timeout_ms,
 		.first_byte_timeout_ms = pick->first_byte_timeout_ms,
 		.stream_idle_timeout_ms = pick->stream_idle_timeout_ms,
-		.total_timeout_ms = pick->total_timeout_ms,
+		.total_due_ms = total_due_ms(r, pick),
 		.idle_ms = pick->upstream_idle_ms,
 	};
 	size_t n = http_write_request(&out, r->t->out, IO_OUT_BYTES);

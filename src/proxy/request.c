@@ -297,7 +297,7 @@ static bool goes_elsewhere(struct request *r, uint64_t id, int status, enum fail
 	struct pool_ask ask;
 
 	if (!upload_is_repeatable(&r->upload, &r->body) || !attempt_has_one_left(r) ||
-		r->n_tried == TRIED_MAX)
+		r->n_tried == TRIED_MAX || !request_has_time(r))
 		return false;
 	note_tried(r, id);
 	ask = pick_ask(r, &routing);
@@ -637,9 +637,12 @@ static int send_part(struct request *r, struct span data, bool last)
 	return relay_send(&r->relay, head, data, last);
 }
 
-/* The client is slow: the worker rests between the high and the low mark. True: wait. */
+/* The client is slow: the worker rests between the high and the low mark. True: wait. What
+ * total_timeout has cut meanwhile waits for nobody. */
 static bool is_held_back(struct request *r)
 {
+	if (exchange_failure(r->ex) != FAIL_NONE)
+		return false;
 	if (r->relay.is_full && stream_queued(&r->c->stream) <= STREAM_LOW_BYTES)
 		r->relay.is_full = false;
 	if (r->relay.is_full)

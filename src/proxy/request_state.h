@@ -7,6 +7,7 @@
 #define PROXY_REQUEST_STATE_H
 
 #include "base/base.h"
+#include "base/clock.h"
 #include "base/fail.h"
 #include "base/span.h"
 #include "http/http_head.h"
@@ -85,6 +86,7 @@ struct request {
 
 	/* clocks */
 	uint64_t began_ms, progress_ms, began_us, picked_us, first_byte_us;
+	uint64_t sent_ms; /* to the first worker; 0: to none yet */
 
 	/* From here on nothing is cleared for the next request: it is kept for its
 	 * memory, or written before it is read. */
@@ -111,6 +113,13 @@ static inline struct span field(const struct request *r, enum http_field_id id)
 static inline struct span request_id(const struct request *r)
 {
 	return span_make(r->id, r->id_len);
+}
+
+/* total_timeout has not passed since its first byte went to a worker. */
+static inline bool request_has_time(const struct request *r)
+{
+	return r->pick.total_timeout_ms == 0 || r->sent_ms == 0 ||
+	       clock_now_ms() < r->sent_ms + r->pick.total_timeout_ms;
 }
 
 /* Its connection may serve the next request. */

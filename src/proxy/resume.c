@@ -3,7 +3,6 @@
  */
 #include "proxy/resume.h"
 
-#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/metric.h"
@@ -63,12 +62,6 @@ bool resume_is_on(const struct request *r)
 	return r->resume != NULL && r->resume->stream.is_continued;
 }
 
-static bool has_time(const struct request *r)
-{
-	return r->pick.total_timeout_ms == 0 ||
-	       clock_us() - r->picked_us < r->pick.total_timeout_ms * 1000;
-}
-
 static uint64_t tokens_left(const struct resume *m)
 {
 	return resume_body_left(&m->plan, m->stream.tokens);
@@ -118,7 +111,7 @@ static enum resume_way fails(enum metric_id reason)
 
 static enum resume_way goes_elsewhere(struct request *r, const struct pool_ask *ask)
 {
-	if (r->attempts.n >= r->pick.max_retries || !has_time(r))
+	if (r->attempts.n >= r->pick.max_retries || !request_has_time(r))
 		return fails(METRIC_RESUMES_FAILED);
 	switch (pool_may_retry(r->pool, ask, true)) {
 	case RETRY_SPENT:

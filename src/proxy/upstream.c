@@ -209,6 +209,32 @@ void upstream_idle_free(struct upstream_idle *idle)
 
 /* ---- deadlines ---- */
 
+/* The earlier of the phase's limit, counted from now, and of the whole; 0: neither is
+ * set. An answer that has come whole has no deadline: its client is awaited. */
+static uint64_t due_ms(const struct exchange *ex, uint64_t limit_ms)
+{
+	uint64_t due = limit_ms > 0 ? clock_now_ms() + limit_ms : ex->o.total_due_ms;
+
+	if (ex->is_last)
+		return 0;
+	return ex->o.total_due_ms > 0 ? MIN(due, ex->o.total_due_ms) : due;
+}
+
+void exchange_watch(struct exchange *ex, uint64_t limit_ms)
+{
+	uint64_t due = due_ms(ex, limit_ms);
+
+	if (due > 0)
+		wheel_set(ex->t->wheel, &ex->uc->timer, due);
+	else
+		wheel_stop(ex->t->wheel, &ex->uc->timer);
+}
+
+static bool is_overlong(const struct exchange *ex)
+{
+	return ex->o.total_due_ms > 0 && clock_now_ms() >= ex->o.total_due_ms;
+}
+
 static uint64_t engine_steps(const struct exchange *ex)
 {
 	return atomic_load_explicit(&ex->worker->engine_steps, memory_order_relaxed);
@@ -222,9 +248,8 @@ static void end_trial(struct exchange *ex)
 	ex->has_unscanned |= ex->is_head_kept;
 	if (!ex->got_byte)
 		exchange_await_first_byte(ex);
-	else if (ex->o.stream_idle_timeout_ms > 0)
-		wheel_set(ex->t->wheel, &ex->uc->timer,
-			clock_now_ms() + ex->o.stream_idle_timeout_ms);
+	else
+		exchange_watch(ex, ex->o.stream_idle_timeout_ms);
 }
 
 /* An answer that comes whole says nothing before: its engine may. */
@@ -256,24 +281,17 @@ static void on_timer(void *arg)
 		idle_close(uc);
 		return;
 	}
-	if (ex->phase == PHASE_CONNECT) {
+	ex->is_overlong = is_overlong(ex);
+	if (!ex->is_overlong && ex->phase == PHASE_CONNECT) {
 		try_next_address(ex);
 		if (ex->phase == PHASE_FAILED)
 			ex->wake(ex->arg);
 		return;
 	}
-	if (ex->is_paused) {
-		/* The silence is the client's; its own deadline watches it. */
-		wheel_set(ex->t->wheel, &uc->timer,
-			clock_now_ms() + ex->o.stream_idle_timeout_ms);
-		return;
-	}
-	if (exchange_is_trial(ex)) {
+	if (!ex->is_overlong && exchange_is_trial(ex)) {
 		trial_timed_out(ex);
 		return;
 	}
-	ex->is_overlong = ex->o.total_timeout_ms > 0 && ex->phase == PHASE_BODY &&
-			  clock_now_ms() >= ex->started_ms + ex->o.total_timeout_ms;
 	exchange_fail(ex, FAIL_WORKER_TIMEOUT);
 	ex->wake(ex->arg);
 }
@@ -300,10 +318,7 @@ void exchange_await_first_byte(struct exchange *ex)
 	uint64_t wait_ms = ex->o.trial_timeout_ms > 0 ? ex->o.trial_timeout_ms
 						      : ex->o.first_byte_timeout_ms;
 
-	if (wait_ms > 0 && is_worker_due)
-		wheel_set(ex->t->wheel, &ex->uc->timer, clock_now_ms() + wait_ms);
-	else
-		wheel_stop(ex->t->wheel, &ex->uc->timer);
+	exchange_watch(ex, is_worker_due ? wait_ms : 0);
 }
 
 /* ---- connecting and sending ---- */
@@ -315,9 +330,7 @@ static int connect_to(struct exchange *ex, const union sock_addr *a)
 		return ERR_NOMEM;
 	ex->uc->ex = ex;
 	note_held(ex);
-	if (ex->o.connect_timeout_ms > 0)
-		wheel_set(ex->t->wheel, &ex->uc->timer,
-			clock_now_ms() + ex->o.connect_timeout_ms);
+	exchange_watch(ex, ex->o.connect_timeout_ms);
 	return stream_connect(&ex->uc->stream, a);
 }
 
@@ -485,7 +498,6 @@ struct exchange *exchange_start(struct io_thread *t, struct worker *w,
 	ex->piece = (struct exchange_piece){.data = o->body, .last = !o->in_pieces};
 	ex->wake = wake;
 	ex->arg = arg;
-	ex->started_ms = clock_now_ms();
 	ex->steps_seen = engine_steps(ex);
 	http_scan_start(&ex->scan, HTTP_SCAN_RESPONSE);
 	ex->uc = o->fresh_only ? NULL : idle_take(t->idle, w);
@@ -586,6 +598,8 @@ void exchange_pause(struct exchange *ex)
 		return;
 	ex->is_paused = true;
 	note_held(ex);
+	/* The silence is the client's, and its own deadline watches it. */
+	exchange_watch(ex, 0);
 	stream_pause(&ex->uc->stream);
 }
 
@@ -595,6 +609,7 @@ void exchange_resume(struct exchange *ex)
 		return;
 	ex->is_paused = false;
 	note_held(ex);
+	exchange_watch(ex, ex->o.stream_idle_timeout_ms);
 	stream_resume(&ex->uc->stream);
 }
 

@@ -32,8 +32,12 @@ struct exchange_opts {
 	 * exchange_trial_is_over(); 0: it is no trial, or has all the time. Of a stream a
 	 * head alone, which a wedged engine sends as well, is no answer, and is kept. */
 	uint64_t trial_timeout_ms;
-	uint64_t connect_timeout_ms, first_byte_timeout_ms, stream_idle_timeout_ms,
-		total_timeout_ms, idle_ms;
+	/* Each is of one phase; 0: no limit. */
+	uint64_t connect_timeout_ms, first_byte_timeout_ms, stream_idle_timeout_ms;
+	/* The whole must be over then, whatever phase it is in, paused ones too; 0: no
+	 * limit. */
+	uint64_t total_due_ms;
+	uint64_t idle_ms; /* how long its connection is kept; 0: not at all */
 };
 
 /* Starts; failures show in exchange_head(). wake is never called from inside. NULL: out
@@ -78,7 +82,8 @@ enum exchange_result exchange_body(struct exchange *ex, struct span *data);
 bool exchange_at_end(const struct exchange *ex);
 /* The answer is an event stream: its events count for the worker's progress. */
 void exchange_count_events(struct exchange *ex);
-/* Stops reading from the worker until resumed (the client is slow). */
+/* Stops reading from the worker until resumed (the client is slow). Only the whole has a
+ * deadline meanwhile: wake() is called if that passes. */
 void exchange_pause(struct exchange *ex);
 void exchange_resume(struct exchange *ex);
 
@@ -86,7 +91,7 @@ enum fail exchange_failure(const struct exchange *ex);
 /* True, once: trial_timeout_ms has passed in silence, and its engine was not seen to
  * compute. It may be cancelled; else it is an exchange like any other from now on. */
 bool exchange_trial_is_over(struct exchange *ex);
-/* It was cut by total_timeout: it failed as WORKER_TIMEOUT, but not by its worker. */
+/* It was cut at total_due_ms: it failed as WORKER_TIMEOUT, but not by its worker. */
 bool exchange_was_overlong(const struct exchange *ex);
 bool exchange_was_reused(const struct exchange *ex);
 /* Not a byte of an answer came. */

@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "http/http_parse.h"
-#include "io/wheel.h"
 #include "proxy/io_thread.h"
 #include "proxy/upstream_state.h"
 #include "worker/worker.h"
@@ -22,21 +21,11 @@
 /* Each read moves the deadline: a store. */
 static void touch(struct exchange *ex, size_t got)
 {
-	uint64_t now = clock_now_ms(), due = 0;
-
-	atomic_store_explicit(&ex->worker->last_byte_ms, now, memory_order_relaxed);
+	atomic_store_explicit(
+		&ex->worker->last_byte_ms, clock_now_ms(), memory_order_relaxed);
 	atomic_fetch_add_explicit(&ex->worker->bytes, got, memory_order_relaxed);
-	if (ex->o.stream_idle_timeout_ms > 0)
-		due = now + ex->o.stream_idle_timeout_ms;
-	if (exchange_is_trial(ex))
-		due = now + ex->o.trial_timeout_ms;
-	if (ex->o.total_timeout_ms > 0 &&
-		(due == 0 || ex->started_ms + ex->o.total_timeout_ms < due))
-		due = ex->started_ms + ex->o.total_timeout_ms;
-	if (due > 0)
-		wheel_set(ex->t->wheel, &ex->uc->timer, due);
-	else
-		wheel_stop(ex->t->wheel, &ex->uc->timer);
+	exchange_watch(ex, exchange_is_trial(ex) ? ex->o.trial_timeout_ms
+						 : ex->o.stream_idle_timeout_ms);
 }
 
 /* One read into to[0..n). > 0; ERR_AGAIN; ERR_CLOSED at EOF; ERR_IO. */

@@ -27,8 +27,7 @@ struct upstream_conn {
 	struct worker *worker; /* a reference */
 	struct exchange *ex;   /* NULL: idle */
 	struct stream stream;
-	struct wheel_timer
-		timer; /* connect, first byte, stream idle; or the end of idleness */
+	struct wheel_timer timer; /* exchange_watch(); or the end of idleness */
 	TAILQ_ENTRY(upstream_conn) link;
 };
 
@@ -75,7 +74,6 @@ struct exchange {
 	size_t gathered;
 	char *pending; /* bytes read but not handed on, in scratch or gather */
 	size_t n_pending;
-	uint64_t started_ms;
 	struct http_head head;
 };
 
@@ -95,6 +93,9 @@ static inline bool exchange_is_trial(const struct exchange *ex)
 	return ex->phase == PHASE_HEAD && ex->o.trial_timeout_ms > 0;
 }
 
+/* Sets the one timer of an exchange, in every phase: to what this phase may last from
+ * now (0: no limit) or to the end of total_timeout, whichever comes first. */
+void exchange_watch(struct exchange *ex, uint64_t limit_ms);
 /* From the last byte of the request that the worker took, or from its last interim
  * answer. While more of the body is to come from the client, the client is awaited. */
 void exchange_await_first_byte(struct exchange *ex);

@@ -566,6 +566,82 @@ def test_total_timeout(worker, router):
     assert m.status == 200 and not m.ended and b'"code":"worker_timeout"' in m.body
 
 
+@pytest.mark.parametrize("says", [b"", b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-"], ids=["nothing", "an-interim-head", "half-a-head"])
+def test_total_timeout_before_the_answer(worker, router, says):
+    """A worker that is silent: 504 when total_timeout is over, whatever first_byte_timeout is. No other worker is tried, and no breaker counts it."""
+    def silent(x):
+        x.send(says)
+        x.wait_gone()
+        return "close"
+    ws = [worker("w0", silent), worker("w1", silent)]
+    r = router(ws, pool="total_timeout = 500ms\nstall_timeout = 0\ncb_failure_threshold = 1\n")
+    error_of(r.request(body=Q0), 504, "worker_timeout")
+    assert sum(len(w.requests) for w in ws) == 1 and "breaker" not in r.log()
+    r.wait_idle()
+
+
+def test_total_timeout_of_an_upload(worker, router):
+    """A body goes on as it comes, and its client keeps the rest: the worker is given up when total_timeout is over."""
+    w = worker("w0")
+    r = router([w], pool=LASTING + "total_timeout = 500ms\n", keys="body_timeout = 1h\n")
+    with r.connect() as c:
+        c.send(f"POST {CHAT} HTTP/1.1\r\nHost: r\r\nX-Kvsteer-Prefix: 128b;\r\nContent-Length: 100000\r\n\r\n" + "y" * 50000)
+        error_of(c.read_response("POST"), 504, "worker_timeout")
+    r.wait_idle()
+
+
+@pytest.mark.parametrize("idle", ["0", "300ms", "1h"])
+def test_total_timeout_while_the_client_is_slow(worker, router, idle):
+    """The client reads nothing, so that the exchange rests. Its worker is let go when total_timeout is over, and the client reads that its answer is cut."""
+    def flood(x):
+        x.begin()
+        while True:  # until the router closes the connection
+            x.chunk(b"data: " + b"y" * 65536 + b"\n\n")
+    w = worker("w0", flood)
+    r = router([w], pool=LASTING + f"total_timeout = 1s\nstream_idle_timeout = {idle}\n", keys="write_timeout = 1h\n")
+    with r.connect() as c:
+        c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        c.send(make_request(body=Q0))
+        assert w.wait_requests(1).gone.wait(harness.DEADLINE)
+        r.wait_idle()
+        m = c.read_head()
+        c.read_body(m)
+        assert m.status == 200 and not m.ended and b'"code":"worker_timeout"' in m.body[-1024:]
+    assert "worker_timeout" in r.wait_log(r".*route=.*").group(0)
+
+
+def test_total_timeout_is_shared_by_all_attempts(worker, router):
+    """The first worker takes a third of it and refuses. The second has what is left, and then the client gets the refusal."""
+    left = []
+
+    def answer(x):
+        if not left:
+            left.append(None)
+            assert not x.wait_gone(2)
+            return x.answer(503, b"{}")
+        left.append(x.wait_gone(5))
+        return "close"
+    ws = [worker("w0", answer), worker("w1", answer)]
+    r = router(ws, pool=LASTING + "total_timeout = 6s\nstall_timeout = 0\n")
+    assert r.request(body=Q0).status == 503
+    wait_until(lambda: len(left) == 2, "the second one has seen its end")
+    assert left[1], "it is cut when six seconds are over, not eight"
+    assert [len(w.requests) for w in ws] == [1, 1]
+
+
+def test_no_keepalive_timeout_is_no_limit(worker, router):
+    """The deadline of the first head is over long before the second head comes."""
+    r = router([worker("w0")], keys="head_timeout = 300ms\nkeepalive_timeout = 0\n")
+    with r.connect() as c:
+        for _ in range(2):
+            c.send(make_request(body=Q0))
+            assert c.read_response("POST").status == 200
+            c.sock.settimeout(1)
+            with pytest.raises(socket.timeout):
+                c.recv_some()
+            c.sock.settimeout(harness.DEADLINE)
+
+
 def test_connect_timeout_is_502(worker, router):
     """A worker whose accept queue is full takes no connection: the next one does."""
     full = socket.socket()

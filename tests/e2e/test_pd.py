@@ -771,6 +771,19 @@ def test_sglang_a_prefill_that_is_slower_is_drained(pd):
     r.wait_idle()
 
 
+@pytest.mark.parametrize("connector", ["nixl", "sglang"])
+@pytest.mark.parametrize("silent", ["prefill", "decode"])
+def test_total_timeout_of_either_leg(pd, connector, silent):
+    """One after the other or side by side: 504 when it is over. Neither leg is tried on another worker, and both are closed."""
+    decode = [hangs, hangs] if silent == "decode" or connector == "sglang" else [answer_ok, answer_ok]
+    pool = SGLANG if connector == "sglang" else POOL
+    r, ps, ds = pd([hangs, hangs] if silent == "prefill" else [prefilled, prefilled], decode, pool=pool + "total_timeout = 2s\nstall_timeout = 0\n")
+    m = r.request(body=CHAT)
+    assert m.status == 504 and m.json()["error"]["code"] == "worker_timeout"
+    r.wait_idle()
+    assert sum(counts(ps)) == 1 and sum(counts(ds)) == (0 if connector == "nixl" and silent == "prefill" else 1)
+
+
 @pytest.mark.parametrize("how", [500, 503, 429, "dies", "refuses", "cut"])
 def test_sglang_a_failed_prefill_closes_both(pd, how):
     """Before the client has a byte: decode's exchange is closed, another prefill is taken, with another room."""
