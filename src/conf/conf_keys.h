@@ -167,7 +167,7 @@
 	K(stream_idle_timeout, stream_idle_timeout_ms, TIME, "120s", 0, CONF_YEAR_MS, live, open, \
 	  "longest silence inside a response; 0: no limit") \
 	K(total_timeout, total_timeout_ms, TIME, "0", 0, CONF_YEAR_MS, live, open, \
-	  "longest exchange as a whole; 0: no limit") \
+	  "from the first byte to a worker to the response's last; 0: no limit") \
 	K(upstream_idle, upstream_idle_ms, TIME, "4s", 0, CONF_DAY_MS, live, open, \
 	  "how long an idle connection to a worker is kept; engines close at 5s") \
 	K(retry_max_retries, retry_max_retries, COUNT, "4", 0, 1000, live, open, \

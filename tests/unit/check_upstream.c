@@ -181,8 +181,8 @@ START_TEST(a_pause_arms_nothing)
 	ck_assert_uint_eq(armed_ms(), 0);
 	before_ms = clock_now_ms();
 	exchange_resume(ex);
-	ck_assert(_i == 0 ? armed_ms() == 0
-			  : is_from_now(armed_ms(), before_ms, LONG_MS));
+	ck_assert(
+		_i == 0 ? armed_ms() == 0 : is_from_now(armed_ms(), before_ms, LONG_MS));
 }
 END_TEST
 
