@@ -20,18 +20,29 @@ const char *role_name(enum role role); /* "unified", "prefill", "decode" */
 enum half_close { HALF_CLOSE_AUTO, HALF_CLOSE_ABORT, HALF_CLOSE_ALLOW };
 enum log_format { LOG_FORMAT_TEXT, LOG_FORMAT_JSON };
 
-/* The value is the row in policy.c's table; names as in DESIGN.md section 6. */
+/*
+ * The policies: id and name. The one list: of their kinds, of the words in configurations
+ * and answers, and of policy.c's rows, whose hooks are policy_<name>. The rows that are X
+ * may be another policy's fallback; the one that is Y has a fallback.
+ */
+/* clang-format off */
+#define POLICY_TABLE(X, Y)                          \
+	X(CACHE_AWARE, cache_aware)                 \
+	X(LEAST_REQUESTS, least_requests)           \
+	X(ROUND_ROBIN, round_robin)                 \
+	X(RANDOM, random)                           \
+	Y(PREFIX_AFFINITY, prefix_affinity)         \
+	X(POWER_OF_TWO, power_of_two)               \
+	X(CONSISTENT_HASH, consistent_hash)         \
+	X(RENDEZVOUS_HASH, rendezvous_hash)         \
+	X(STICKY_LEAST_LOADED, sticky_least_loaded)
+/* clang-format on */
+
 enum policy_kind {
-	POLICY_CACHE_AWARE,
-	POLICY_LEAST_REQUESTS,
-	POLICY_ROUND_ROBIN,
-	POLICY_RANDOM,
-	POLICY_PREFIX_AFFINITY,
-	POLICY_POWER_OF_TWO,
-	POLICY_CONSISTENT_HASH,
-	POLICY_RENDEZVOUS_HASH,
-	POLICY_STICKY_LEAST_LOADED,
-	POLICY_KIND_MAX
+#define X(id, name) POLICY_##id,
+	POLICY_TABLE(X, X)
+#undef X
+		POLICY_KIND_MAX
 };
 /* Whose requests count as a worker's load. */
 enum load_source { LOAD_SOURCE_OWN, LOAD_SOURCE_REPORTED };

@@ -62,31 +62,21 @@ static const struct choice roles[] = {
 	{"decode", ROLE_DECODE},
 	{NULL, 0},
 };
+/* clang-format off */
+#define X(id, name) {#name, POLICY_##id},
+#define NONE(id, name)
 static const struct choice policies[] = {
-	{"cache_aware", POLICY_CACHE_AWARE},
-	{"least_requests", POLICY_LEAST_REQUESTS},
-	{"round_robin", POLICY_ROUND_ROBIN},
-	{"random", POLICY_RANDOM},
-	{"prefix_affinity", POLICY_PREFIX_AFFINITY},
-	{"power_of_two", POLICY_POWER_OF_TWO},
-	{"consistent_hash", POLICY_CONSISTENT_HASH},
-	{"rendezvous_hash", POLICY_RENDEZVOUS_HASH},
-	{"sticky_least_loaded", POLICY_STICKY_LEAST_LOADED},
+	POLICY_TABLE(X, X)
 	{"kv_aware", -1},
 	{NULL, 0},
 };
-/* Of prefix_affinity: not itself. */
 static const struct choice fallbacks[] = {
-	{"cache_aware", POLICY_CACHE_AWARE},
-	{"least_requests", POLICY_LEAST_REQUESTS},
-	{"round_robin", POLICY_ROUND_ROBIN},
-	{"random", POLICY_RANDOM},
-	{"power_of_two", POLICY_POWER_OF_TWO},
-	{"consistent_hash", POLICY_CONSISTENT_HASH},
-	{"rendezvous_hash", POLICY_RENDEZVOUS_HASH},
-	{"sticky_least_loaded", POLICY_STICKY_LEAST_LOADED},
+	POLICY_TABLE(X, NONE)
 	{NULL, 0},
 };
+#undef X
+#undef NONE
+/* clang-format on */
 static const struct choice signals[] = {
 	{"longest_prefix", SIGNAL_LONGEST_PREFIX},
 	{"first_block", SIGNAL_FIRST_BLOCK},

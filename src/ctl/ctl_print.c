@@ -6,7 +6,6 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "io/js.h"
-#include "policy/policy.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -408,23 +407,35 @@ void ctl_print_status(const struct js *document)
 
 #define BEFORE_TERMS 5
 #define AFTER_TERMS 3
+#define TERMS_MAX (COLUMNS_MAX - BEFORE_TERMS - AFTER_TERMS)
 
-/* The terms that any candidate has, in the order of the policies' table. */
-static unsigned list_terms(const struct js *list, const char *names[TERM_MAX])
+static bool has_name(const char *const *names, unsigned n, const char *name)
+{
+	unsigned i;
+
+	for (i = 0; i < n; i++) {
+		if (strcmp(names[i], name) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* The terms that any candidate has, in the order in which the router gives them. */
+static unsigned list_terms(const struct js *list, const char *names[TERMS_MAX])
 {
 	unsigned n = 0;
 	size_t i;
-	int t;
 
-	for (t = 0; t < TERM_MAX; t++) {
-		const char *name = pick_term_name((enum pick_term)t);
+	for (i = 0; i < js_len(list); i++) {
+		const struct js *terms = js_get(js_at(list, i), "terms");
+		struct js *value;
+		const char *name;
+		void *at = NULL;
 
-		for (i = 0; i < js_len(list); i++) {
-			if (js_get(js_get(js_at(list, i), "terms"), name) != NULL)
-				break;
+		while (n < TERMS_MAX && js_each(terms, &at, &name, &value)) {
+			if (!has_name(names, n, name))
+				names[n++] = name;
 		}
-		if (i < js_len(list) && n < COLUMNS_MAX - BEFORE_TERMS - AFTER_TERMS)
-			names[n++] = name;
 	}
 	return n;
 }
@@ -441,10 +452,10 @@ static void title_term(char title[24], const char *name)
 	}
 }
 
-static struct table candidates_table(const char *const names[TERM_MAX], unsigned n)
+static struct table candidates_table(const char *const names[TERMS_MAX], unsigned n)
 {
 	const char *titles[COLUMNS_MAX] = {"WORKER", "STATE", "DEPTH", "CACHED", "LOAD"};
-	char spelled[TERM_MAX][24];
+	char spelled[TERMS_MAX][24];
 	unsigned i, columns = BEFORE_TERMS;
 
 	for (i = 0; i < n; i++) {
@@ -459,7 +470,7 @@ static struct table candidates_table(const char *const names[TERM_MAX], unsigned
 
 static void print_candidates(const struct js *list)
 {
-	const char *names[TERM_MAX];
+	const char *names[TERMS_MAX];
 	unsigned j, n = list_terms(list, names);
 	struct table t = candidates_table(names, n);
 	size_t i;

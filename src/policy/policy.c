@@ -4,17 +4,21 @@
 #include "policy/policy.h"
 
 static const struct policy_ops *const table[] = {
-	[POLICY_CACHE_AWARE] = &policy_cache_aware,
-	[POLICY_LEAST_REQUESTS] = &policy_least_requests,
-	[POLICY_ROUND_ROBIN] = &policy_round_robin,
-	[POLICY_RANDOM] = &policy_random,
-	[POLICY_PREFIX_AFFINITY] = &policy_prefix_affinity,
-	[POLICY_POWER_OF_TWO] = &policy_power_of_two,
-	[POLICY_CONSISTENT_HASH] = &policy_consistent_hash,
-	[POLICY_RENDEZVOUS_HASH] = &policy_rendezvous_hash,
-	[POLICY_STICKY_LEAST_LOADED] = &policy_sticky_least_loaded,
+#define X(id, name) [POLICY_##id] = &policy_##name,
+	POLICY_TABLE(X, X)
+#undef X
 };
-static_assert(ARRAY_LEN(table) == POLICY_KIND_MAX, "a row for each policy");
+
+static const char *const policy_names[] = {
+#define X(id, name) [POLICY_##id] = #name,
+	POLICY_TABLE(X, X)
+#undef X
+};
+
+const char *policy_name(enum policy_kind kind)
+{
+	return policy_names[kind];
+}
 
 static const char *const reason_names[] = {
 #define X(id, name) [PICK_##id] = name,

@@ -131,7 +131,6 @@ struct policy_fleet {
 };
 
 struct policy_ops {
-	const char *name;
 	/* Prompts are hashed, matched and inserted only where this says so; NULL: never.
 	 */
 	bool (*needs_index)(const struct policy_opts *o);
@@ -154,8 +153,9 @@ struct policy_ops {
 	bool (*finish_session)(void *state, uint64_t session); /* false: unknown */
 };
 
-/* The row for a kind. */
+/* The row for a kind, and its name as configurations have it. */
 const struct policy_ops *policy_ops(enum policy_kind kind);
+const char *policy_name(enum policy_kind kind);
 
 bool policy_needs_index(const struct policy_opts *o);
 /* Whether a policy of this kind decides for these options: it is the policy, or the
@@ -196,14 +196,8 @@ void policy_by_load(const struct pick_input *in, struct pick_decision *out);
  * of it. */
 void policy_on_pick(const struct pick_input *in, const struct pick_decision *d);
 
-extern const struct policy_ops policy_cache_aware;
-extern const struct policy_ops policy_least_requests;
-extern const struct policy_ops policy_round_robin;
-extern const struct policy_ops policy_random;
-extern const struct policy_ops policy_prefix_affinity;
-extern const struct policy_ops policy_power_of_two;
-extern const struct policy_ops policy_consistent_hash;
-extern const struct policy_ops policy_rendezvous_hash;
-extern const struct policy_ops policy_sticky_least_loaded;
+#define X(id, name) extern const struct policy_ops policy_##name;
+POLICY_TABLE(X, X)
+#undef X
 
 #endif

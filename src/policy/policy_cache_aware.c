@@ -55,5 +55,4 @@ static void pick(const struct pick_input *in, struct pick_decision *out)
 	costs[in->opts->cost](in, out);
 }
 
-const struct policy_ops policy_cache_aware = {
-	.name = "cache_aware", .needs_index = needs_index, .pick = pick};
+const struct policy_ops policy_cache_aware = {.needs_index = needs_index, .pick = pick};

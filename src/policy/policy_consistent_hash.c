@@ -63,7 +63,6 @@ static void state_free(void *state)
 }
 
 const struct policy_ops policy_consistent_hash = {
-	.name = "consistent_hash",
 	.wants = POLICY_WANTS_KEY,
 	.pick = pick,
 	.is_of_fleet = true,

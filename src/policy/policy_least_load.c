@@ -13,4 +13,4 @@ static void pick(const struct pick_input *in, struct pick_decision *out)
 		policy_least_loaded(in, false), PICK_POLICY_ORDER, true};
 }
 
-const struct policy_ops policy_least_requests = {.name = "least_requests", .pick = pick};
+const struct policy_ops policy_least_requests = {.pick = pick};

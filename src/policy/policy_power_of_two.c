@@ -19,4 +19,4 @@ static void pick(const struct pick_input *in, struct pick_decision *out)
 	*out = (struct pick_decision){first, PICK_POLICY_ORDER, true};
 }
 
-const struct policy_ops policy_power_of_two = {.name = "power_of_two", .pick = pick};
+const struct policy_ops policy_power_of_two = {.pick = pick};

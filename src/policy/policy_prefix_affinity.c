@@ -107,7 +107,6 @@ static void on_pick(const struct pick_input *in, const struct pick_decision *d)
 }
 
 const struct policy_ops policy_prefix_affinity = {
-	.name = "prefix_affinity",
 	.wants = POLICY_WANTS_SESSION | POLICY_WANTS_PREFIX,
 	.needs_index = needs_index,
 	.pick = pick,

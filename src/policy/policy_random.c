@@ -13,4 +13,4 @@ static void pick(const struct pick_input *in, struct pick_decision *out)
 		(unsigned)rng_below(in->rng, in->n), PICK_POLICY_ORDER, true};
 }
 
-const struct policy_ops policy_random = {.name = "random", .pick = pick};
+const struct policy_ops policy_random = {.pick = pick};

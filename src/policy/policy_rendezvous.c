@@ -55,4 +55,4 @@ static void pick(const struct pick_input *in, struct pick_decision *out)
 }
 
 const struct policy_ops policy_rendezvous_hash = {
-	.name = "rendezvous_hash", .wants = POLICY_WANTS_KEY, .pick = pick};
+	.wants = POLICY_WANTS_KEY, .pick = pick};

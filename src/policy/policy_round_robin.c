@@ -16,4 +16,4 @@ static void pick(const struct pick_input *in, struct pick_decision *out)
 	*out = (struct pick_decision){best, PICK_POLICY_ORDER, true};
 }
 
-const struct policy_ops policy_round_robin = {.name = "round_robin", .pick = pick};
+const struct policy_ops policy_round_robin = {.pick = pick};

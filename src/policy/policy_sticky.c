@@ -115,7 +115,6 @@ static bool finish_session(void *state, uint64_t session)
 }
 
 const struct policy_ops policy_sticky_least_loaded = {
-	.name = "sticky_least_loaded",
 	.wants = POLICY_WANTS_SESSION,
 	.pick = pick,
 	.on_pick = on_pick,

@@ -648,7 +648,7 @@ static int explain_locked(struct pool *p, const struct pool_ask *ask, struct exp
 	*out = (struct explain){
 		.chosen = -1,
 		.reason = c.d.reason,
-		.policy = policy_ops(c.in.opts->policy)->name,
+		.policy = policy_name(c.in.opts->policy),
 		.blocks = c.in.blocks,
 		.candidates = calloc(p->registry.n + 1, sizeof(*out->candidates)),
 	};

@@ -150,7 +150,7 @@ const char *pool_policy_name(const struct pool *p, enum role role)
 	pool_lock(unconst);
 	kind = p->roles[role].policy.policy;
 	pool_unlock(unconst);
-	return policy_ops(kind)->name;
+	return policy_name(kind);
 }
 
 void pool_sweep(struct pool *p, uint64_t now_ms)

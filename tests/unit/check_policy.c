@@ -429,9 +429,8 @@ START_TEST(names)
 		"consistent_hash", "rendezvous_hash", "sticky_least_loaded"};
 
 	for (int k = 0; k < POLICY_KIND_MAX; k++) {
-		const struct policy_ops *ops = policy_ops((enum policy_kind)k);
-
-		ck_assert_str_eq(ops->name, policies[k]);
+		ck_assert_str_eq(policy_name((enum policy_kind)k), policies[k]);
+		ck_assert_ptr_nonnull(policy_ops((enum policy_kind)k)->pick);
 		ck_assert_int_eq(policy_needs_index(&(struct policy_opts){
 					 .policy = (enum policy_kind)k,
 					 .affinity_fallback = POLICY_RANDOM}),
