@@ -180,8 +180,33 @@ tests_unit_check_bench_corpus_LDADD = libbench.a $(ENGINE_TEST_LIBS)
 check_PROGRAMS += tests/unit/check_sim
 tests_unit_check_sim_LDADD = libbench.a $(ENGINE_TEST_LIBS)
 
+# Programs and libraries of the end-to-end tests. They are the tests' side, in no sanitizer:
+# what they say is not of the product, and shims are loaded before everything else.
+E2E_CFLAGS = -std=gnu11 $(WARN_CFLAGS) $(WERROR_CFLAGS)
+noinst_PROGRAMS += tests/e2e/storm
+tests_e2e_storm_CFLAGS = $(E2E_CFLAGS)
+tests_e2e_storm_LDFLAGS =
+tests_e2e_storm_LDADD =
+noinst_PROGRAMS += tests/e2e/slow_name.so
+tests_e2e_slow_name_so_SOURCES = tests/e2e/slow_name.c
+tests_e2e_slow_name_so_CFLAGS = $(E2E_CFLAGS) -fPIC
+tests_e2e_slow_name_so_LDFLAGS = -shared
+tests_e2e_slow_name_so_LDADD =
+# What a user's C99 compiler makes of the client's function.
+noinst_PROGRAMS += tests/e2e/kvsteer_prefix.so
+tests_e2e_kvsteer_prefix_so_SOURCES = etc/clients/kvsteer_prefix.c
+tests_e2e_kvsteer_prefix_so_CPPFLAGS = $(XXHASH_CFLAGS)
+tests_e2e_kvsteer_prefix_so_CFLAGS = -std=c99 -Wall -Wextra -Wpedantic $(WERROR_CFLAGS) -fPIC
+tests_e2e_kvsteer_prefix_so_LDFLAGS = -shared
+tests_e2e_kvsteer_prefix_so_LDADD = $(XXHASH_LIBS)
+
 # Benches: built by name, "make tests/bench/bench_pool"; nothing runs them
 EXTRA_PROGRAMS = tests/bench/bench_pool tests/bench/bench_prefix_index tests/bench/bench_route_key
+# The scripts of tests/bench make these for themselves.
+noinst_HEADERS += tests/bench/mock_net.h
+EXTRA_PROGRAMS += tests/bench/mock_worker tests/bench/stream_delay
+tests_bench_mock_worker_LDADD =
+tests_bench_stream_delay_LDADD =
 tests_bench_bench_prefix_index_LDADD = $(PREFIX_LIBS)
 
 # Fuzz targets

@@ -7,20 +7,12 @@
  *
  *   mock_worker [PACE_US]
  */
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
+#include "tests/bench/mock_net.h"
+
 #include <signal.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
 
 #define EVENTS 64
 #define ANSWER_SIZE 300
@@ -41,20 +33,6 @@ static size_t n_streams, cap_streams;
 static char event_text[256];
 static size_t event_len;
 
-static void send_all(int fd, const char *p, size_t n)
-{
-	while (n > 0) {
-		ssize_t sent = write(fd, p, n);
-
-		if (sent < 0 && errno == EAGAIN)
-			continue; /* a bench: the peer reads */
-		if (sent <= 0)
-			return;
-		p += sent;
-		n -= (size_t)sent;
-	}
-}
-
 static void make_event(void)
 {
 	char data[200];
@@ -64,8 +42,7 @@ static void make_event(void)
 		"\"choices\":[{\"index\":0,\"delta\":"
 		"{\"content\":\" token\"},\"finish_reason\":null}]}\n\n");
 
-	event_len =
-		(size_t)snprintf(event_text, sizeof(event_text), "%x\r\n%s\r\n", n, data);
+	event_len = mock_event(event_text, sizeof(event_text), data, n);
 }
 
 /* [DONE] and the last chunk, in one write. */
@@ -73,17 +50,15 @@ static void end_stream(struct conn *c)
 {
 	static const char end[] = "e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n";
 
-	send_all(c->fd, end, sizeof(end) - 1);
+	mock_send(c->fd, end, sizeof(end) - 1);
 }
 
 static void start_stream(struct conn *c)
 {
-	static const char head[] =
-		"HTTP/1.1 200 OK\r\nContent-Type: "
-		"text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+	static const char head[] = MOCK_STREAM_HEAD;
 	int i;
 
-	send_all(c->fd, head, sizeof(head) - 1);
+	mock_send(c->fd, head, sizeof(head) - 1);
 	if (timer_fd >= 0) {
 		if (n_streams == cap_streams) {
 			cap_streams = cap_streams ? 2 * cap_streams : 64;
@@ -94,7 +69,7 @@ static void start_stream(struct conn *c)
 		return;
 	}
 	for (i = 0; i < EVENTS; i++)
-		send_all(c->fd, event_text, event_len);
+		mock_send(c->fd, event_text, event_len);
 	end_stream(c);
 }
 
@@ -125,7 +100,7 @@ static void answer(struct conn *c)
 	static char plain[512];
 
 	if (c->asks_models) {
-		send_all(c->fd, models, sizeof(models) - 1);
+		mock_send(c->fd, models, sizeof(models) - 1);
 		return;
 	}
 	if (c->is_stream) {
@@ -134,7 +109,7 @@ static void answer(struct conn *c)
 	}
 	if (plain[0] == '\0')
 		make_plain(plain, sizeof(plain));
-	send_all(c->fd, plain, strlen(plain));
+	mock_send(c->fd, plain, strlen(plain));
 }
 
 static void pace(void)
@@ -147,7 +122,7 @@ static void pace(void)
 	while (i < n_streams) {
 		struct conn *c = streams[i];
 
-		send_all(c->fd, event_text, event_len);
+		mock_send(c->fd, event_text, event_len);
 		if (--c->events_left > 0) {
 			i++;
 			continue;
@@ -222,55 +197,31 @@ static void on_readable(struct conn *c)
 
 static void on_accept(int listener)
 {
-	int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK), one = 1;
-	struct epoll_event ev = {.events = EPOLLIN};
+	int fd = mock_accept(listener);
 	struct conn *c;
 
 	if (fd < 0)
 		return;
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	c = calloc(1, sizeof(*c));
+	if (c == NULL)
+		mock_fail("calloc");
 	c->fd = fd;
-	ev.data.ptr = c;
-	epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &ev);
-}
-
-static int open_listener(void)
-{
-	struct sockaddr_in a = {
-		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t len = sizeof(a);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-	if (bind(fd, (struct sockaddr *)&a, len) != 0 || listen(fd, 4096) != 0 ||
-		getsockname(fd, (struct sockaddr *)&a, &len) != 0) {
-		perror("mock_worker");
-		exit(1);
-	}
-	printf("%u\n", ntohs(a.sin_port));
-	fflush(stdout);
-	return fd;
+	mock_watch(epoll_fd, fd, c);
 }
 
 int main(int argc, char **argv)
 {
 	static int listener_mark, timer_mark;
-	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = &listener_mark};
-	int listener = open_listener();
+	int listener = mock_listen();
 	long pace_us = argc > 1 ? atol(argv[1]) : 0;
 
 	signal(SIGPIPE, SIG_IGN);
 	make_event();
 	epoll_fd = epoll_create1(0);
-	epoll_ctl(epoll_fd, EPOLL_CTL_ADD, listener, &ev);
+	mock_watch(epoll_fd, listener, &listener_mark);
 	if (pace_us > 0) {
-		struct itimerspec every = {{pace_us / 1000000, pace_us % 1000000 * 1000},
-			{pace_us / 1000000, pace_us % 1000000 * 1000}};
-
-		timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
-		timerfd_settime(timer_fd, 0, &every, NULL);
-		ev.data.ptr = &timer_mark;
-		epoll_ctl(epoll_fd, EPOLL_CTL_ADD, timer_fd, &ev);
+		timer_fd = mock_timer(pace_us);
+		mock_watch(epoll_fd, timer_fd, &timer_mark);
 	}
 	for (;;) {
 		struct epoll_event ready[256];

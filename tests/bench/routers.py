@@ -76,6 +76,12 @@ def installed(names, builddir):
     return out
 
 
+def bench_program(name, builddir):
+    """A program of this folder, made in builddir."""
+    subprocess.run(["make", "-s", "-C", builddir, "tests/bench/" + name], stdout=sys.stderr, check=True)
+    return os.path.join(os.path.abspath(builddir), "tests", "bench", name)
+
+
 def version(name, builddir):
     command = {
         "nginx": ["nginx", "-v"], "haproxy": ["haproxy", "-v"], "kvsteerd": [os.path.join(builddir, "kvsteerd"), "-V"],

@@ -12,24 +12,15 @@
  *   measure MS		for that long; "EVENTS P50 P90 P99 P999 MAX", times in microseconds from when an event was due to when it was read
  *   close		closes all streams; "closed" when the worker knows
  */
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
+#include "tests/bench/mock_net.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <sys/timerfd.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { WAVE = 200, DELAY_MAX_US = 1 << 20, MARK_LEN = 5, CARRY = 32, TICK_US = 100 };
 
@@ -43,20 +34,6 @@ static uint64_t now_us(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
-static void fail(const char *what)
-{
-	perror(what);
-	exit(1);
-}
-
-static void add(int epoll_fd, int fd, void *arg)
-{
-	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = arg};
-
-	if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0)
-		fail("epoll_ctl");
 }
 
 /* The worker */
@@ -74,20 +51,6 @@ struct stream {
 static int worker_epoll, listener;
 static struct stream **slots; /* [n_streams], NULL: free */
 
-static void send_all(int fd, const char *p, size_t n)
-{
-	while (n > 0) {
-		ssize_t sent = write(fd, p, n);
-
-		if (sent < 0 && errno == EAGAIN)
-			continue; /* a bench: the peer reads */
-		if (sent <= 0)
-			return;
-		p += sent;
-		n -= (size_t)sent;
-	}
-}
-
 static void send_event(int fd, uint64_t due_us)
 {
 	char data[256], event[300];
@@ -98,18 +61,15 @@ static void send_event(int fd, uint64_t due_us)
 		"{\"content\":\" token\"},\"finish_reason\":null}]}\n\n",
 		(unsigned long long)due_us);
 
-	n = snprintf(event, sizeof(event), "%x\r\n%s\r\n", n, data);
-	send_all(fd, event, (size_t)n);
+	mock_send(fd, event, mock_event(event, sizeof(event), data, n));
 }
 
 static void begin_stream(struct stream *s)
 {
-	static const char head[] =
-		"HTTP/1.1 200 OK\r\nContent-Type: "
-		"text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+	static const char head[] = MOCK_STREAM_HEAD;
 	static unsigned next;
 
-	send_all(s->fd, head, sizeof(head) - 1);
+	mock_send(s->fd, head, sizeof(head) - 1);
 	for (unsigned i = 0; i < n_streams && slots[next] != NULL; i++)
 		next = (next + 1) % n_streams;
 	if (slots[next] != NULL)
@@ -128,7 +88,7 @@ static void answer_probe(struct stream *s)
 		"55\r\n\r\n"
 		"{\"object\":\"list\",\"data\":[{\"id\":\"m\",\"object\":\"model\"}]}\n";
 
-	send_all(s->fd, ok, sizeof(ok) - 1);
+	mock_send(s->fd, ok, sizeof(ok) - 1);
 	s->n = 0;
 	s->body_at = 0;
 }
@@ -169,16 +129,15 @@ static void worker_read(struct stream *s)
 
 static void accept_all(void)
 {
-	int fd, one = 1;
+	int fd;
 
-	while ((fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK)) >= 0) {
+	while ((fd = mock_accept(listener)) >= 0) {
 		struct stream *s = calloc(1, sizeof(*s));
 
 		if (s == NULL)
-			fail("calloc");
-		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+			mock_fail("calloc");
 		s->fd = fd;
-		add(worker_epoll, fd, s);
+		mock_watch(worker_epoll, fd, s);
 	}
 }
 
@@ -206,15 +165,13 @@ static void pace(void)
 static void *run_worker(void *arg)
 {
 	static int timer_mark, listener_mark;
-	struct itimerspec every = {{0, TICK_US * 1000}, {0, TICK_US * 1000}};
 	struct epoll_event ready[256];
 	uint64_t ticks;
-	int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+	int timer = mock_timer(TICK_US);
 
 	(void)arg;
-	timerfd_settime(timer, 0, &every, NULL);
-	add(worker_epoll, timer, &timer_mark);
-	add(worker_epoll, listener, &listener_mark);
+	mock_watch(worker_epoll, timer, &timer_mark);
+	mock_watch(worker_epoll, listener, &listener_mark);
 	for (;;) {
 		int n = epoll_wait(worker_epoll, ready, 256, -1);
 
@@ -228,20 +185,6 @@ static void *run_worker(void *arg)
 		}
 	}
 	return NULL;
-}
-
-static void listen_worker(void)
-{
-	struct sockaddr_in a = {
-		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t len = sizeof(a);
-
-	listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-	if (bind(listener, (struct sockaddr *)&a, len) != 0 ||
-		listen(listener, 4096) != 0 ||
-		getsockname(listener, (struct sockaddr *)&a, &len) != 0)
-		fail("listen");
-	printf("%u\n", ntohs(a.sin_port));
 }
 
 /* The client */
@@ -333,9 +276,9 @@ static void open_one(unsigned port)
 	memset(r, 0, sizeof(*r));
 	r->fd = socket(AF_INET, SOCK_STREAM, 0);
 	if (r->fd < 0 || connect(r->fd, (struct sockaddr *)&a, sizeof(a)) != 0)
-		fail("connect");
-	send_all(r->fd, request, sizeof(request) - 1);
-	add(client_epoll, r->fd, r);
+		mock_fail("connect");
+	mock_send(r->fd, request, sizeof(request) - 1);
+	mock_watch(client_epoll, r->fd, r);
 }
 
 static void open_streams(unsigned port)
@@ -441,11 +384,10 @@ int main(int argc, char **argv)
 	worker_epoll = epoll_create1(0);
 	client_epoll = epoll_create1(0);
 	if (readers == NULL || slots == NULL || worker_epoll < 0 || client_epoll < 0)
-		fail("start");
-	listen_worker();
-	fflush(stdout);
+		mock_fail("start");
+	listener = mock_listen();
 	if (pthread_create(&thread, NULL, run_worker, NULL) != 0)
-		fail("pthread_create");
+		mock_fail("pthread_create");
 	run_client();
 	return 0;
 }

@@ -46,6 +46,14 @@ def program(name):
     return path
 
 
+def tables(name, kind):
+    """The rows of that kind of a program's own tables (src/base/dump.h), each a list of its fields."""
+    out = subprocess.run([program(name), "--dump-tables"], capture_output=True, text=True, check=True, timeout=DEADLINE).stdout
+    rows = [line.split("\t")[1:] for line in out.splitlines() if line.startswith(kind + "\t")]
+    assert rows, f"{name} has no table of {kind}s"
+    return rows
+
+
 def has_localhost():
     """Whether the name localhost is known here: a bare chroot has no /etc/hosts."""
     try:

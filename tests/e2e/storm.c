@@ -3,7 +3,7 @@
  * sides of the router in one process and one thread, so that 10,000 broken exchanges take
  * seconds. Each request carries in X-Script what the worker is to do with it, so the
  * client knows which answers are right. Everything follows from the seed but the kernel's
- * timing. Compiled and run by test_aborts.py:
+ * timing. Run by test_aborts.py:
  *
  *	storm SEED WORKERS	prints "ports P1 P2 ...", then reads commands:
  *	go PORT CYCLES ABREAST	prints "done {json}" when the cycles are over

@@ -23,21 +23,9 @@ STREAM = dict(CHAT, stream=True)
 
 # ---- the storm ----
 
-@pytest.fixture(scope="session")
-def storm_program(tmp_path_factory):
-    """storm.c, compiled once per run."""
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler for storm.c (set CC)")
-    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "storm.c")
-    out = str(tmp_path_factory.mktemp("storm") / "storm")
-    subprocess.run([*compiler.split(), "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-o", out, source], check=True)
-    return out
-
-
 class Storm:
-    def __init__(self, program, seed, workers):
-        self.proc = subprocess.Popen([program, str(seed), str(workers)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, seed, workers):
+        self.proc = subprocess.Popen([harness.program("tests/e2e/storm"), str(seed), str(workers)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.ports = [int(p) for p in self.proc.stdout.readline().split()[1:]]
         assert len(self.ports) == workers
 
@@ -60,11 +48,11 @@ class Storm:
 
 
 @pytest.fixture
-def storm(storm_program):
+def storm():
     made = []
 
     def make(seed, workers=4):
-        made.append(Storm(storm_program, seed, workers))
+        made.append(Storm(seed, workers))
         return made[-1]
     yield make
     for s in made:

@@ -3,7 +3,6 @@ import ctypes
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 
@@ -22,15 +21,9 @@ class Prefix(ctypes.Structure):
 
 
 @pytest.fixture(scope="session")
-def c_client(tmp_path_factory):
+def c_client():
     """kvsteer_prefix.c as a library."""
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler for kvsteer_prefix.c (set CC)")
-    out = str(tmp_path_factory.mktemp("client") / "libkvsteer_prefix.so")
-    subprocess.run([*compiler.split(), "-std=c99", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fPIC", "-shared", "-o", out,
-                    os.path.join(CLIENTS, "kvsteer_prefix.c"), "-lxxhash"], check=True)
-    lib = ctypes.CDLL(out)
+    lib = ctypes.CDLL(os.path.abspath(harness.program("tests/e2e/kvsteer_prefix.so")))
     lib.kvsteer_prefix_value.restype = ctypes.c_void_p
     lib.kvsteer_prefix_border.argtypes = [ctypes.c_void_p, ctypes.c_char, ctypes.c_char_p, ctypes.c_size_t]
     for name, kind in (("text", ctypes.c_char_p), ("media", ctypes.c_char_p), ("tokens", ctypes.c_void_p)):

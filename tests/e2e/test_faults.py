@@ -2,9 +2,7 @@
 waits for nobody (B30, B58).
 """
 import os
-import shutil
 import socket
-import subprocess
 import threading
 
 import pytest
@@ -174,35 +172,11 @@ def test_b17_a_worker_that_never_reads_freezes_nobody(router, worker, deaf):
         assert m.status == 504 and m.json()["error"]["code"] == "worker_timeout"
 
 
-SHIM = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <netdb.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **out)
-{
-	int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **) = dlsym(RTLD_NEXT, "getaddrinfo");
-	if (host != NULL && strcmp(host, "slow.test") == 0) {
-		while (access(getenv("SLOW_NAME_UNTIL"), F_OK) != 0)
-			usleep(2000);
-		host = "127.0.0.1";
-	}
-	return real(host, port, hints, out);
-}
-"""
-
-
 @pytest.mark.skipif(not harness.has_localhost(), reason="localhost is no name here (no /etc/hosts)")
 def test_b17_a_name_that_is_slow_to_resolve_freezes_nobody(router, worker, tmp_path):
     """The look-up stands still until we let it go: requests, probes, admin and reload go on, and so does the end; later the name is used."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler for the shim")
-    shim, until = str(tmp_path / "slow.so"), str(tmp_path / "resolved")
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", shim, "-x", "c", "-"], input=SHIM, text=True, check=True)
-    env = {"LD_PRELOAD": shim, "SLOW_NAME_UNTIL": until, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+    until = str(tmp_path / "resolved")
+    env = {"LD_PRELOAD": harness.program("tests/e2e/slow_name.so"), "SLOW_NAME_UNTIL": until, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
     w, slow = worker("w0"), worker("slow")
     conf = worker_conf([w], "", f"[worker slow]\nurl = http://slow.test:{slow.port}\n")
     r = router(conf=conf, wait=False, env=env).wait_workers("w0")
@@ -219,13 +193,8 @@ def test_b17_a_name_that_is_slow_to_resolve_freezes_nobody(router, worker, tmp_p
 
 
 def test_b17_the_end_does_not_wait_for_a_name(router, worker, tmp_path):
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler for the shim")
-    shim = str(tmp_path / "slow.so")
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", shim, "-x", "c", "-"], input=SHIM, text=True, check=True)
     # The look-up's thread outlives everything: what it holds is no leak that matters.
-    env = {"LD_PRELOAD": shim, "SLOW_NAME_UNTIL": str(tmp_path / "never"),
+    env = {"LD_PRELOAD": harness.program("tests/e2e/slow_name.so"), "SLOW_NAME_UNTIL": str(tmp_path / "never"),
            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0:detect_leaks=0"}
     w = worker("w0")
     r = router(conf=worker_conf([w], "", "[worker slow]\nurl = http://slow.test:1\n"), wait=False, env=env).wait_workers("w0")

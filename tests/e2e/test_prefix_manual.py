@@ -158,7 +158,7 @@ def test_the_unit_tests_and_another_implementation_agree():
 
 
 def test_the_page_lists_the_letters_of_the_source():
-    source = read(os.path.join(ROOT, "src", "model", "route_prompt.c"))
+    source = read(os.path.join(ROOT, "src", "route", "route_prompt.c"))
     letters = re.findall(r"^\tTAG_\w+ = '(.)'", source, re.M)
     rows = re.findall(r'^\.It Li "0xFF 0x(..)" Ta (?:\\&)?(.) Ta ', read(PAGE), re.M)
     assert sorted(letters) == sorted(letter for _, letter in rows) and len(letters) == len(set(letters)) > 15
