@@ -18,43 +18,43 @@
 	X(NONE, 200, "", "ok", "")                                                                                       \
 	X(MALFORMED_REQUEST, 400, "invalid_request_error", "malformed_request", "The request is not valid HTTP/1.1.")    \
 	X(BAD_TARGET, 400, "invalid_request_error", "malformed_request", "The request target is not valid.")             \
-	X(BAD_HOST, 400, "invalid_request_error", "malformed_request", "Exactly one valid Host header is needed.")       \
+	X(BAD_HOST, 400, "invalid_request_error", "malformed_request", "The request needs exactly one valid Host header.") \
 	X(BAD_FRAMING, 400, "invalid_request_error", "malformed_request",                                                \
-	  "The length of the request body is not clear: Content-Length or Transfer-Encoding is faulty.")                 \
+	  "The length of the request body is ambiguous: Content-Length or Transfer-Encoding is wrong.")                  \
 	X(BAD_CHUNK, 400, "invalid_request_error", "malformed_request", "The chunked request body is malformed.")        \
 	X(BAD_HEADER, 400, "invalid_request_error", "malformed_request", "A header field is malformed or repeated.")     \
 	X(BAD_PREFIX, 400, "invalid_request_error", "malformed_request",                                                 \
 	  "X-Kvsteer-Prefix is malformed: <block><b|t>;<hash>,<hash>... with hashes of 1 to 16 hex digits is expected.") \
 	X(BAD_WORKER, 400, "invalid_request_error", "malformed_request", "X-Kvsteer-Worker names no known worker.")      \
 	X(BAD_TRANSFER, 400, "invalid_request_error", "malformed_request",                                               \
-	  "The request body is not valid JSON, and seems to say where KV caches lie.")                                   \
-	X(UNAUTHORIZED, 401, "authentication_error", "unauthorized", "A valid API key is needed.")                       \
+	  "The request body is not valid JSON and seems to contain KV transfer fields, which clients may not set.")      \
+	X(UNAUTHORIZED, 401, "authentication_error", "unauthorized", "A valid API key is required.")                     \
 	X(FORBIDDEN, 403, "permission_error", "forbidden", "This call is not permitted here.")                           \
 	X(MODEL_NOT_FOUND, 404, "invalid_request_error", "model_not_found", "No pool serves this model.")                \
 	X(PATH_NOT_FOUND, 404, "invalid_request_error", "path_not_found", "This path is not served here.")               \
 	X(METHOD_NOT_ALLOWED, 405, "invalid_request_error", "method_not_allowed", "This method is not allowed here.")    \
 	X(QUEUE_TIMEOUT, 408, "overloaded_error", "queue_timeout", "No worker became free in time.")                     \
 	X(CLIENT_TIMEOUT, 408, "invalid_request_error", "client_timeout", "The request did not arrive in time.")         \
-	X(CONFLICT, 409, "invalid_request_error", "conflict", "It exists already.")                                      \
+	X(CONFLICT, 409, "invalid_request_error", "conflict", "A resource with this name already exists.")               \
 	X(BODY_TOO_LARGE, 413, "invalid_request_error", "body_too_large", "The request body is larger than allowed.")    \
 	X(LINE_TOO_LARGE, 414, "invalid_request_error", "head_too_large", "The request line is longer than allowed.")    \
 	X(EXPECTATION, 417, "invalid_request_error", "expectation_failed", "Only Expect: 100-continue is supported.")    \
 	X(MISDIRECTED, 421, "invalid_request_error", "misdirected", "This host is not served on this connection.")       \
 	X(QUEUE_FULL, 429, "overloaded_error", "queue_full", "Too many requests are waiting.")                           \
 	X(RATE_LIMITED, 429, "rate_limit_error", "rate_limited", "The rate limit is reached.")                           \
-	X(HEAD_TOO_LARGE, 431, "invalid_request_error", "head_too_large", "The request head is larger than allowed.")    \
-	X(INTERNAL, 500, "internal_error", "internal", "The router failed.")                                             \
+	X(HEAD_TOO_LARGE, 431, "invalid_request_error", "head_too_large", "The request header is larger than allowed.")  \
+	X(INTERNAL, 500, "internal_error", "internal", "The router had an internal error.")                              \
 	X(NOT_IMPLEMENTED, 501, "invalid_request_error", "not_implemented",                                              \
 	  "This method, transfer coding or upgrade is not implemented.")                                                 \
 	X(WORKER_UNREACHABLE, 502, "upstream_error", "worker_unreachable", "No worker could be reached.")                \
-	X(WORKER_RESET, 502, "upstream_error", "worker_reset", "The worker closed the connection before it answered.")   \
-	X(WORKER_PROTOCOL, 502, "upstream_error", "worker_protocol", "The worker's answer is not valid HTTP/1.1.")       \
-	X(WORKER_BROKE, 502, "upstream_error", "worker_broke", "The worker's answer broke off.")                         \
+	X(WORKER_RESET, 502, "upstream_error", "worker_reset", "The worker closed the connection before it responded.")  \
+	X(WORKER_PROTOCOL, 502, "upstream_error", "worker_protocol", "The worker's response is not valid HTTP/1.1, or its header is too large.") \
+	X(WORKER_BROKE, 502, "upstream_error", "worker_broke", "The worker's response ended before it was complete.")    \
 	X(NO_WORKER, 503, "overloaded_error", "no_worker", "No worker is available.")                                    \
 	X(OVERLOADED, 503, "overloaded_error", "overloaded", "The router is out of memory for request bodies.")          \
 	X(DRAINING, 503, "overloaded_error", "draining", "The router is shutting down.")                                 \
-	X(WORKER_TIMEOUT, 504, "upstream_error", "worker_timeout", "The worker did not answer in time.")                 \
-	X(HTTP_VERSION, 505, "invalid_request_error", "http_version", "Only HTTP/1.0 and HTTP/1.1 are spoken here.")     \
+	X(WORKER_TIMEOUT, 504, "upstream_error", "worker_timeout", "The worker did not respond in time.")                \
+	X(HTTP_VERSION, 505, "invalid_request_error", "http_version", "Only HTTP/1.0 and HTTP/1.1 are supported.")       \
 	X(CLIENT_GONE, 0, "", "client_gone", "")                                                                         \
 	X(CLIENT_STALLED, 0, "", "client_stalled", "")                                                                   \
 	X(SHUTDOWN, 0, "", "shutdown", "")

@@ -387,9 +387,8 @@ static bool is_file_wanted(
 	if (flags == NULL || !flags->is_default_file || flags->n_settings == 0 ||
 		access(path, F_OK) == 0 || errno != ENOENT)
 		return true;
-	conf_warnings_add(errors, path, 0, NULL, NULL,
-		"workers can be added by the admin API",
-		"there is no such file: only the flags are in force");
+	conf_warnings_add(errors, path, 0, NULL, NULL, "add workers with kvsteerctl add",
+		"there is no such file: only the flags count");
 	return false;
 }
 

@@ -49,7 +49,7 @@ static void warn_of_no_effect(const struct conf_key *key, const char *value,
 	if (has_effect(key, value))
 		return;
 	conf_warnings_add(errors, file, line, key->name, key->is_secret ? NULL : value,
-		"leave it out until it has", "has no effect in this version");
+		"remove it", "has no effect in this version");
 }
 
 static void check_effects(const struct conf_source *source,
@@ -157,8 +157,8 @@ static void check_router(const struct conf *c, const struct conf_source *source,
 	for (size_t i = 0; c->router.metrics_listen != NULL && i < list->n; i++)
 		if (is_one_socket(list->items[i], c->router.metrics_listen))
 			report_router(source, flags, listen, list->items[i],
-				"give it another port", "metrics_listen has this address",
-				errors);
+				"give it another port",
+				"metrics_listen uses this address", errors);
 	for (size_t i = 0; i < ARRAY_LEN(unbuilt); i++) {
 		const struct conf_key *key =
 			conf_key_find(SECTION_ROUTER, span_str(unbuilt[i].key));
@@ -226,7 +226,8 @@ bool conf_check_twins(const struct conf *c, const struct worker_conf *w, const c
 		if (is_rank_name(other, w) || is_rank_name(w, other)) {
 			conf_errors_add(errors, file, line, key, w->url.text,
 				"give one of them another name",
-				"workers %s and %s: one is called as a rank of the other",
+				"the name of worker %s or %s is that of a rank of the "
+				"other",
 				other->name, w->name);
 			return false;
 		}
@@ -287,7 +288,7 @@ static void check_role_sections(const struct conf *c, const struct conf_source *
 
 		if (s->kind == SECTION_POOL_ROLE && !is_pool_meant(c, source, s->name))
 			conf_errors_add(errors, s->file, s->line, NULL, NULL,
-				"give a section [pool NAME] with that name, too",
+				"add a section [pool NAME] with that name",
 				"[pool %s %s]: no such pool", s->name,
 				role_name(s->role));
 	}
@@ -306,10 +307,10 @@ void conf_check_whole(const struct conf *c, const struct conf_source *source,
 
 		if (takes_all != NULL)
 			conf_warn_of_pool(source, pool, "models",
-				"give the pools before it models, "
+				"set models of the pools before it, "
 				"or put it before them",
-				"is never reached: one before it "
-				"takes every model",
+				"is never reached: a pool before it "
+				"serves every model",
 				errors);
 		else if (pool->models.n == 0)
 			takes_all = pool;
@@ -317,7 +318,7 @@ void conf_check_whole(const struct conf *c, const struct conf_source *source,
 	}
 	if (c->n_workers == 0 && errors->n_errors == 0)
 		conf_warnings_add(errors, NULL, 0, NULL, NULL,
-			"add a [worker NAME] section, --worker-urls, or one by the admin "
-			"API",
+			"add a [worker NAME] section or --worker-urls, or use kvsteerctl "
+			"add",
 			"no worker is configured");
 }

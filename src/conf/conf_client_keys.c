@@ -50,7 +50,7 @@ static void report(struct key_reader *r, unsigned line, const char *key, const c
 		conf_errors_add(r->errors, r->file, line, key, NULL, hint, "%s", message);
 	else if (r->faults == FAULTS_TOLD_MAX + 1)
 		conf_errors_add(r->errors, r->file, line, NULL, NULL, NULL,
-			"and so on: the lines behind it are not told");
+			"there are more errors in this file");
 }
 
 /* ---- a line ---- */
@@ -87,7 +87,7 @@ static const char *take_max_requests(struct span value, struct key_line *l)
 	l->has_max = true;
 	return read_number(value, 0, REQUESTS_MAX, &l->max_requests)
 		       ? NULL
-		       : "a number up to 1000000; 0: no cap";
+		       : "a number up to 1000000; 0: no limit";
 }
 
 static const char *take_rate(struct span value, struct key_line *l)
@@ -145,10 +145,10 @@ static bool take_option(
 		hint = options[i].take(value, l);
 		if (hint != NULL)
 			report(r, l->number, options[i].name, hint,
-				"has a value that cannot be read");
+				"has an invalid value");
 		return hint == NULL;
 	}
-	report(r, l->number, NULL, form, "what follows the tenant cannot be read");
+	report(r, l->number, NULL, form, "has an unknown word after the tenant");
 	return false;
 }
 
@@ -168,7 +168,7 @@ static bool read_words(struct key_reader *r, struct span rest, struct key_line *
 		return false;
 	}
 	if (conf_name_check(l->tenant, &fault) != 0) {
-		report(r, l->number, NULL, fault.hint, "the tenant's name is none");
+		report(r, l->number, NULL, fault.hint, "has an invalid tenant name");
 		return false;
 	}
 	while (span_next_word(&rest, &word) && word.p[0] != '#') {
@@ -312,7 +312,7 @@ struct conf_client_keys *conf_client_keys_parse(
 	free(r.lines);
 	if (r.faults == 0 && k->n_keys == 0)
 		conf_warnings_add(errors, file, 0, NULL, NULL, form,
-			"there is no key in it: every request is refused");
+			"the file has no keys: every request is refused");
 	if (r.faults == 0)
 		return k;
 	conf_client_keys_free(k);
@@ -330,9 +330,9 @@ static bool is_guarded(const char *path, struct conf_errors *errors)
 	if (stat(path, &st) != 0) {
 		why = strerror(errno);
 	} else if (!S_ISREG(st.st_mode)) {
-		why = "it is no regular file";
+		why = "it is not a regular file";
 	} else if ((st.st_mode & S_IWOTH) != 0) {
-		why = "everybody may write to it";
+		why = "every user may write to it";
 		hint = "chmod o-rw";
 	}
 	if (why != NULL) {
@@ -342,7 +342,7 @@ static bool is_guarded(const char *path, struct conf_errors *errors)
 	}
 	if ((st.st_mode & S_IROTH) != 0)
 		conf_warnings_add(errors, path, 0, "api_keys", NULL, "chmod o-r",
-			"everybody may read it");
+			"every user may read this file");
 	return true;
 }
 

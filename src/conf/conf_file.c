@@ -232,7 +232,8 @@ static const char *read_hint(int error, bool is_main)
 	case EACCES:
 		return "the daemon's user or group must be able to read it";
 	case EISDIR:
-		return is_main ? "name a file with -c FILE" : "files end in .conf";
+		return is_main ? "name a file with -c FILE"
+			       : "remove it, or give a file that ends in .conf";
 	case ELOOP:
 		return "a file, or a link to one";
 	default:
@@ -251,7 +252,8 @@ static void read_file(struct conf_source *source, const char *path, bool is_main
 	r.file = keep_file_name(source, path);
 	if (is_pipe(path)) {
 		conf_errors_add(errors, path, 0, NULL, NULL,
-			"a file can be read again on reload", "is not a file");
+			"give a regular file, which a reload can read again",
+			"is not a file");
 		return;
 	}
 	rc = file_read(path, FILE_MAX_BYTES, &text, &n);

@@ -30,15 +30,15 @@
 	CALL("--prometheus-port", ONE, "PORT", take_metrics_port, "port of /metrics (29000)") \
 	CALL("--max-payload-size", ONE, "BYTES", take_bytes, "largest request body accepted") \
 	GROUP("Workers") \
-	CALL("--worker-urls", MANY, "URL...", take_worker_urls, "workers for every kind of request") \
+	CALL("--worker-urls", MANY, "URL...", take_worker_urls, "workers that serve whole requests") \
 	CALL("--prefill", PAIR, "URL [PORT|none]", take_prefill, "a prefill worker and its bootstrap port; repeat for more") \
 	CALL("--decode", MANY, "URL...", take_decode, "a decode worker; repeat for more") \
-	CALL("--vllm-pd-disaggregation", NONE, NULL, take_vllm_pd, "prefill and decode apart, KV by nixl unless --kv-connector says otherwise") \
-	CALL("--pd-disaggregation", NONE, NULL, take_sglang_pd, "prefill and decode apart, as SGLang does it") \
+	CALL("--vllm-pd-disaggregation", NONE, NULL, take_vllm_pd, "split prefill and decode as vLLM does (nixl, unless --kv-connector is given)") \
+	CALL("--pd-disaggregation", NONE, NULL, take_sglang_pd, "split prefill and decode as SGLang does") \
 	SET("--kv-connector", ONE, "NAME", POOL, "kv_connector") \
 	SET("--intra-node-data-parallel-size", ONE, "N", WORKERS, "dp_size") \
 	SET("--api-key", ONE, "KEY", WORKERS, "worker_key") \
-	CALL("--backend", ONE, "NAME", take_backend, "vllm, sglang or trtllm: all are spoken to alike") \
+	CALL("--backend", ONE, "NAME", take_backend, "vllm, sglang or trtllm; has no effect") \
 	CALL("--runtime", ONE, "NAME", take_backend, "same as --backend") \
 	GROUP("Policy") \
 	SET("--policy", ONE, "NAME", POOL, "policy") \
@@ -65,9 +65,9 @@
 	SET("--cb-success-threshold", ONE, "N", POOL, "cb_success_threshold") \
 	SECS("--cb-timeout-duration-secs", POOL, "cb_timeout") \
 	SECS("--cb-window-duration-secs", POOL, "cb_window") \
-	CALL("--disable-circuit-breaker", NONE, NULL, take_no_breaker, "the breaker never opens") \
-	CALL("--retry-max-retries", ONE, "N", take_retries, "attempts in all, the first one included (so N-1 retries)") \
-	CALL("--disable-retries", NONE, NULL, take_no_retries, "one attempt") \
+	CALL("--disable-circuit-breaker", NONE, NULL, take_no_breaker, "the circuit breakers never open") \
+	CALL("--retry-max-retries", ONE, "N", take_retries, "attempts in all, including the first (so N-1 retries)") \
+	CALL("--disable-retries", NONE, NULL, take_no_retries, "one attempt only") \
 	CALL("--max-concurrent-requests", ONE, "N", take_concurrent, "requests in flight; -1: no limit") \
 	SET("--queue-size", ONE, "N", ROUTER, "queue_size") \
 	SECS("--queue-timeout-secs", ROUTER, "queue_timeout") \
@@ -76,34 +76,34 @@
 	SECS("--shutdown-grace-period-secs", ROUTER, "drain_timeout") \
 	GROUP("Logs and threads") \
 	CALL("--log-level", ONE, "LEVEL", take_log_level, "error, warn, notice, info or debug") \
-	FIXED("--log-json", ROUTER, "log_format", "json", "access lines in JSON") \
+	FIXED("--log-json", ROUTER, "log_format", "json", "access log in JSON") \
 	SET("--runtime-worker-threads", ONE, "N", ROUTER, "threads") \
 	SET("--tls-cert-path", ONE, "FILE", ROUTER, "tls_cert") \
 	SET("--tls-key-path", ONE, "FILE", ROUTER, "tls_key") \
 	GROUP(NULL) \
-	IGNORED("--worker-startup-timeout-secs", ONE, "N", "workers are awaited while others serve") \
-	IGNORED("--worker-startup-check-interval", ONE, "N", "a starting worker is tried every 250 ms") \
-	IGNORED("--worker-startup-check-interval-secs", ONE, "N", "a starting worker is tried every 250 ms") \
-	IGNORED("--worker-startup-delay", ONE, "N", "workers are awaited while others serve") \
-	IGNORED("--eviction-interval", ONE, "N", "the index evicts as it goes; prefix_ttl sets the age") \
-	IGNORED("--eviction-interval-secs", ONE, "N", "the index evicts as it goes; prefix_ttl sets the age") \
-	IGNORED("--max-tree-size", ONE, "N", "index_memory bounds the index, in bytes") \
-	IGNORED("--block-size", ONE, "N", "prefix_block is the block of the index, in bytes") \
-	IGNORED("--log-dir", ONE, "DIR", "logs go to stderr, where the journal takes them") \
-	IGNORED("--rate-limit-tokens-per-second", ONE, "N", "max_concurrent_requests is a limit of requests in flight, nothing refills") \
+	IGNORED("--worker-startup-timeout-secs", ONE, "N", "the router serves while workers start") \
+	IGNORED("--worker-startup-check-interval", ONE, "N", "a starting worker is probed every 250 ms") \
+	IGNORED("--worker-startup-check-interval-secs", ONE, "N", "a starting worker is probed every 250 ms") \
+	IGNORED("--worker-startup-delay", ONE, "N", "the router serves while workers start") \
+	IGNORED("--eviction-interval", ONE, "N", "the index evicts continuously; prefix_ttl sets the age") \
+	IGNORED("--eviction-interval-secs", ONE, "N", "the index evicts continuously; prefix_ttl sets the age") \
+	IGNORED("--max-tree-size", ONE, "N", "index_memory limits the index, in bytes") \
+	IGNORED("--block-size", ONE, "N", "prefix_block sets the block of the index, in bytes") \
+	IGNORED("--log-dir", ONE, "DIR", "the log goes to stderr, which systemd sends to the journal") \
+	IGNORED("--rate-limit-tokens-per-second", ONE, "N", "max_concurrent_requests limits requests in flight and needs no refill") \
 	IGNORED("--request-id-headers", MANY, "NAME...", "X-Request-Id is kept and returned") \
 	IGNORED("--cors-allowed-origins", MANY, "ORIGIN...", "no CORS headers are sent") \
-	IGNORED("--retry-initial-backoff-ms", ONE, "N", "retries wait a short time with jitter, and as long as Retry-After says") \
-	IGNORED("--retry-max-backoff-ms", ONE, "N", "retries wait a short time with jitter, and as long as Retry-After says") \
-	IGNORED("--retry-backoff-multiplier", ONE, "X", "retries wait a short time with jitter, and as long as Retry-After says") \
-	IGNORED("--retry-jitter-factor", ONE, "X", "retries wait a short time with jitter, and as long as Retry-After says") \
+	IGNORED("--retry-initial-backoff-ms", ONE, "N", "retries wait a short time with jitter, or as long as Retry-After says") \
+	IGNORED("--retry-max-backoff-ms", ONE, "N", "retries wait a short time with jitter, or as long as Retry-After says") \
+	IGNORED("--retry-backoff-multiplier", ONE, "X", "retries wait a short time with jitter, or as long as Retry-After says") \
+	IGNORED("--retry-jitter-factor", ONE, "X", "retries wait a short time with jitter, or as long as Retry-After says") \
 	IGNORED("--history-backend", ONE, "NAME", "responses are stored by the engine") \
 	IGNORED("--profile", NONE, NULL, "perf(1) works on the running daemon") \
-	IGNORED("--enable-trace", NONE, NULL, "trace headers are passed on, no spans are made") \
-	IGNORED("--otlp-traces-endpoint", ONE, "ADDRESS", "trace headers are passed on, no spans are made") \
-	IGNORED("--otel-sampling-ratio", ONE, "X", "trace headers are passed on, no spans are made") \
-	IGNORED("--otel-excluded-paths", MANY, "PATH...", "trace headers are passed on, no spans are made") \
-	IGNORED("--mini-lb", NONE, NULL, "there is one balancer, and it is not slower") \
+	IGNORED("--enable-trace", NONE, NULL, "trace headers are forwarded, but no spans are made") \
+	IGNORED("--otlp-traces-endpoint", ONE, "ADDRESS", "trace headers are forwarded, but no spans are made") \
+	IGNORED("--otel-sampling-ratio", ONE, "X", "trace headers are forwarded, but no spans are made") \
+	IGNORED("--otel-excluded-paths", MANY, "PATH...", "trace headers are forwarded, but no spans are made") \
+	IGNORED("--mini-lb", NONE, NULL, "there is only one balancer") \
 	IGNORED("--model-path", ONE, "PATH", "prompts are matched without a tokenizer") \
 	IGNORED("--tokenizer-path", ONE, "PATH", "prompts are matched without a tokenizer") \
 	IGNORED("--chat-template", ONE, "PATH", "prompts are matched without a template") \
@@ -111,30 +111,30 @@
 	IGNORED("--tokenizer-cache-enable-l1", NONE, NULL, "prompts are matched without a tokenizer") \
 	IGNORED("--tokenizer-cache-l0-max-entries", ONE, "N", "prompts are matched without a tokenizer") \
 	IGNORED("--tokenizer-cache-l1-max-memory", ONE, "N", "prompts are matched without a tokenizer") \
-	IGNORED("--reasoning-parser", ONE, "NAME", "answers are relayed as the engine gives them") \
-	IGNORED("--tool-call-parser", ONE, "NAME", "answers are relayed as the engine gives them") \
+	IGNORED("--reasoning-parser", ONE, "NAME", "responses are relayed unchanged") \
+	IGNORED("--tool-call-parser", ONE, "NAME", "responses are relayed unchanged") \
 	IGNORED("--balance-token-usage-threshold", ONE, "X", "load is requests in flight") \
 	IGNORED("--overload-token-usage-threshold", ONE, "X", "load is requests in flight") \
-	IGNORED("--load-monitor-interval", ONE, "N", "load is counted here, workers are not asked") \
+	IGNORED("--load-monitor-interval", ONE, "N", "the router counts load itself") \
 	IGNORED("--least-load-kv-pressure-weight", ONE, "X", "load is requests in flight") \
 	IGNORED("--least-load-default-throughput", ONE, "X", "load is requests in flight") \
 	IGNORED("--least-load-mean-prefill-tokens", ONE, "N", "load is requests in flight") \
 	IGNORED("--assignment-mode", ONE, "NAME", "a new session goes to the worker with the fewest") \
-	IGNORED("--router-temperature", ONE, "X", "it belongs to policy kv_aware") \
-	IGNORED("--kv-penalty-host", ONE, "X", "it belongs to policy kv_aware") \
-	IGNORED("--kv-penalty-external", ONE, "X", "it belongs to policy kv_aware") \
-	IGNORED("--kv-penalty-disk", ONE, "X", "it belongs to policy kv_aware") \
-	IGNORED("--kv-index-max-entries", ONE, "N", "it belongs to policy kv_aware") \
-	IGNORED("--kv-speculative-indexing", ONE, "BOOL", "it belongs to policy kv_aware") \
-	IGNORED("--kv-speculative-ttl-ms", ONE, "N", "it belongs to policy kv_aware") \
-	IGNORED("--kv-aware-session-affinity-ttl-secs", ONE, "N", "it belongs to policy kv_aware") \
-	IGNORED("--drain-settle-secs", ONE, "N", "a draining worker ends what it has") \
-	IGNORED("--disable-health-check", NONE, NULL, "workers are probed all the same; a busy one that streams counts as healthy") \
-	IGNORED("--remove-unhealthy-workers", NONE, NULL, "an unhealthy worker gets nothing and returns by itself") \
+	IGNORED("--router-temperature", ONE, "X", "it belongs to policy kv_aware, which does not exist here") \
+	IGNORED("--kv-penalty-host", ONE, "X", "it belongs to policy kv_aware, which does not exist here") \
+	IGNORED("--kv-penalty-external", ONE, "X", "it belongs to policy kv_aware, which does not exist here") \
+	IGNORED("--kv-penalty-disk", ONE, "X", "it belongs to policy kv_aware, which does not exist here") \
+	IGNORED("--kv-index-max-entries", ONE, "N", "it belongs to policy kv_aware, which does not exist here") \
+	IGNORED("--kv-speculative-indexing", ONE, "BOOL", "it belongs to policy kv_aware, which does not exist here") \
+	IGNORED("--kv-speculative-ttl-ms", ONE, "N", "it belongs to policy kv_aware, which does not exist here") \
+	IGNORED("--kv-aware-session-affinity-ttl-secs", ONE, "N", "it belongs to policy kv_aware, which does not exist here") \
+	IGNORED("--drain-settle-secs", ONE, "N", "a draining worker finishes its requests") \
+	IGNORED("--disable-health-check", NONE, NULL, "workers are still probed; one that sends responses counts as healthy") \
+	IGNORED("--remove-unhealthy-workers", NONE, NULL, "an unhealthy worker gets no requests and returns by itself") \
 	IGNORED("--prometheus-duration-buckets", MANY, "X...", "the buckets are fixed") \
 	IGNORED("--engine-metrics", NONE, NULL, "scrape the engines themselves") \
 	IGNORED("--disable-audit-logging", NONE, NULL, "admin calls are logged") \
-	REFUSED("--service-discovery", NONE, NULL, "name the workers by --worker-urls, a file, or the admin API") \
+	REFUSED("--service-discovery", NONE, NULL, "name the workers by --worker-urls, a file, or kvsteerctl add") \
 	REFUSED("--selector", MANY, "K=V...", "it belongs to --service-discovery, which does not exist here") \
 	REFUSED("--prefill-selector", MANY, "K=V...", "it belongs to --service-discovery, which does not exist here") \
 	REFUSED("--decode-selector", MANY, "K=V...", "it belongs to --service-discovery, which does not exist here") \
@@ -143,25 +143,25 @@
 	REFUSED("--service-discovery-port", ONE, "PORT", "it belongs to --service-discovery, which does not exist here") \
 	REFUSED("--service-discovery-namespace", ONE, "NAME", "it belongs to --service-discovery, which does not exist here") \
 	REFUSED("--model-id-from", ONE, "NAME", "it belongs to --service-discovery, which does not exist here") \
-	REFUSED("--model-alias", MANY, "A=B...", "engines name their models; a pool's models choose it") \
+	REFUSED("--model-alias", MANY, "A=B...", "engines name their models; the key models of a pool selects by name") \
 	REFUSED("--vllm-discovery-address", ONE, "ADDRESS", "name the workers by --prefill and --decode") \
-	REFUSED("--enable-igw", NONE, NULL, "several models are several [pool NAME] sections with their models") \
-	REFUSED("--api-key-validation-urls", MANY, "URL...", "keys cannot be asked for elsewhere; without this flag the router is open") \
-	REFUSED("--control-plane-api-keys", MANY, "KEY...", "admin_key opens the admin paths; the admin socket is guarded by its mode") \
-	REFUSED("--tenant-api-keys", MANY, "KEY...", "api_keys in the configuration names a file of keys and tenants") \
+	REFUSED("--enable-igw", NONE, NULL, "give each model a [pool NAME] section with the key models") \
+	REFUSED("--api-key-validation-urls", MANY, "URL...", "keys are checked against the file that api_keys names") \
+	REFUSED("--control-plane-api-keys", MANY, "KEY...", "use admin_key for the admin paths, and the mode of the admin socket") \
+	REFUSED("--tenant-api-keys", MANY, "KEY...", "use api_keys, which names a file of keys and tenants") \
 	REFUSED("--tenant-rate-limit-enabled", NONE, NULL, "the file that api_keys names gives each tenant its rate") \
 	REFUSED("--tenant-rate-limit-config", ONE, "FILE", "the file that api_keys names gives each tenant its rate") \
 	REFUSED("--trust-tenant-header", NONE, NULL, "a tenant is known by its key (api_keys)") \
 	REFUSED("--tenant-header-name", ONE, "NAME", "a tenant is known by its key (api_keys)") \
-	REFUSED("--priority-scheduler-enabled", NONE, NULL, "there is one queue; priority_headers and the keys of api_keys order it") \
-	REFUSED("--priority-scheduler-config", ONE, "FILE", "there is one queue; priority_headers and the keys of api_keys order it") \
-	REFUSED("--priority-scheduler-default-max-class", ONE, "NAME", "there is one queue; priority_headers and the keys of api_keys order it") \
-	REFUSED("--priority-scheduler-tenant-metric-top-n", ONE, "N", "there is one queue; priority_headers and the keys of api_keys order it") \
-	REFUSED("--jwt-issuer", ONE, "URL", "tokens are not checked here") \
-	REFUSED("--jwt-audience", ONE, "NAME", "tokens are not checked here") \
-	REFUSED("--jwt-jwks-uri", ONE, "URL", "tokens are not checked here") \
-	REFUSED("--jwt-role-claim", ONE, "NAME", "tokens are not checked here") \
-	REFUSED("--jwt-role-mapping", MANY, "A=B...", "tokens are not checked here") \
+	REFUSED("--priority-scheduler-enabled", NONE, NULL, "use priority_headers, or priority= in the file that api_keys names") \
+	REFUSED("--priority-scheduler-config", ONE, "FILE", "use priority_headers, or priority= in the file that api_keys names") \
+	REFUSED("--priority-scheduler-default-max-class", ONE, "NAME", "use priority_headers, or priority= in the file that api_keys names") \
+	REFUSED("--priority-scheduler-tenant-metric-top-n", ONE, "N", "use priority_headers, or priority= in the file that api_keys names") \
+	REFUSED("--jwt-issuer", ONE, "URL", "tokens are not checked here; use api_keys, or a proxy in front") \
+	REFUSED("--jwt-audience", ONE, "NAME", "tokens are not checked here; use api_keys, or a proxy in front") \
+	REFUSED("--jwt-jwks-uri", ONE, "URL", "tokens are not checked here; use api_keys, or a proxy in front") \
+	REFUSED("--jwt-role-claim", ONE, "NAME", "tokens are not checked here; use api_keys, or a proxy in front") \
+	REFUSED("--jwt-role-mapping", MANY, "A=B...", "tokens are not checked here; use api_keys, or a proxy in front") \
 	REFUSED("--client-cert-path", ONE, "FILE", "TLS to workers is not built in yet") \
 	REFUSED("--client-key-path", ONE, "FILE", "TLS to workers is not built in yet") \
 	REFUSED("--ca-cert-path", MANY, "FILE...", "TLS to workers is not built in yet") \
@@ -169,36 +169,36 @@
 	REFUSED("--routing-key-override", ONE, "NAME", "routing_key_headers lists the headers that hold a routing key") \
 	REFUSED("--dp-aware", NONE, NULL, "--intra-node-data-parallel-size N gives the number of ranks") \
 	REFUSED("--dp-minimum-tokens-scheduler", NONE, NULL, "load is requests in flight") \
-	REFUSED("--epd-disaggregation", NONE, NULL, "only prefill and decode can be apart") \
-	REFUSED("--epd-config", ONE, "JSON", "only prefill and decode can be apart") \
-	REFUSED("--encode-policy", ONE, "NAME", "only prefill and decode can be apart") \
-	REFUSED("--encode", PAIR, "URL [PORT]", "only prefill and decode can be apart") \
+	REFUSED("--epd-disaggregation", NONE, NULL, "only prefill and decode can be split") \
+	REFUSED("--epd-config", ONE, "JSON", "only prefill and decode can be split") \
+	REFUSED("--encode-policy", ONE, "NAME", "only prefill and decode can be split") \
+	REFUSED("--encode", PAIR, "URL [PORT]", "only prefill and decode can be split") \
 	REFUSED("--enable-mesh", NONE, NULL, "routers share no state; hash_secret lets them agree on keys") \
 	REFUSED("--mesh-server-name", ONE, "NAME", "routers share no state; hash_secret lets them agree on keys") \
 	REFUSED("--mesh-host", ONE, "ADDRESS", "routers share no state; hash_secret lets them agree on keys") \
 	REFUSED("--mesh-advertise-host", ONE, "ADDRESS", "routers share no state; hash_secret lets them agree on keys") \
 	REFUSED("--mesh-port", ONE, "PORT", "routers share no state; hash_secret lets them agree on keys") \
 	REFUSED("--mesh-peer-urls", MANY, "URL...", "routers share no state; hash_secret lets them agree on keys") \
-	REFUSED("--enable-wasm", NONE, NULL, "no code can be loaded") \
-	REFUSED("--wasm-middleware", ONE, "FILE", "no code can be loaded") \
-	REFUSED("--wasm-middleware-sha256", ONE, "HEX", "no code can be loaded") \
-	REFUSED("--wasm-middleware-route", ONE, "PATH", "no code can be loaded") \
-	REFUSED("--mcp-config-path", ONE, "FILE", "tools are called by clients and engines") \
-	REFUSED("--enable-program-scheduling", NONE, NULL, "conversations stay with their worker by policy cache_aware") \
-	REFUSED("--program-scheduling-config-json", ONE, "JSON", "conversations stay with their worker by policy cache_aware") \
-	REFUSED("--kv-events-topic-filter", ONE, "NAME", "KV events are not read; policy cache_aware does without them") \
-	REFUSED("--kv-events-port", ONE, "PORT", "KV events are not read; policy cache_aware does without them") \
-	REFUSED("--kv-events-endpoint", MANY, "URL=ADDRESS...", "KV events are not read; policy cache_aware does without them") \
-	REFUSED("--kv-event-source", MANY, "URL=ADDRESS...", "KV events are not read; policy cache_aware does without them") \
-	REFUSED("--kv-event-replay-source", MANY, "URL=ADDRESS...", "KV events are not read; policy cache_aware does without them") \
-	REFUSED("--kv-event-block-size", ONE, "N", "KV events are not read; policy cache_aware does without them") \
-	REFUSED("--kv-event-model", ONE, "NAME", "KV events are not read; policy cache_aware does without them") \
-	REFUSED("--pd-kv-events", MANY, "URL=ADDRESS...", "KV events are not read; policy cache_aware does without them") \
-	REFUSED("--kv-block-size", ONE, "N", "KV events are not read; policy cache_aware does without them") \
-	REFUSED("--kv-hash-seed", ONE, "N", "KV events are not read; policy cache_aware does without them") \
-	REFUSED("--kv-hash-algo", ONE, "NAME", "KV events are not read; policy cache_aware does without them") \
-	REFUSED("--kv-model", ONE, "NAME", "KV events are not read; policy cache_aware does without them") \
-	REFUSED("--kv-tokenizer-path", ONE, "PATH", "KV events are not read; policy cache_aware does without them")
+	REFUSED("--enable-wasm", NONE, NULL, "the router loads no code") \
+	REFUSED("--wasm-middleware", ONE, "FILE", "the router loads no code") \
+	REFUSED("--wasm-middleware-sha256", ONE, "HEX", "the router loads no code") \
+	REFUSED("--wasm-middleware-route", ONE, "PATH", "the router loads no code") \
+	REFUSED("--mcp-config-path", ONE, "FILE", "clients and engines call tools, not the router") \
+	REFUSED("--enable-program-scheduling", NONE, NULL, "policy cache_aware keeps conversations on their worker") \
+	REFUSED("--program-scheduling-config-json", ONE, "JSON", "policy cache_aware keeps conversations on their worker") \
+	REFUSED("--kv-events-topic-filter", ONE, "NAME", "KV events are not read; policy cache_aware works without them") \
+	REFUSED("--kv-events-port", ONE, "PORT", "KV events are not read; policy cache_aware works without them") \
+	REFUSED("--kv-events-endpoint", MANY, "URL=ADDRESS...", "KV events are not read; policy cache_aware works without them") \
+	REFUSED("--kv-event-source", MANY, "URL=ADDRESS...", "KV events are not read; policy cache_aware works without them") \
+	REFUSED("--kv-event-replay-source", MANY, "URL=ADDRESS...", "KV events are not read; policy cache_aware works without them") \
+	REFUSED("--kv-event-block-size", ONE, "N", "KV events are not read; policy cache_aware works without them") \
+	REFUSED("--kv-event-model", ONE, "NAME", "KV events are not read; policy cache_aware works without them") \
+	REFUSED("--pd-kv-events", MANY, "URL=ADDRESS...", "KV events are not read; policy cache_aware works without them") \
+	REFUSED("--kv-block-size", ONE, "N", "KV events are not read; policy cache_aware works without them") \
+	REFUSED("--kv-hash-seed", ONE, "N", "KV events are not read; policy cache_aware works without them") \
+	REFUSED("--kv-hash-algo", ONE, "NAME", "KV events are not read; policy cache_aware works without them") \
+	REFUSED("--kv-model", ONE, "NAME", "KV events are not read; policy cache_aware works without them") \
+	REFUSED("--kv-tokenizer-path", ONE, "PATH", "KV events are not read; policy cache_aware works without them")
 
 /* clang-format on */
 

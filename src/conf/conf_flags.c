@@ -183,7 +183,7 @@ static const char *own_word(struct parser *p, const struct flag *flag, const cha
 		if (strcmp(word, peer_policies[i].theirs) != 0)
 			continue;
 		conf_warnings_add(p->errors, NULL, 0, flag->name, word,
-			"POLICIES in kvsteer.conf(5) says what it does", "is taken as %s",
+			"see POLICIES in kvsteer.conf(5)", "is treated as %s",
 			peer_policies[i].ours);
 		return peer_policies[i].ours;
 	}
@@ -381,7 +381,7 @@ static void take_backend(struct parser *p, const struct flag *flag, struct words
 		if (strcmp(words.items[0], served[i]) == 0)
 			return;
 	refuse(p, flag->name, words.items[0], "vllm, sglang or trtllm",
-		"is not a backend that is served");
+		"is not a supported backend");
 }
 
 static void take_no_breaker(
@@ -848,9 +848,9 @@ static void letter_of(const struct flag *flag, char out[5])
 static const char *meaning_of(const struct flag *flag)
 {
 	if (flag->scope == CONF_SCOPE_PREFILL)
-		return "the same for prefill alone";
+		return "the same, for prefill only";
 	if (flag->scope == CONF_SCOPE_DECODE)
-		return "the same for decode alone";
+		return "the same, for decode only";
 	return flag->text != NULL ? flag->text : key_of(flag)->doc;
 }
 

@@ -105,9 +105,9 @@ static void check_pairs(const struct conf_source *source, const struct pool_conf
 	if (has_prefill && has_decode &&
 		pool->roles[ROLE_PREFILL].kv_connector == CONNECTOR_NONE)
 		conf_warn_of_pool(source, pool, "kv_connector",
-			"kv_connector = nixl, or as the engines say",
+			"set kv_connector to what the engines use",
 			"has prefill and decode workers but no kv_connector: nixl is "
-			"taken",
+			"used",
 			errors);
 }
 
@@ -125,8 +125,7 @@ static void check_unified(const struct conf *c, const struct conf_source *source
 			continue;
 		warn_of_worker(source, w, "role", "unified",
 			"give it a role, or a pool of its own",
-			"is in a pool with decode workers: unified ones get no requests "
-			"there",
+			"is unified in a pool with decode workers: it gets no requests",
 			errors);
 		return;
 	}
@@ -175,7 +174,7 @@ static void check_groups(const struct conf *c, const struct conf_source *source,
 			continue;
 		warn_of_worker(source, w, "kv_group",
 			w->kv_group != NULL ? w->kv_group : "none",
-			"prefill and decode workers of one engine and model have the "
+			"give prefill and decode workers of one engine and model the "
 			"same kv_group",
 			w->role == ROLE_PREFILL
 				? "is in a group without decode workers: it is never "
@@ -203,7 +202,8 @@ static void check_worker_keys(const struct conf_source *source,
 	if (w->bootstrap_port > 0 && w->role != ROLE_PREFILL &&
 		(w->role == ROLE_UNIFIED || connector != CONNECTOR_P2P_NCCL))
 		warn_of_worker(source, w, "bootstrap_port", port, "leave it out",
-			"is no prefill worker: it is not asked for its port", errors);
+			"is not a prefill worker: its bootstrap port is not used",
+			errors);
 }
 
 /* Both legs of a pair speak the same. */
@@ -228,7 +228,7 @@ static void check_connectors(const struct conf_source *source,
 		return;
 	}
 	conf_errors_add(errors, NULL, 0, "--prefill-kv-connector", NULL,
-		"--kv-connector is for both",
+		"use --kv-connector, which sets both",
 		"prefill and decode of pool %s have different connectors", pool->name);
 }
 
@@ -242,7 +242,7 @@ static void check_threshold(const struct conf_source *source,
 				 pool->roles[ROLE_DECODE].pd_min_prefill)
 		conf_warnings_add(errors, l->file, l->line, "pd_min_prefill", l->value,
 			"give it in [pool NAME] or [pool NAME decode]",
-			"has no effect here: a decode worker does without prefill");
+			"has no effect here: the value of decode counts");
 }
 
 void conf_check_roles(const struct conf *c, const struct conf_source *source,

@@ -484,7 +484,7 @@ static int check_header(struct span text, struct conf_fault *fault)
 	if (text.n > 0 && text.n <= 128 && all_in(text, "!#$%&'*+-.^_`|~"))
 		return 0;
 	conf_fault_set(fault, "is not a header name",
-		"such as X-Session-Id; blanks part the names");
+		"such as X-Session-Id; separate names by blanks");
 	return ERR_PARSE;
 }
 
@@ -492,8 +492,8 @@ static int check_glob(struct span text, struct conf_fault *fault)
 {
 	if (memchr(text.p, ',', text.n) == NULL && text.n <= 256)
 		return 0;
-	conf_fault_set(
-		fault, "is not a model pattern", "blanks part the patterns, not commas");
+	conf_fault_set(fault, "is not a model pattern",
+		"separate patterns by blanks, not commas");
 	return ERR_PARSE;
 }
 
@@ -645,8 +645,8 @@ static int refuse_value(
 	}
 	if (key->is_secret && span_is(text, "(set)")) {
 		conf_fault_set(fault,
-			"is what a printed configuration shows, not the secret",
-			"put the secret in its place");
+			"is the placeholder that kvsteerd -T prints, not a secret",
+			"replace it by the secret");
 		return ERR_PARSE;
 	}
 	return 0;

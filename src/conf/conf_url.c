@@ -217,10 +217,9 @@ static int read_base(struct span text, struct span *base, struct refusal *r)
 		return ERR_PARSE;
 	if (span_ends(text, SPAN_LIT("/v1"))) {
 		refuse(r,
-			"ends in /v1, which the requests' own paths begin with: it would "
-			"become "
-			"/v1/v1/...",
-			"leave /v1 out");
+			"ends in /v1, with which the paths of requests begin: they would "
+			"become /v1/v1/...",
+			"remove /v1");
 		return ERR_PARSE;
 	}
 	*base = text;
@@ -236,7 +235,8 @@ static int check_shape(struct span text, struct refusal *r)
 	for (size_t i = 0; i < text.n; i++)
 		if ((unsigned char)text.p[i] <= ' ' || (unsigned char)text.p[i] >= 0x7f)
 			return refuse(r, "has blanks or characters outside ASCII",
-				"one URL a worker, such as http://127.0.0.1:8000");
+				"give one URL for each worker, such as "
+				"http://127.0.0.1:8000");
 	return 0;
 }
 
@@ -254,7 +254,8 @@ static int cut_authority(
 	*path = from(rest, slash);
 	if (has(*authority, '@'))
 		return refuse(r, "has a user, a password or a rank before the path",
-			"worker_key holds the worker's key, dp_size the number of ranks");
+			"set worker_key for the worker's key, dp_size for the number of "
+			"ranks");
 	return 0;
 }
 

@@ -511,7 +511,7 @@ static void drain(struct worker *w, bool on)
 {
 	if (atomic_exchange(&w->is_draining, on) == on)
 		return;
-	log_notice(on ? "worker %s drains: no new requests, %u in flight"
+	log_notice(on ? "worker %s is drained: no new requests, %u in flight"
 		      : "worker %s takes requests again, %u in flight",
 		w->name, worker_load(w));
 }

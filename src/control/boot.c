@@ -61,8 +61,8 @@ static void set_max_connections(struct control *c, const struct conf *conf)
 	if (conf->router.max_connections == 0)
 		return;
 	if (conf->router.max_connections > most)
-		log_warn("max_connections = %u, but %lu descriptors are enough for %lu "
-			 "only",
+		log_warn("max_connections = %u, but the limit of open files (%lu) allows "
+			 "only %lu connections",
 			conf->router.max_connections, limit, most);
 	c->process.max_connections = conf->router.max_connections;
 }
@@ -123,7 +123,8 @@ static int open_admin_socket(
 		return 0;
 	}
 	if (preflight_is_optional(conf, path, DEFAULT_ADMIN_SOCKET)) {
-		log_warn("no admin socket: %s: %s; --admin-socket names another place",
+		log_warn("no admin socket at %s: %s; choose another path with "
+			 "--admin-socket",
 			path, err == ERR_EXISTS ? "in use" : strerror(errno));
 		return 0;
 	}
@@ -169,7 +170,8 @@ static int open_metrics(struct control *c, const struct conf *conf, struct inher
 	if (err == 0)
 		return 0;
 	if (preflight_is_optional(conf, text, DEFAULT_METRICS)) {
-		log_warn("no metrics on %s: %m; --metrics-listen names another address",
+		log_warn("no metrics on %s: %m; choose another address with "
+			 "--metrics-listen",
 			text);
 		return 0;
 	}
@@ -226,7 +228,8 @@ static int open_site(struct control *c, struct conf *conf)
 
 	c->health = health_new(c->loop, on_health_change, c);
 	if (c->health == NULL) {
-		log_error("probes cannot be started: memory or descriptors are short");
+		log_error(
+			"health probes cannot start: out of memory or file descriptors");
 		return ERR_NOMEM;
 	}
 	local_answers_start(health_models(c->health));
@@ -252,7 +255,8 @@ int boot_prepare(struct control *c, struct conf *conf, struct inherited *in)
 	c->loop = loop_new();
 	c->mailbox = c->loop != NULL ? mailbox_new(c->loop) : NULL;
 	if (c->mailbox == NULL) {
-		log_error("the loop cannot be made: memory or descriptors are short");
+		log_error(
+			"the event loop cannot start: out of memory or file descriptors");
 		return ERR_NOMEM;
 	}
 	c->started_ms = clock_now_ms();
@@ -297,7 +301,9 @@ static bool check_guards(void)
 	int64_t dropped = metric_total(METRIC_GUARDS_DROPPED);
 
 	log_at(taken == dropped ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, NULL,
-		"guards taken=%lld dropped=%lld", (long long)taken, (long long)dropped);
+		"load slots %s: guards taken=%lld dropped=%lld",
+		taken == dropped ? "are all given back" : "were lost", (long long)taken,
+		(long long)dropped);
 	return taken == dropped;
 }
 

@@ -107,7 +107,7 @@ static void cut(struct daemon *d, const char *why)
 	unsigned n = atomic_load(&d->control.process.connections);
 
 	if (n > 0)
-		log_warn("%s: %u connections are cut", why, n);
+		log_warn("%s: cutting %u connections", why, n);
 	if (!d->is_handed_over)
 		successor_hurry(d->successor, true);
 	d->is_cut = true;
@@ -156,8 +156,8 @@ static void stop(struct daemon *d, int signo)
 	bool is_announced = !listen_is_stored(c->listening);
 
 	upgrade_cancel(c, "the daemon is stopping");
-	log_notice("%s: draining, %u requests in flight", strsignal(signo),
-		(unsigned)metric_total(METRIC_REQUESTS));
+	log_notice("SIG%s: stopping; draining, %u requests in flight",
+		sigabbrev_np(signo), (unsigned)metric_total(METRIC_REQUESTS));
 	atomic_store(&c->process.is_draining, true);
 	if (is_announced)
 		announce(d);
@@ -196,17 +196,18 @@ static void on_stop(void *arg, int signo)
 	char why[64];
 
 	if (!d->is_open) {
-		log_notice("%s: stopped before it was ready", strsignal(signo));
+		log_notice("SIG%s: stopped before the start was complete",
+			sigabbrev_np(signo));
 		successor_fail(d->successor, "it was told to stop");
 		loop_stop(d->control.loop);
 	} else if (!d->control.is_draining) {
 		stop(d, signo);
 	} else if (d->is_handed_over && !d->is_asked_to_stop) {
-		log_notice("%s: idle connections close, %u requests in flight",
-			strsignal(signo), (unsigned)metric_total(METRIC_REQUESTS));
+		log_notice("SIG%s: closing idle connections, %u requests in flight",
+			sigabbrev_np(signo), (unsigned)metric_total(METRIC_REQUESTS));
 		threads_close_idle(d->control.threads);
 	} else {
-		snprintf(why, sizeof(why), "%s again", strsignal(signo));
+		snprintf(why, sizeof(why), "SIG%s again", sigabbrev_np(signo));
 		cut(d, why);
 	}
 	d->is_asked_to_stop = true;
@@ -232,7 +233,7 @@ static void on_usr2(void *arg, int signo)
 
 	(void)signo;
 	if (!d->is_open || upgrade_begin(&d->control, NULL, NULL, &why) != 0)
-		log_error("no upgrade: %s", why);
+		log_error("upgrade refused: %s", why);
 }
 
 static void on_usr1(void *arg, int signo)
@@ -307,8 +308,9 @@ static int open_all(struct daemon *d)
 		return ERR_NOMEM;
 	d->is_open = true;
 	listen_log(c->listening);
-	log_notice("kvsteerd %s is up: %u threads, up to %u connections", KVSTEER_VERSION,
-		threads_count(c->threads), c->process.max_connections);
+	log_notice("kvsteerd %s is up: %u thread%s, up to %u connections",
+		KVSTEER_VERSION, threads_count(c->threads),
+		threads_count(c->threads) == 1 ? "" : "s", c->process.max_connections);
 	service_ready(c->service);
 	boot_store(c);
 	return 0;

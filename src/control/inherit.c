@@ -73,11 +73,12 @@ static void add(struct inherited *in, int fd, struct span name, bool is_stored)
 
 	snprintf(f.name, sizeof(f.name), SPAN_FMT, SPAN_ARG(name));
 	if (fcntl(fd, F_GETFD) < 0) {
-		log_warn("descriptor %d (%s) was announced, but is not open", fd, f.name);
+		log_warn("inherited descriptor %d (%s) is not open: ignored", fd, f.name);
 		return;
 	}
 	if (!is_listening(fd) || !make_ours(fd) || getsockname(fd, &f.addr.sa, &n) != 0) {
-		log_warn("descriptor %d (%s) is no listening socket: closed", fd, f.name);
+		log_warn("inherited descriptor %d (%s) is not a listening socket: closed",
+			fd, f.name);
 		if (is_stored)
 			(void)notify_unstore(f.name);
 		close(fd);
@@ -119,7 +120,7 @@ static void take_own_variable(struct inherited *in)
 	while (text != NULL && span_next(&rest, ':', &item)) {
 		if (!span_next(&item, '=', &fd_text) || span_to_u64(fd_text, &fd) != 0 ||
 			fd < FIRST_FD || fd > INT32_MAX) {
-			log_warn("%s is malformed: the rest of it is left out",
+			log_warn("%s is malformed: the rest of it is ignored",
 				INHERIT_VARIABLE);
 			return;
 		}

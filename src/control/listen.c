@@ -59,7 +59,8 @@ void listen_log(struct listen_set *set)
 		if (set->items[i].is_logged)
 			continue;
 		listen_text(set, i, text, sizeof(text));
-		log_notice("listening on http://%s on %u threads", text, set->n_threads);
+		log_notice("listening on http://%s on %u thread%s", text, set->n_threads,
+			set->n_threads == 1 ? "" : "s");
 		set->items[i].is_logged = true;
 	}
 }
@@ -244,10 +245,10 @@ static const char *hint_for(int error)
 {
 	switch (error) {
 	case EADDRINUSE:
-		return "choose another port, or stop what listens there "
-		       "(ss -ltnp tells)";
+		return "choose another port, or stop the program that uses it "
+		       "(find it with ss -ltnp)";
 	case EADDRNOTAVAIL:
-		return "an address of this machine, or :port for all of them";
+		return "give an address of this machine, or :port for all of them";
 	case EACCES:
 		return "a port below 1024 needs the capability CAP_NET_BIND_SERVICE";
 	default:

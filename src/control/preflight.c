@@ -198,7 +198,7 @@ static void meet(struct neighbour *n, const char *path)
 		ask_where(n, path);
 	} else if (errno == EACCES || errno == EPERM) {
 		n->kind = NEIGHBOUR_HIDDEN;
-		n->why = "its admin socket may not be used by this user";
+		n->why = "this user may not use its admin socket";
 	}
 }
 
@@ -206,7 +206,7 @@ static void meet(struct neighbour *n, const char *path)
 
 void preflight_admin_fault(const struct conf *conf, int error, struct conf_errors *errors)
 {
-	const char *path = conf->router.admin_socket, *why = "another daemon has it";
+	const char *path = conf->router.admin_socket, *why = "another daemon uses it";
 	unsigned line;
 	const char *file = conf_place(conf, "admin_socket", NULL, &line);
 	struct stat st;
@@ -214,9 +214,9 @@ void preflight_admin_fault(const struct conf *conf, int error, struct conf_error
 	if (error != 0)
 		why = strerror(error);
 	else if (lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
-		why = "something that is no socket is in its place";
+		why = "a file that is not a socket has this path";
 	conf_errors_add(errors, file, line, "admin_socket", path,
-		"admin_socket = PATH names another place, none does without",
+		"choose another path, or none for no admin socket",
 		"cannot be opened: %s", why);
 }
 

@@ -165,17 +165,23 @@ char *reload_failure_text(const struct conf_errors *errors)
 	return text;
 }
 
+static void log_change(const struct reload_change *c)
+{
+	if (strcmp(c->key, "(section)") == 0)
+		log_notice("changed: [%s] %s", c->section,
+			strcmp(c->now, "present") == 0 ? "added" : "removed");
+	else
+		log_notice(
+			"changed: [%s] %s: %s -> %s", c->section, c->key, c->was, c->now);
+}
+
 static void log_changes(const struct reload_report *report)
 {
 	size_t i;
 
-	for (i = 0; i < report->n; i++) {
-		const struct reload_change *change = &report->changes[i];
-
-		log_notice("changed: [%s] %s: %s -> %s", change->section, change->key,
-			change->was, change->now);
-	}
-	log_notice("reloaded: %zu changes", report->n);
+	for (i = 0; i < report->n; i++)
+		log_change(&report->changes[i]);
+	log_notice("reloaded: %zu change%s", report->n, report->n == 1 ? "" : "s");
 }
 
 int reload_run(struct control *c, struct reload_report *report)

@@ -136,7 +136,8 @@ static void on_keep_alive(void *arg)
 		(void)notify_send("WATCHDOG=1");
 		s->is_stuck = false;
 	} else if (!s->is_stuck) {
-		log_error("thread io/%d does not answer: no keep-alive is sent", silent);
+		log_error("thread io/%d does not answer: the watchdog gets no keep-alive",
+			silent);
 		s->is_stuck = true;
 	}
 	wheel_set(loop_wheel(s->control->loop), &s->keep_alive,

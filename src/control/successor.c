@@ -133,13 +133,15 @@ static void on_look(void *arg)
 	if (upgrade_state_is_reached(s->state, s->control->site, &lacking)) {
 		report_ready(s);
 	} else if (is_late && lacking != NULL) {
-		log_error("pool %s: no worker is up after %d s, and the running process "
+		log_error("pool %s: no worker is up after %d s, but the running process "
 			  "has one",
 			lacking, SETTLE_MS / 1000);
 		successor_fail(s, NULL);
 		give_up(s);
 	} else if (is_late) {
-		log_warn("not every worker is up that was after %d s", SETTLE_MS / 1000);
+		log_warn(
+			"after %d s some workers are not up that the running process has",
+			SETTLE_MS / 1000);
 		report_ready(s);
 	} else {
 		wheel_set(loop_wheel(s->control->loop), &s->timer,
@@ -160,7 +162,8 @@ static void on_predecessor_ended(struct successor *s)
 		s->ops->on_alone(s->arg);
 		return;
 	}
-	log_error("the running process called the upgrade off, or ended: this one ends");
+	log_error(
+		"the running process cancelled the upgrade or ended: this process ends");
 	give_up(s);
 }
 

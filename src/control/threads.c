@@ -94,7 +94,7 @@ static void post(struct mailbox *to, void (*fn)(void *arg), void *arg)
 {
 	if (mailbox_post(to, fn, arg) == 0)
 		return;
-	log_error("out of memory while speaking to a thread");
+	log_error("out of memory for a message to an I/O thread");
 	abort();
 }
 
@@ -138,7 +138,7 @@ static void on_listen(struct thread *t, struct letter *letter)
 	if (s != NULL)
 		s->listener = listener_new(t->io, letter->fd);
 	if (s == NULL || s->listener == NULL) {
-		log_error("thread %u: no memory for a listening socket", t->index);
+		log_error("thread %u: out of memory for a listening socket", t->index);
 		/* Its number stays taken: the control thread knows it. */
 		(void)shutdown(letter->fd, SHUT_RDWR);
 		free(s);
@@ -473,8 +473,8 @@ struct threads *threads_start(
 	sem_init(&all->site_is_set, 0, 0);
 	while (all->n < n) {
 		if (!start_thread(all, all->n)) {
-			log_error("thread %u of %u cannot be started: "
-				  "memory or descriptors are short",
+			log_error("thread %u of %u cannot start: "
+				  "out of memory or file descriptors",
 				all->n + 1, n);
 			threads_stop(all);
 			return NULL;

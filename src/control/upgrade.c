@@ -166,7 +166,7 @@ static void hand_over(struct upgrade *u, pid_t pid, bool takes_admin_socket)
 	u->is_handed_over = true;
 	if (takes_admin_socket)
 		c->owns_admin_socket = false;
-	log_notice("upgrade: process %ld takes over; %u requests are finished here",
+	log_notice("upgrade: process %ld takes over; this process finishes %u requests",
 		(long)pid, (unsigned)metric_total(METRIC_REQUESTS));
 	/* Whoever hears of it may rely on it: what comes next is told to go. */
 	control_hand_over(c);
@@ -339,7 +339,7 @@ int upgrade_begin(struct control *c, upgrade_done_fn *done, void *arg, const cha
 	close(pair[1]);
 	c->upgrade->done = done;
 	c->upgrade->arg = arg;
-	log_notice("upgrade: %s is started", path);
+	log_notice("upgrade: starting %s", path);
 	service_note(c->service, "an upgrade is under way");
 	return 0;
 }

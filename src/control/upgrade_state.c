@@ -287,11 +287,10 @@ static void apply_worker(const struct js *v, const struct site *site)
 	why = add_worker(site, name, &pairs);
 	free_pairs(&pairs);
 	if (why != NULL)
-		log_warn("worker %s, which the admin API had added, is left behind: %s",
-			name, why);
+		log_warn("worker %s, added by the admin API, is not taken over: %s", name,
+			why);
 	else
-		log_notice(
-			"worker %s, which the admin API had added, is taken over", name);
+		log_notice("worker %s, added by the admin API, is taken over", name);
 }
 
 static void apply_drained(const struct js *v, const struct site *site)

@@ -564,7 +564,11 @@ void ctl_print_reload(const struct js *document)
 		char *section = value_text(c, "section"), *key = value_text(c, "key");
 		char *was = value_text(c, "was"), *now = value_text(c, "now");
 
-		printf("[%s] %s: %s -> %s\n", section, key, was, now);
+		if (strcmp(key, "(section)") == 0)
+			printf("[%s] %s\n", section,
+				strcmp(now, "present") == 0 ? "added" : "removed");
+		else
+			printf("[%s] %s: %s -> %s\n", section, key, was, now);
 		free(section);
 		free(key);
 		free(was);

@@ -123,7 +123,7 @@ static void apply_identity(struct report *r)
 {
 	if (is_another_process(r)) {
 		host_restarted(r->host);
-		log_notice("worker %s has been restarted: its cache counts as empty",
+		log_notice("worker %s was restarted: its cache counts as empty",
 			host_worker(r->host)->group);
 	}
 	if (r->said.start_seconds != 0)

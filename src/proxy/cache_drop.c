@@ -11,6 +11,6 @@ void cache_drop_note(struct pool *p, struct span path)
 {
 	uint64_t generation = pool_bump_generation(p);
 
-	log_notice("pool %s: generation %llu, since " SPAN_FMT " was called",
-		pool_name(p), (unsigned long long)generation, SPAN_ARG(path));
+	log_notice("pool %s: generation %llu, after a call of " SPAN_FMT, pool_name(p),
+		(unsigned long long)generation, SPAN_ARG(path));
 }

@@ -41,7 +41,7 @@ static void pause_accepting(struct listener *l, const char *why)
 	/* Idle connections to workers are descriptors too. */
 	upstream_idle_close_all(l->t->idle);
 	if (log_limit_ok(&pause_limit, clock_now_ms(), LOG_EVERY_MS, &missed))
-		log_warn("accepting pauses for %d ms: %s (%u more times since the last "
+		log_warn("accepting pauses for %d ms: %s (%u more pauses since the last "
 			 "such line)",
 			PAUSE_MS, why, missed);
 }

@@ -63,8 +63,9 @@ static void pause_worker(
 
 	if (ms > 0 && breaker_pause(&w->breaker, clock_now_ms() + ms))
 		log_at(LOG_LEVEL_INFO, r,
-			"worker %s asks for rest: %d, Retry-After %.1f s", w->name,
-			a->status, (double)ms / 1000);
+			"worker %s answered %d: no requests to it for %.1f s "
+			"(Retry-After)",
+			w->name, a->status, (double)ms / 1000);
 }
 
 /* ---- outcomes ---- */

@@ -283,8 +283,8 @@ static void note_prefill(struct request *r)
 	m->prefill_pick = r->pick;
 	m->began_us = clock_us();
 	if (pool_note_prefill(r->pool, false))
-		log_notice(
-			"pool %s: a prefill worker can be had again", pool_name(r->pool));
+		log_notice("pool %s: a prefill worker is available again",
+			pool_name(r->pool));
 }
 
 /* If that is so for any request of the pool: others need not wait for it, too. */
@@ -296,8 +296,9 @@ static void note_lack(struct request *r)
 	int err = pool_look(r->pool, &ask, &seen);
 
 	if ((err == ERR_STATE || err == ERR_NOENT) && pool_note_prefill(r->pool, true))
-		log_warn("pool %s: no prefill worker can be had: decode workers compute "
-			 "prompts themselves",
+		log_warn(
+			"pool %s: no prefill worker is available: decode workers compute "
+			"prompts themselves",
 			pool_name(r->pool));
 }
 

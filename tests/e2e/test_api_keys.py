@@ -272,10 +272,10 @@ def test_the_check_of_the_configuration_reads_the_file(tmp_path):
     assert f"api_keys = {keys.path}" in check("-T").stdout
     os.chmod(keys.path, 0o644)
     warned = check("-t")
-    assert warned.returncode == 0 and "everybody may read it" in warned.stderr
+    assert warned.returncode == 0 and "every user may read this file" in warned.stderr
     os.chmod(keys.path, stat.S_IRUSR | stat.S_IWOTH)
     refused = check("-t")
-    assert refused.returncode == 1 and "everybody may write" in refused.stderr
+    assert refused.returncode == 1 and "every user may write" in refused.stderr
     keys.write("k0 acme priority=urgent")
     refused = check("-t")
     assert refused.returncode == 1 and f"{keys.path}:2: priority" in refused.stderr

@@ -184,7 +184,7 @@ CASES = [
          ("no scheme", "did you mean http://127.0.0.1:1?")),
     Case("url of another scheme", "[worker a]\n!url = ftp://127.0.0.1:1\n", "url", "ftp://127.0.0.1:1", ("neither http nor https",)),
     Case("url with a password", "[worker a]\n!url = http://me:secret@127.0.0.1:1\n", "url", None, ("has a user", "worker_key")),
-    Case("url that ends in /v1", "[worker a]\n!url = http://127.0.0.1:1/v1\n", "url", "http://127.0.0.1:1/v1", ("/v1/v1", "leave /v1 out")),
+    Case("url that ends in /v1", "[worker a]\n!url = http://127.0.0.1:1/v1\n", "url", "http://127.0.0.1:1/v1", ("/v1/v1", "remove /v1")),
     Case("url with a query", "[worker a]\n!url = http://127.0.0.1:1/?x\n", "url", "http://127.0.0.1:1/?x", ("has a query", "leave out")),
     Case("url with https", "[worker a]\n!url = https://127.0.0.1:1\n", "url", "https://127.0.0.1:1", ("TLS is not built in yet", "http://")),
     Case("two workers with one url", f"{W}[worker b]\n!url = http://127.0.0.1:1/\n", "url", "http://127.0.0.1:1", ("worker a has this URL", "leave one")),
@@ -192,7 +192,7 @@ CASES = [
     worker("dp_size", "0", "range", "from 1"),
     worker("bootstrap_port", "65536", "range", "65535"),
     worker("worker_key", "a b", "cannot be sent", "ASCII", shown=False),
-    worker("worker_key", "(set)", "printed configuration", "the secret", shown=False),
+    worker("worker_key", "(set)", "the placeholder that kvsteerd -T prints", "the secret", shown=False),
     # what there is not yet
     key("tls_cert", "/etc/cert.pem", "TLS is not built in yet", "leave it out"),
     key("client_ca", "/etc/ca.pem", "TLS is not built in yet", "leave it out"),
@@ -207,8 +207,8 @@ CASES = [
     Case("a dangling link in conf.d", more={"conf.d/a.conf": lambda path: os.symlink("nowhere", path)}, says=("cannot be read: No such file", "remove the link")),
     Case("a loop of links", conf=lambda path: os.symlink("kvsteer.conf", path), says=("cannot be read: Too many levels of symbolic links", "a link to one")),
     Case("a folder in place of a file", conf=os.mkdir, says=("cannot be read: Is a directory", "name a file")),
-    Case("a folder named like a file of conf.d", more={"conf.d/a.conf": os.mkdir}, says=("cannot be read: Is a directory", "files end in .conf")),
-    Case("a pipe", conf=os.mkfifo, says=("is not a file", "on reload")),
+    Case("a folder named like a file of conf.d", more={"conf.d/a.conf": os.mkdir}, says=("cannot be read: Is a directory", "ends in .conf")),
+    Case("a pipe", conf=os.mkfifo, says=("is not a file", "a reload")),
     Case("conf.d is a file", more={"conf.d": lambda path: open(path, "w").close()}, says=("cannot be read: Not a directory", "make it a folder")),
     Case("no file", conf=lambda path: None, says=("cannot be read: No such file", "-c FILE")),
     Case("a file that may not be read", conf=lambda path: os.close(os.open(path, os.O_CREAT, 0)), says=("cannot be read: Permission denied", "user or group")),
@@ -225,13 +225,13 @@ CASES = [
          ("Address already in use",), is_machine=True),
     Case("every address is asked for, one is taken", f"!listen = :{{taken}}\n{W}", "listen", ":{taken}", ("Address already in use",), is_machine=True),
     Case("metrics and clients at one address", "[router]\n!listen = 127.0.0.1:7\nmetrics_listen = 127.0.0.1:7\nadmin_socket = {dir}/admin.sock\n" + W, "listen",
-         "127.0.0.1:7", ("metrics_listen has this address", "another port"), head=""),
+         "127.0.0.1:7", ("metrics_listen uses this address", "another port"), head=""),
     Case("metrics at a taken address", HEAD.replace("metrics_listen = 127.0.0.1:0", "!metrics_listen = 127.0.0.1:{taken}") + W, "metrics_listen", "127.0.0.1:{taken}",
          ("cannot listen: Address already in use",), head="", is_machine=True, reload="cannot change while the daemon runs"),
     Case("no folder for the admin socket", HEAD.replace("admin_socket = {dir}/", "!admin_socket = {dir}/no/such/") + W, "admin_socket", "{dir}/no/such/admin.sock",
-         ("cannot be opened: No such file or directory", "names another place"), head="", is_machine=True, reload="cannot change while the daemon runs"),
+         ("cannot be opened: No such file or directory", "choose another path"), head="", is_machine=True, reload="cannot change while the daemon runs"),
     Case("a file in place of the admin socket", HEAD.replace("admin.sock", "kvsteer.conf").replace("admin_", "!admin_") + W, "admin_socket", "{dir}/kvsteer.conf",
-         ("cannot be opened: something that is no socket is in its place",), head="", is_machine=True, reload="cannot change while the daemon runs"),
+         ("cannot be opened: a file that is not a socket has this path",), head="", is_machine=True, reload="cannot change while the daemon runs"),
 ]
 
 
@@ -425,6 +425,6 @@ def test_somebody_else_at_the_admin_socket(tmp_path):
         thread.join()
     assert (tested.returncode, started.returncode) == (1, 1)
     told = faults(tested.stderr, "kvsteerd")
-    assert told == faults(started.stderr, "kvsteerd") and "cannot be opened: another daemon has it" in told[0], (tested.stderr, started.stderr)
+    assert told == faults(started.stderr, "kvsteerd") and "cannot be opened: another daemon uses it" in told[0], (tested.stderr, started.stderr)
     # a socket that nobody listens on is in nobody's way
     assert run("kvsteerd", "-t", "-c", str(conf)).returncode == 0

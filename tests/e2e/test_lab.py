@@ -218,7 +218,7 @@ def test_restart_empty(lab):
         blocks = {e.name: b.r.metric("kvsteer_prefix_blocks", worker=e.name) for e in b.engines}
         assert blocks["w0"] > 0, blocks
         b.restart("w0")
-        b.r.wait_log(r"worker w0 has been restarted")
+        b.r.wait_log(r"worker w0 was restarted")
         assert streams["w0"][0].end().how == "broken", streams["w0"][0].outcome
         b.wait_back()
         whole(streams, "w0")

@@ -103,7 +103,7 @@ def test_restart_empty(lab, name):
         crowd.serve(20)
         streams = [b.hold("d1") for _ in range(2)]
         b.restart(name)
-        b.r.wait_log(rf"worker {name} has been restarted")
+        b.r.wait_log(rf"worker {name} was restarted")
         b.wait_back(name)
         whole(streams)
     bad = [o for o in b.outcomes if o.how != "whole"]

@@ -304,7 +304,7 @@ def test_without_any_prefill_worker_decode_computes_all(pd):
     for _ in range(3):
         assert r.request(body=CHAT).json()["worker"] == "d0"
     assert d.requests[0].json() == CHAT and went(r, no_prefill=3)
-    assert r.log().count("no prefill worker can be had") == 1
+    assert r.log().count("no prefill worker is available") == 1
 
 
 def test_prefill_out_is_waited_for_once_and_told_once(pd):
@@ -317,11 +317,11 @@ def test_prefill_out_is_waited_for_once_and_told_once(pd):
         assert r.request(body=CHAT).json()["worker"] == "d0"
     assert counts([p]) == [0] and went(r, no_prefill=3)
     waited = [float(t) for t in re.findall(r"queue_ms=([0-9.]+)", r.wait_log(r"(?s)(.*status=200){3}.*").group(0))]
-    assert waited[0] >= 300 and r.log().count("no prefill worker can be had") == 1
+    assert waited[0] >= 300 and r.log().count("no prefill worker is available") == 1
     p.healthy = True
     r.wait_workers("p0")
     assert r.request(body=CHAT).status == 200 and counts([p]) == [1]
-    r.wait_log("a prefill worker can be had again")
+    r.wait_log("a prefill worker is available again")
 
 
 def test_prefill_that_cannot_be_reached_is_done_without(pd):

@@ -110,7 +110,7 @@ def test_what_cannot_be_done_is_refused_with_a_hint(tmp_path):
     good = run(*url, *SCRIPT)
     assert good.returncode == 0, good.stderr
     for bad, hint in [(["--service-discovery"], "--worker-urls"), (["--enable-igw"], "[pool NAME]"), (["--wasm-middleware", "f"], "no code"),
-                      (["--dp-aware"], "--intra-node"), (["--api-key-validation-urls", "http://a"], "open"), (["--polcy", "random"], "--policy"),
+                      (["--dp-aware"], "--intra-node"), (["--api-key-validation-urls", "http://a"], "api_keys"), (["--polcy", "random"], "--policy"),
                       (["--policy", "fastest"], "cache_aware"), (["--cache-threshold", "1.5"], "1"), (["--port", "70000"], "65535"),
                       (["--queue-timeout-secs", "x"], "queue-timeout-secs")]:
         told = run(*url, *bad)

@@ -347,7 +347,7 @@ def test_descriptors_that_are_no_listening_sockets(router, worker, manager, tmp_
     f = open(tmp_path / "file", "w")
     manager.store = {"listen-127.0.0.1_0": [os.dup(a.fileno())], "odd": [os.dup(f.fileno())]}
     r = manager.start(router, [worker("w0")])
-    r.wait_log("is no listening socket", count=2)
+    r.wait_log("is not a listening socket", count=2)
     assert r.request().status == 200
     manager.wait(lambda: "odd" not in manager.store, "forgotten")
     a.close(), b.close(), f.close()
@@ -428,7 +428,7 @@ def test_a_thread_that_hangs_leads_to_a_restart(router, worker, manager, thread)
     if not hung.is_there:
         pytest.skip("a thread of another process cannot be stopped here (ptrace)")
     if thread:
-        r.wait_log(rf"error .*thread {thread} does not answer: no keep-alive is sent")
+        r.wait_log(rf"error .*thread {thread} does not answer: the watchdog gets no keep-alive")
     supervise(manager)
     hung.kill()
     assert r.proc.wait(harness.DEADLINE) == -signal.SIGKILL

@@ -215,7 +215,7 @@ class SlowUpgrade:
         w.healthy = self.probe
         self.thread = threading.Thread(target=lambda: self.answers.append(r.admin("POST", "upgrade")))
         self.thread.start()
-        r.wait_log("upgrade: .* is started")
+        r.wait_log("upgrade: starting ")
 
     def release(self):
         self.w.healthy = True
@@ -269,7 +269,7 @@ def test_nothing_is_taken_over_before_a_worker_is_up(router, worker):
 
 def test_without_any_worker_up_it_fails_and_a_reload_is_not_lost(router, worker):
     w = worker("w0")
-    r = router([w], pool=SLOW, allow_errors=["upgrade failed", "no worker is up", "the running process called"])
+    r = router([w], pool=SLOW, allow_errors=["upgrade failed", "no worker is up", "the running process cancelled"])
     slow = SlowUpgrade(r, w)
     r.signal(signal.SIGHUP)
     r.write_conf(worker_conf([w], SLOW + "balance_abs_threshold = 9\n"))
@@ -284,7 +284,7 @@ def test_without_any_worker_up_it_fails_and_a_reload_is_not_lost(router, worker)
 def test_sigterm_while_an_upgrade_is_under_way(router, worker):
     """The old process stops, and no other is left behind."""
     w = worker("w0")
-    r = router([w], pool=SLOW, allow_errors=["upgrade failed", "the running process called"])
+    r = router([w], pool=SLOW, allow_errors=["upgrade failed", "the running process cancelled"])
     slow = SlowUpgrade(r, w)
     r.signal(signal.SIGTERM)
     assert r.proc.wait(harness.DEADLINE) == 0
@@ -401,7 +401,7 @@ def test_a_stop_right_after_waits_for_the_old_process(router, worker):
     assert r.upgrade()[0] == 200
     r.signal(signal.SIGTERM)
     assert idle.at_eof()
-    r.wait_log("Terminated: draining")
+    r.wait_log("SIGTERM: stopping; draining")
     assert old.poll() is None and r.proc.poll() is None
     stream.go.set()
     end_stream(c)
@@ -416,7 +416,7 @@ def test_a_second_signal_cuts_the_old_process_too(router, worker):
     old = r.proc
     assert r.upgrade()[0] == 200
     r.signal(signal.SIGTERM)
-    r.wait_log("Terminated: draining")
+    r.wait_log("SIGTERM: stopping; draining")
     r.signal(signal.SIGTERM)
     assert r.proc.wait(harness.DEADLINE) == 0 and old.wait(harness.DEADLINE) == 0
     assert r.log().count("guards taken=1 dropped=1") == 1

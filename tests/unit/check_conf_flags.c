@@ -185,7 +185,7 @@ START_TEST(policies_by_the_names_of_peers)
 	ck_assert_int_eq(DEFAULT_ROLE->policy.policy, policy_words[_i].policy);
 	ck_assert_uint_eq(errors.n, policy_words[_i].warnings);
 	if (errors.n > 0)
-		ck_assert_ptr_nonnull(strstr(errors.items[0].message, "is taken as"));
+		ck_assert_ptr_nonnull(strstr(errors.items[0].message, "is treated as"));
 }
 END_TEST
 
@@ -443,7 +443,7 @@ static const struct {
 	{"--host a:b", "--host", "IPv6", "127.0.0.1"},
 	{"--host ''", "--host", "has no value", "127.0.0.1"},
 	{"--worker-urls 8001", "--worker-urls", "no scheme", "http://127.0.0.1:8001"},
-	{"--worker-urls http://h:1/v1", "--worker-urls", "/v1/v1", "leave /v1 out"},
+	{"--worker-urls http://h:1/v1", "--worker-urls", "/v1/v1", "remove /v1"},
 	{"--worker-urls grpc://h:1", "--worker-urls", "gRPC", "HTTP"},
 	{"--prefill http://h:1 99999", "--prefill", "bootstrap port", "none"},
 	{"--prefill", "--prefill", "has no value", "URL"},
@@ -461,14 +461,14 @@ static const struct {
 	{"--max-concurrent-requests 0", "--max-concurrent-requests", "range", "from 1"},
 	{"--log-level loud", "--log-level", "not known", "debug"},
 	{"--log-json=maybe", "--log-json", "takes no value", ""},
-	{"--backend openai", "--backend", "not a backend", "vllm"},
+	{"--backend openai", "--backend", "not a supported backend", "vllm"},
 	{"--kv-connector moriio", "--kv-connector", "not built yet", "nixl"},
 	{"--service-discovery", "--service-discovery", "is not supported",
 		"--worker-urls"},
 	{"--enable-igw", "--enable-igw", "is not supported", "[pool NAME]"},
 	{"--wasm-middleware x.wasm", "--wasm-middleware", "is not supported", "code"},
 	{"--api-key-validation-urls http://a http://b", "--api-key-validation-urls",
-		"is not supported", "open"},
+		"is not supported", "api_keys"},
 	{"--vllm-discovery-address h:1", "--vllm-discovery-address", "is not supported",
 		"--prefill"},
 	{"--stall-timeout", "--stall-timeout", "has no value", "time"},

@@ -124,7 +124,7 @@ END_TEST
 START_TEST(a_pipe_is_refused_at_once)
 {
 	ck_assert_int_eq(mkfifo(main_file, 0600), 0);
-	refuses(main_file, "is not a file", "on reload");
+	refuses(main_file, "is not a file", "a reload");
 }
 END_TEST
 

@@ -78,10 +78,10 @@ static const struct mistake {
 		"role = decode"},
 	{POOL D, false, 1, NULL, "has decode workers but none for prefill",
 		"role = prefill"},
-	{"[pool default]\n" P D, false, 1, "kv_connector", "nixl is taken",
-		"kv_connector = nixl"},
+	{"[pool default]\n" P D, false, 1, "kv_connector", "nixl is used",
+		"set kv_connector"},
 	{POOL P D "[worker u]\nurl = http://h:3\n", false, 9, "role",
-		"worker u is in a pool with decode workers", "a pool of its own"},
+		"worker u is unified in a pool with decode workers", "a pool of its own"},
 	{POOL P D "kv_group = a\n[worker d2]\nurl = http://h:4\nrole = decode\n", false,
 		9, "kv_group", "worker d is in a group without prefill workers",
 		"same kv_group"},
@@ -90,7 +90,7 @@ static const struct mistake {
 	{POOL "[worker u]\nurl = http://h:1\nkv_group = a\n", false, 5, "kv_group",
 		"only prefill and decode workers have a group", "leave it out"},
 	{POOL P D "bootstrap_port = 8998\n", false, 9, "bootstrap_port",
-		"worker d is no prefill worker", "leave it out"},
+		"worker d is not a prefill worker", "leave it out"},
 	{POOL P D "[pool default prefill]\npd_min_prefill = 9\n", false, 10,
 		"pd_min_prefill", "no effect here", "[pool NAME decode]"},
 	{POOL P D "[pool default decode]\nkv_connector = sglang\n", true, 10,
@@ -169,9 +169,9 @@ START_TEST(flags_are_named)
 	ck_assert_uint_eq(errors.n, 1);
 	text = conf_error_text(&errors.items[0]);
 	ck_assert_str_eq(text,
-		"warning: --worker-urls http://u:1: worker u:1 is in a pool with decode "
-		"workers: unified ones get no requests there; give it a role, or a pool "
-		"of its own");
+		"warning: --worker-urls http://u:1: worker u:1 is unified in a pool "
+		"with decode workers: it gets no requests; give it a role, or a pool of "
+		"its own");
 	free(text);
 	conf_flags_free(&flags);
 }
