@@ -11,6 +11,7 @@ libkvsteer_a_SOURCES =
 libctl_a_SOURCES =
 
 # base: words
+libbase_a_SOURCES += src/base/args.c src/base/args.h
 libbase_a_SOURCES += src/base/base.h
 libbase_a_SOURCES += src/base/cleanup.h
 libbase_a_SOURCES += src/base/clock.c src/base/clock.h
@@ -66,7 +67,10 @@ libkvsteer_a_SOURCES += src/conf/conf_check.c src/conf/conf_check.h
 libkvsteer_a_SOURCES += src/conf/conf_client_keys.c src/conf/conf_client_keys.h
 libkvsteer_a_SOURCES += src/conf/conf_error.c
 libkvsteer_a_SOURCES += src/conf/conf_file.c
+libkvsteer_a_SOURCES += src/conf/conf_flag_help.c
+libkvsteer_a_SOURCES += src/conf/conf_flag_row.h
 libkvsteer_a_SOURCES += src/conf/conf_flag_table.h
+libkvsteer_a_SOURCES += src/conf/conf_flag_take.c
 libkvsteer_a_SOURCES += src/conf/conf_flags.c src/conf/conf_flags.h
 libkvsteer_a_SOURCES += src/conf/conf_keys.h
 libkvsteer_a_SOURCES += src/conf/conf_place.c

@@ -35,6 +35,7 @@ noinst_HEADERS += tests/unit/unit.h
 noinst_HEADERS += tests/unit/unit_model.h
 noinst_HEADERS += tests/unit/route_oracle.h
 noinst_HEADERS += tests/unit/unit_loop.h
+check_PROGRAMS += tests/unit/check_args
 check_PROGRAMS += tests/unit/check_clock
 check_PROGRAMS += tests/unit/check_conf
 check_PROGRAMS += tests/unit/check_conf_flags

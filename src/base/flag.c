@@ -1,19 +1,19 @@
 /*
- * Flags by a table: getopt_long over its rows, readers of values, defaults and -h.
+ * Flags by a table: a walk over argv by its rows, readers of values, defaults and -h.
  * Nothing is kept between calls. Called by engine_flags.c and bench/flags.c, once each.
  */
 #include "base/flag.h"
+#include "base/args.h"
 #include "base/conf_lex.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/word.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdarg.h>
 #include <stdlib.h>
 
-enum { OPTION_ROW = 256, OPTIONS_BESIDE = 5, HELP_COLUMN = 30 };
+enum { HELP_COLUMN = 30 };
 
 /* ---- readers ---- */
 
@@ -223,20 +223,12 @@ const struct flag *flag_find(const struct flag_set *set, const char *name)
 const struct flag *flag_nearest(const struct flag_set *set, const char *name)
 {
 	char room[64];
-	struct span wanted = flag_spelling(name, room, sizeof(room));
+	struct word_search search = {.wanted = flag_spelling(name, room, sizeof(room))};
 	const struct flag *best = NULL;
-	unsigned least = 0;
 
-	for (size_t i = 0; i < set->n; i++) {
-		struct span other = span_str(set->flags[i].name);
-		unsigned distance = word_distance(wanted, other);
-
-		if (!word_is_near(wanted, other, distance) ||
-			(best != NULL && distance >= least))
-			continue;
-		best = &set->flags[i];
-		least = distance;
-	}
+	for (size_t i = 0; i < set->n; i++)
+		if (word_is_nearest(&search, span_str(set->flags[i].name)))
+			best = &set->flags[i];
 	return best;
 }
 
@@ -251,17 +243,36 @@ static void print_row(const char *left, const char *help, const char *deflt)
 	printf("\n");
 }
 
+/* What every program has besides its rows. */
+static const struct own_flag {
+	char letter;
+	const char *name, *arg, *help;
+	bool of_files; /* of those that read files */
+} own_flags[] = {
+	{'c', "config", "FILE", "read a file first; again: another over it", true},
+	{'t', "test", NULL, "test all that, and exit", true},
+	{'T', "print", NULL, "print what holds, as a file, and exit", true},
+	{'V', "version", NULL, "print the version", false},
+	{'h', "help", NULL, "print this", false},
+};
+
+static void print_own(const struct own_flag *o)
+{
+	char left[80];
+
+	(void)snprintf(left, sizeof(left), "-%c, --%s%s%s", o->letter, o->name,
+		o->arg != NULL ? " " : "", o->arg != NULL ? o->arg : "");
+	print_row(left, o->help, NULL);
+}
+
 static void print_help(const struct flag_set *set)
 {
 	char left[80];
 
 	printf("usage: %s [flags]\n%s\n\n", set->program, set->about);
-	if (set->section != NULL) {
-		print_row("-c, --config FILE",
-			"read a file first; again: another over it", NULL);
-		print_row("-t, --test", "test all that, and exit", NULL);
-		print_row("-T, --print", "print what holds, as a file, and exit", NULL);
-	}
+	for (size_t i = 0; i < ARRAY_LEN(own_flags); i++)
+		if (own_flags[i].of_files && set->section != NULL)
+			print_own(&own_flags[i]);
 	for (size_t i = 0; i < set->n; i++) {
 		const struct flag *f = &set->flags[i];
 
@@ -269,28 +280,9 @@ static void print_help(const struct flag_set *set)
 			f->arg != NULL ? " " : "", f->arg != NULL ? f->arg : "");
 		print_row(left, f->help, f->deflt);
 	}
-	print_row("-V, --version", "print the version", NULL);
-	print_row("-h, --help", "print this", NULL);
-}
-
-/* What getopt_long looks up: the rows in their order, then what every program has. */
-static struct option *options_of(const struct flag_set *set)
-{
-	struct option *options = xcalloc(set->n + OPTIONS_BESIDE + 1, sizeof(*options));
-	struct option *o = options;
-
-	for (size_t i = 0; i < set->n; i++)
-		*o++ = (struct option){set->flags[i].name,
-			set->flags[i].arg != NULL ? required_argument : no_argument, NULL,
-			OPTION_ROW};
-	*o++ = (struct option){"version", no_argument, NULL, 'V'};
-	*o++ = (struct option){"help", no_argument, NULL, 'h'};
-	if (set->section != NULL) {
-		*o++ = (struct option){"config", required_argument, NULL, 'c'};
-		*o++ = (struct option){"test", no_argument, NULL, 't'};
-		*o++ = (struct option){"print", no_argument, NULL, 'T'};
-	}
-	return options;
+	for (size_t i = 0; i < ARRAY_LEN(own_flags); i++)
+		if (!own_flags[i].of_files)
+			print_own(&own_flags[i]);
 }
 
 static enum flag_result take_file(
@@ -305,36 +297,36 @@ static enum flag_result take_file(
 	return FLAG_RUN;
 }
 
-/* c is what getopt_long cannot make sense of; word is the argument that it looked at. */
-static enum flag_result refuse(const struct flag_set *set, int c, const char *word)
+static enum flag_result refuse(
+	const struct flag_set *set, const char *name, const char *why)
 {
-	bool is_long = strncmp(word, "--", 2) == 0;
-	const struct flag *near = is_long ? flag_nearest(set, word + 2) : NULL;
-
-	if (c == ':')
-		(void)fprintf(
-			stderr, "%s: %s requires an argument\n", set->program, word);
-	else if (is_long && optopt != 0)
-		(void)fprintf(
-			stderr, "%s: %s: it takes no argument\n", set->program, word);
-	else if (near != NULL)
-		(void)fprintf(stderr, "%s: %s: no such flag; did you mean --%s?\n",
-			set->program, word, near->name);
-	else
-		(void)fprintf(stderr, "%s: %s: no such flag\n", set->program, word);
+	(void)fprintf(stderr, "%s: %s%s\n", set->program, name, why);
 	return FLAG_USAGE;
 }
 
-/* Does what one option says; i is its place where it is a row. */
-static enum flag_result take_option(const struct flag_set *set, int c, int i, char **argv,
-	void *out, struct flag_values *v)
+static enum flag_result refuse_unknown(const struct flag_set *set, const struct arg *arg)
 {
-	switch (c) {
-	case OPTION_ROW:
-		v->given[i] = set->flags[i].arg != NULL ? optarg : "on";
-		return flag_set_value(set, &set->flags[i], out, v->given[i], NULL)
-			       ? FLAG_RUN
-			       : FLAG_USAGE;
+	const struct flag *near =
+		arg->kind == ARG_LONG ? flag_nearest(set, arg->name.p + 2) : NULL;
+	char why[96] = ": no such flag";
+
+	if (near != NULL)
+		(void)snprintf(why, sizeof(why), ": no such flag; did you mean --%s?",
+			near->name);
+	return refuse(set, arg->name.p, why);
+}
+
+static enum flag_result take_row(const struct flag_set *set, const struct flag *f,
+	const char *value, void *out, struct flag_values *v)
+{
+	v->given[f - set->flags] = value;
+	return flag_set_value(set, f, out, value, NULL) ? FLAG_RUN : FLAG_USAGE;
+}
+
+static enum flag_result take_own(
+	const struct flag_set *set, char letter, const char *value, struct flag_values *v)
+{
+	switch (letter) {
 	case 'V':
 		printf("%s " KVSTEER_VERSION "\n", set->program);
 		return FLAG_DONE;
@@ -342,41 +334,105 @@ static enum flag_result take_option(const struct flag_set *set, int c, int i, ch
 		print_help(set);
 		return FLAG_DONE;
 	case 'c':
-		return take_file(set, optarg, v);
+		return take_file(set, value, v);
 	case 't':
 		v->test = true;
 		return FLAG_RUN;
-	case 'T':
+	default:
 		v->print = true;
 		return FLAG_RUN;
-	default:
-		return refuse(set, c, argv[optind - 1]);
 	}
+}
+
+/* What the command line means by a flag: one of the two; else there is none. */
+struct meant {
+	const struct flag *row;
+	const struct own_flag *own;
+};
+
+static bool is_own_of(const struct flag_set *set, const struct own_flag *o)
+{
+	return !o->of_files || set->section != NULL;
+}
+
+static struct meant find_letter(const struct flag_set *set, char letter)
+{
+	for (size_t i = 0; i < ARRAY_LEN(own_flags); i++)
+		if (own_flags[i].letter == letter && is_own_of(set, &own_flags[i]))
+			return (struct meant){NULL, &own_flags[i]};
+	return (struct meant){NULL, NULL};
+}
+
+/* A name may be cut short as long as one flag alone begins like that. */
+static struct meant find_long(const struct flag_set *set, struct span name)
+{
+	struct meant found = {NULL, NULL};
+	unsigned n = 0;
+
+	for (size_t i = 0; i < set->n; i++) {
+		const struct flag *f = &set->flags[i];
+
+		if (span_is(name, f->name))
+			return (struct meant){f, NULL};
+		if (strncmp(f->name, name.p, name.n) == 0 && ++n == 1)
+			found.row = f;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(own_flags); i++) {
+		const struct own_flag *o = &own_flags[i];
+
+		if (is_own_of(set, o) && span_is(name, o->name))
+			return (struct meant){NULL, o};
+		if (is_own_of(set, o) && strncmp(o->name, name.p, name.n) == 0 &&
+			++n == 1)
+			found.own = o;
+	}
+	return n == 1 ? found : (struct meant){NULL, NULL};
+}
+
+static enum flag_result take_flag(const struct flag_set *set, struct args *args,
+	const struct arg *arg, void *out, struct flag_values *v)
+{
+	struct meant meant =
+		arg->kind == ARG_LETTER
+			? find_letter(set, arg->letter)
+			: find_long(set, span_make(arg->name.p + 2, arg->name.n - 2));
+	const char *takes, *value;
+
+	if (meant.row == NULL && meant.own == NULL)
+		return refuse_unknown(set, arg);
+	takes = meant.row != NULL ? meant.row->arg : meant.own->arg;
+	value = takes != NULL ? args_value(args, arg) : "on";
+	if (value == NULL)
+		return refuse(set, arg->name.p, " requires an argument");
+	if (takes == NULL && arg->kind == ARG_LONG && arg->attached != NULL)
+		return refuse(set, arg->name.p, ": it takes no argument");
+	if (meant.row != NULL)
+		return take_row(set, meant.row, value, out, v);
+	return take_own(set, meant.own->letter, value, v);
 }
 
 enum flag_result flag_parse(const struct flag_set *set, int argc, char **argv, void *out,
 	struct flag_values *v)
 {
-	const char *letters = set->section != NULL ? ":c:tTVh" : ":Vh";
-	struct option *options = options_of(set);
 	enum flag_result result = FLAG_RUN;
-	int c, i = 0;
+	const char *stray = NULL;
+	struct args args;
+	struct arg arg;
 
 	v->given = xcalloc(set->n, sizeof(*v->given));
 	v->filed = xcalloc(set->n, sizeof(*v->filed));
 	set_defaults(set, out);
-	optind = 0;
-	while (result == FLAG_RUN &&
-		(c = getopt_long(argc, argv, letters, options, &i)) != -1)
-		result = take_option(set, c, i, argv, out, v);
-	if (result == FLAG_RUN && optind < argc) {
-		(void)fprintf(
-			stderr, "%s: %s: no such argument\n", set->program, argv[optind]);
-		result = FLAG_USAGE;
+	args_begin(&args, argc, argv);
+	while (result == FLAG_RUN && args_next(&args, &arg)) {
+		if (arg.kind != ARG_WORD)
+			result = take_flag(set, &args, &arg, out, v);
+		else if (stray == NULL)
+			stray = arg.name.p;
 	}
+	if (result == FLAG_RUN && stray != NULL)
+		result = refuse(set, stray, ": no such argument");
 	if (result == FLAG_USAGE)
 		(void)fprintf(stderr, "%s --help lists the flags\n", set->program);
-	free(options);
 	return result;
 }
 

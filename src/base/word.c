@@ -41,3 +41,15 @@ bool word_is_near(struct span a, struct span b, unsigned distance)
 
 	return distance <= 3 && distance * 3 <= longer;
 }
+
+bool word_is_nearest(struct word_search *s, struct span candidate)
+{
+	unsigned distance = word_distance(s->wanted, candidate);
+
+	if (!word_is_near(s->wanted, candidate, distance) ||
+		(s->has_one && distance >= s->least))
+		return false;
+	s->has_one = true;
+	s->least = distance;
+	return true;
+}

@@ -13,4 +13,13 @@ unsigned word_distance(struct span a, struct span b);
 /* Whether words that far apart are near: three edits, and a third of them, at most. */
 bool word_is_near(struct span a, struct span b, unsigned distance);
 
+/* The nearest of many candidates, which are tried one after another. */
+struct word_search {
+	struct span wanted;
+	bool has_one;
+	unsigned least; /* how far the nearest so far is */
+};
+/* It is near, and nearer than all before: the caller keeps it. */
+bool word_is_nearest(struct word_search *s, struct span candidate);
+
 #endif

@@ -1,7 +1,7 @@
 /*
  * The flags that peers have: one row each, supported, accepted without effect, or refused
  * with a hint. Grouped as -h prints them. Keys of [router] and [pool NAME] need no row:
- * conf_flags.c finds --key-with-dashes by itself. Included by conf_flags.c alone.
+ * conf_flags.c finds --key-with-dashes by itself. Included by conf_flag_take.c alone.
  *
  *   GROUP(title)
  *   SET(flag, arity, argument, scope, key)       the value is the key's

@@ -84,20 +84,12 @@ const char *conf_section_form(enum conf_section_kind kind)
 static const struct conf_key *nearest_key(enum conf_section_kind kind, struct span name)
 {
 	const struct conf_key *best = NULL;
-	unsigned best_distance = 0;
+	struct word_search search = {.wanted = name};
 
-	for (size_t i = 0; i < conf_keys_n; i++) {
-		struct span other = span_str(conf_keys[i].name);
-		unsigned distance = word_distance(name, other);
-
-		if (!conf_key_in(&conf_keys[i], kind) ||
-			!word_is_near(name, other, distance))
-			continue;
-		if (best == NULL || distance < best_distance) {
+	for (size_t i = 0; i < conf_keys_n; i++)
+		if (conf_key_in(&conf_keys[i], kind) &&
+			word_is_nearest(&search, span_str(conf_keys[i].name)))
 			best = &conf_keys[i];
-			best_distance = distance;
-		}
-	}
 	return best;
 }
 

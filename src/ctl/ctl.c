@@ -3,6 +3,7 @@
  */
 #include "ctl/ctl.h"
 
+#include "base/args.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/conf_lex.h"
@@ -458,48 +459,51 @@ static const struct command commands[] = {
 /* ---- the command line ---- */
 
 static const struct option {
-	const char *letter, *name; /* letter NULL: none */
-	const char *arg;           /* NULL: a switch */
-	size_t offset;             /* in struct ctl: a bool, or a text */
+	char letter; /* 0: none */
+	const char *name;
+	const char *arg; /* NULL: a switch */
+	size_t offset;   /* in struct ctl: a bool, or a text */
 	const char *deflt;
 	const char *help;
 } options[] = {
-	{"-s", "--socket", "SOCKET", offsetof(struct ctl, socket), DEFAULT_SOCKET,
+	{'s', "--socket", "SOCKET", offsetof(struct ctl, socket), DEFAULT_SOCKET,
 		"the daemon's admin socket"},
-	{NULL, "--json", NULL, offsetof(struct ctl, as_json), NULL, "answers as JSON"},
-	{"-b", "--batch", NULL, offsetof(struct ctl, is_batch), NULL,
+	{0, "--json", NULL, offsetof(struct ctl, as_json), NULL, "answers as JSON"},
+	{'b', "--batch", NULL, offsetof(struct ctl, is_batch), NULL,
 		"top: as plain text, for a file or a pipe"},
-	{"-n", "--count", "N", offsetof(struct ctl, count), NULL,
+	{'n', "--count", "N", offsetof(struct ctl, count), NULL,
 		"top: ends after N times"},
-	{"-d", "--delay", "TIME", offsetof(struct ctl, delay), "1s",
+	{'d', "--delay", "TIME", offsetof(struct ctl, delay), "1s",
 		"top: between two of them"},
-	{NULL, "--sort", "KEY", offsetof(struct ctl, sort), "load",
+	{0, "--sort", "KEY", offsetof(struct ctl, sort), "load",
 		"top: by load, hit, errors or name"},
-	{NULL, "--drain", "TIME", offsetof(struct ctl, drain), NULL,
+	{0, "--drain", "TIME", offsetof(struct ctl, drain), NULL,
 		"remove: wait this long for requests in flight"},
-	{NULL, "--timeout", "TIME", offsetof(struct ctl, timeout), NULL,
+	{0, "--timeout", "TIME", offsetof(struct ctl, timeout), NULL,
 		"drain: wait this long until it has no request left"},
-	{NULL, "--file", "FILE", offsetof(struct ctl, file), NULL,
+	{0, "--file", "FILE", offsetof(struct ctl, file), NULL,
 		"explain: the body; -: standard input"},
-	{NULL, "--path", "PATH", offsetof(struct ctl, path), DEFAULT_PATH,
+	{0, "--path", "PATH", offsetof(struct ctl, path), DEFAULT_PATH,
 		"explain: the request's path"},
-	{NULL, "--header", "LINE", offsetof(struct ctl, headers), NULL,
+	{0, "--header", "LINE", offsetof(struct ctl, headers), NULL,
 		"explain: with this 'Name: value'; repeat for more"},
-	{NULL, "--prefix", "VALUE", offsetof(struct ctl, prefix), NULL,
+	{0, "--prefix", "VALUE", offsetof(struct ctl, prefix), NULL,
 		"explain: with this X-Kvsteer-Prefix"},
-	{NULL, "--worker", "NAME", offsetof(struct ctl, pinned), NULL,
+	{0, "--worker", "NAME", offsetof(struct ctl, pinned), NULL,
 		"explain: with this X-Kvsteer-Worker"},
-	{NULL, "--tenant", "NAME", offsetof(struct ctl, tenant), NULL,
+	{0, "--tenant", "NAME", offsetof(struct ctl, tenant), NULL,
 		"explain: with a key of this tenant"},
+	{'h', "--help", NULL, offsetof(struct ctl, wants_help), NULL, "prints this"},
+	{'V', "--version", NULL, offsetof(struct ctl, wants_version), NULL,
+		"prints the version"},
 };
 
 static void print_option(FILE *to, const struct option *o)
 {
-	char left[64];
+	char letter[] = {'-', o->letter, ',', ' ', '\0'}, left[64];
 
-	snprintf(left, sizeof(left), "%s%s%s%s%s", o->letter != NULL ? o->letter : "",
-		o->letter != NULL ? ", " : "", o->name, o->arg != NULL ? " " : "",
-		o->arg != NULL ? o->arg : "");
+	snprintf(left, sizeof(left), "%s%s%s%s", o->letter != 0 ? letter : "", o->name,
+		o->arg != NULL ? " " : "", o->arg != NULL ? o->arg : "");
 	fprintf(to, "  %-21s %s", left, o->help);
 	fprintf(to, o->deflt != NULL ? " (%s)\n" : "\n", o->deflt);
 }
@@ -518,7 +522,6 @@ static void print_usage(FILE *to)
 	fputc('\n', to);
 	for (i = 0; i < ARRAY_LEN(options); i++)
 		print_option(to, &options[i]);
-	fprintf(to, "  -h, --help; -V, --version\n");
 }
 
 static int dump_tables(void)
@@ -531,8 +534,6 @@ static int dump_tables(void)
 		dump_row("flag", options[i].name + strlen("--"),
 			options[i].arg != NULL ? options[i].arg : "switch",
 			options[i].deflt);
-	dump_row("flag", "help", "switch", NULL);
-	dump_row("flag", "version", "switch", NULL);
 	dump_exits(CTL_EXIT_MAX - 1);
 	return fflush(stdout) == 0 ? CTL_OK : CTL_REFUSED;
 }
@@ -548,15 +549,15 @@ static const struct command *find_command(const char *name)
 	return NULL;
 }
 
-static const struct option *find_option(const char *word)
+static const struct option *find_option(const struct arg *arg)
 {
 	size_t i;
 
 	for (i = 0; i < ARRAY_LEN(options); i++) {
 		const struct option *o = &options[i];
 
-		if (strcmp(o->name, word) == 0 ||
-			(o->letter != NULL && strcmp(o->letter, word) == 0))
+		if (arg->kind == ARG_LETTER ? o->letter == arg->letter
+					    : span_is(arg->name, o->name))
 			return o;
 	}
 	return NULL;
@@ -579,46 +580,48 @@ static bool set_option(struct ctl *ctl, const struct option *o, const char *valu
 	return true;
 }
 
-/* One option and its value, which is the next argument; *i is the last one read. */
-static enum ctl_exit read_option(int argc, char **argv, int *i, struct ctl *ctl)
+static enum ctl_exit refuse(const struct arg *arg, const char *why)
 {
-	const char *word = argv[*i];
-	const struct option *o = find_option(word);
+	ctl_complain(SPAN_FMT "%s", SPAN_ARG(arg->name), why);
+	return CTL_USAGE;
+}
 
-	if (o == NULL) {
-		ctl_complain("%s: no such option; -h lists them", word);
-		return CTL_USAGE;
-	}
-	if (o->arg != NULL && ++*i == argc) {
-		ctl_complain("%s needs a value", word);
-		return CTL_USAGE;
-	}
-	if (set_option(ctl, o, argv[*i]))
+static enum ctl_exit read_option(
+	struct args *args, const struct arg *arg, struct ctl *ctl)
+{
+	const struct option *o = find_option(arg);
+	const char *value = NULL;
+
+	if (o == NULL)
+		return refuse(arg, ": no such option; -h lists them");
+	if (o->arg == NULL && arg->kind == ARG_LONG && arg->attached != NULL)
+		return refuse(arg, " takes no value");
+	if (o->arg != NULL)
+		value = args_value(args, arg);
+	if (o->arg != NULL && value == NULL)
+		return refuse(arg, " needs a value");
+	if (set_option(ctl, o, value))
 		return CTL_OK;
-	ctl_complain("%s: at most %zu of them", word, ARRAY_LEN(ctl->headers));
+	ctl_complain(SPAN_FMT ": at most %zu of them", SPAN_ARG(arg->name),
+		ARRAY_LEN(ctl->headers));
 	return CTL_USAGE;
 }
 
 /* Takes argv apart; CTL_USAGE after saying why. Options may stand anywhere. */
 static enum ctl_exit read_words(int argc, char **argv, struct ctl *ctl)
 {
-	bool only_words = false;
 	enum ctl_exit result = CTL_OK;
-	int i;
+	struct args args;
+	struct arg arg;
 
-	for (i = 1; i < argc && result == CTL_OK; i++) {
-		bool is_option = !only_words && argv[i][0] == '-' && argv[i][1] != '\0';
-
-		if (is_option && strcmp(argv[i], "--") == 0) {
-			only_words = true;
-		} else if (is_option) {
-			result = read_option(argc, argv, &i, ctl);
-		} else if (ctl->n_words < ARRAY_LEN(ctl->words)) {
-			ctl->words[ctl->n_words++] = argv[i];
-		} else {
-			ctl_complain("%s: too many words", argv[i]);
-			result = CTL_USAGE;
-		}
+	args_begin(&args, argc, argv);
+	while (result == CTL_OK && args_next(&args, &arg)) {
+		if (arg.kind != ARG_WORD)
+			result = read_option(&args, &arg, ctl);
+		else if (ctl->n_words < ARRAY_LEN(ctl->words))
+			ctl->words[ctl->n_words++] = arg.name.p;
+		else
+			result = refuse(&arg, ": too many words");
 	}
 	return result;
 }
@@ -627,6 +630,14 @@ static enum ctl_exit run_command(struct ctl *ctl)
 {
 	const struct command *c;
 
+	if (ctl->wants_help) {
+		print_usage(stdout);
+		return CTL_OK;
+	}
+	if (ctl->wants_version) {
+		printf("kvsteerctl %s\n", KVSTEER_VERSION);
+		return CTL_OK;
+	}
 	if (ctl->n_words == 0) {
 		print_usage(stderr);
 		return CTL_USAGE;
@@ -645,11 +656,6 @@ static enum ctl_exit run_command(struct ctl *ctl)
 	return c->run(ctl);
 }
 
-static bool is_one_of(const char *word, const char *a, const char *b)
-{
-	return strcmp(word, a) == 0 || strcmp(word, b) == 0;
-}
-
 int ctl_main(int argc, char **argv)
 {
 	struct ctl ctl = {.socket = DEFAULT_SOCKET};
@@ -657,14 +663,6 @@ int ctl_main(int argc, char **argv)
 
 	if (dump_is_asked(argc, argv))
 		return dump_tables();
-	if (argc == 2 && is_one_of(argv[1], "-h", "--help")) {
-		print_usage(stdout);
-		return CTL_OK;
-	}
-	if (argc == 2 && is_one_of(argv[1], "-V", "--version")) {
-		printf("kvsteerctl %s\n", KVSTEER_VERSION);
-		return CTL_OK;
-	}
 	result = read_words(argc, argv, &ctl);
 	if (result == CTL_OK)
 		result = run_command(&ctl);

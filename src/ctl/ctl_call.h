@@ -22,7 +22,7 @@ struct js;
 /* What the command line gave. Texts point into argv. */
 struct ctl {
 	const char *socket;
-	bool as_json;
+	bool as_json, wants_help, wants_version;
 	const char *path;        /* explain: --path */
 	const char *prefix;      /* explain: --prefix; NULL: not given */
 	const char *pinned;      /* explain: --worker; NULL: not given */
@@ -34,7 +34,7 @@ struct ctl {
 	const char *timeout;              /* drain: --timeout; NULL: not given */
 	bool is_batch;                    /* top: -b */
 	const char *count, *delay, *sort; /* top: -n, -d, --sort; NULL: not given */
-	char *words[64];                  /* behind the command */
+	const char *words[64];            /* behind the command */
 	unsigned n_words;
 };
 

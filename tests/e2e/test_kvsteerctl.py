@@ -244,13 +244,25 @@ def test_generation_log_level_config_metrics(router, worker):
     assert len(told) == len([line for line in ok(r, "metrics").splitlines() if line[0] != "#"]), "every sample, once"
 
 
+def test_options_as_getopt_users_write_them(router, worker):
+    """Letters together, values attached, anywhere on the line."""
+    r = router([worker("w0")])
+    for args in (["-bn1", "top"], ["top", "-b", "-n1"], ["top", "-bn", "1"], ["top", "--count=1", "--batch"]):
+        p = subprocess.run([harness.program("kvsteerctl"), f"-s{r.admin_path}", *args], capture_output=True, text=True, timeout=harness.DEADLINE)
+        assert p.returncode == 0 and p.stderr == "" and "w0" in p.stdout, (args, p)
+    assert json.loads(subprocess.run([harness.program("kvsteerctl"), f"--socket={r.admin_path}", "--json", "--", "status"], capture_output=True, text=True, timeout=harness.DEADLINE).stdout)
+    for args in (["-h"], ["status", "--help"], ["-bh"]):
+        assert ok(r, *args).startswith("usage: kvsteerctl"), args
+    assert ok(r, "-bV") == ok(r, "--version") != ""
+
+
 def test_exit_codes(router, worker, tmp_path):
     """0 done, 1 the daemon said no, 2 usage, 3 not reached, 4 not permitted."""
     r = router([worker("w0")])
     assert ctl(r, "status").returncode == 0
     assert ctl(r, "workers", "none").returncode == 1
-    for args in ([], ["juggle"], ["drain"], ["drain", "a", "b"], ["add", "x"], ["add", "x", "http://127.0.0.1:1", "nonsense"], ["explain"], ["--no-such"],
-                 ["status", "extra"], ["generation"], ["log-level"]):
+    for args in ([], ["-bx"], ["-bn"], ["--json=1", "status"], ["juggle"], ["drain"], ["drain", "a", "b"], ["add", "x"],
+                 ["add", "x", "http://127.0.0.1:1", "nonsense"], ["explain"], ["--no-such"], ["status", "extra"], ["generation"], ["log-level"]):
         p = ctl(r, *args)
         assert p.returncode == 2 and p.stderr.strip() and p.stdout == "", args
     assert ctl(str(tmp_path / "none.sock"), "status").returncode == 3

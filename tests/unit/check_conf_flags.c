@@ -314,6 +314,14 @@ START_TEST(options_of_the_program)
 	parse_good("-c/x -T");
 	ck_assert_str_eq(flags.conf_file, "/x");
 	ck_assert(flags.print);
+	parse_good("-tT");
+	ck_assert(flags.test && flags.print && flags.is_default_file);
+	parse_good("-tc /x/y.conf");
+	ck_assert_str_eq(flags.conf_file, "/x/y.conf");
+	ck_assert(flags.test && !flags.print);
+	parse_good("-Ttc/x --");
+	ck_assert_str_eq(flags.conf_file, "/x");
+	ck_assert(flags.test && flags.print);
 	parse_good("--config=/x --worker-urls http://h:1");
 	ck_assert_str_eq(flags.conf_file, "/x");
 	parse_good("-V");
@@ -428,10 +436,12 @@ static const struct {
 		"did you mean --stall-timeout?"},
 	{"--xyzzy", "--xyzzy", "unknown flag", "-h lists"},
 	{"--xyzzy=1", "--xyzzy", "unknown flag", "-h lists"},
-	{"--", "--", "unknown flag", ""},
+	{"-- --port", NULL, "unexpected argument --port", "begin with --"},
 	{"--url http://h:1", "--url", "unknown flag", ""},
 	{"-x", "-x", "unknown flag", "-h lists"},
-	{"-tT", "-t", "unknown flag", "-h lists"},
+	{"-tx -T", "-x", "unknown flag", "-h lists"},
+	{"-xsecret", "-x", "unknown flag", "-h lists"},
+	{"-tTc", "--config", "has no value", "FILE"},
 	{"-c", "--config", "has no value", "FILE"},
 	{"-c --port 1", "--config", "has no value", "FILE"},
 	{"-c ''", "--config", "has no value", "-c FILE"},

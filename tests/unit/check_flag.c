@@ -214,7 +214,10 @@ START_TEST(faulty_lines)
 		{"--quiet=yes", NULL, "prog: --quiet=yes: it takes no argument\n"},
 		{"--help=1", NULL, "prog: --help=1: it takes no argument\n"},
 		{"-x", NULL, "prog: -x: no such flag\n"},
+		{"-tx", NULL, "prog: -x: no such flag\n"},
 		{"-c", NULL, "prog: -c requires an argument\n"},
+		{"-tc", NULL, "prog: -c requires an argument\n"},
+		{"--co", "1", "prog: --co: no such flag"},
 		{"word", NULL, "prog: word: no such argument\n"},
 		{"--", "word", "prog: word: no such argument\n"},
 		{"--quiet", "yes", "prog: yes: no such argument\n"},
@@ -268,6 +271,10 @@ START_TEST(files_lie_between)
 	ck_assert_uint_eq(got.seqs, 2);
 	ck_assert_int_eq(run("-c", "/dev/null", "-t", "-T"), FLAG_RUN);
 	ck_assert(values.test && values.print);
+	ck_assert_int_eq(run("-tTc", under, "--max-n", "9"), FLAG_RUN);
+	ck_assert(values.test && values.print);
+	ck_assert_uint_eq(got.port, 1);
+	ck_assert_uint_eq(got.seqs, 9);
 	remove_files();
 }
 END_TEST
