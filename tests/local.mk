@@ -74,6 +74,7 @@ check_PROGRAMS += tests/unit/check_stream
 noinst_HEADERS += tests/unit/http_server_rig.h
 check_PROGRAMS += tests/unit/check_http_server
 check_PROGRAMS += tests/unit/check_http_server_life
+noinst_HEADERS += tests/unit/route_rig.h
 check_PROGRAMS += tests/unit/check_route_key
 noinst_HEADERS += tests/unit/prefix_rig.h
 check_PROGRAMS += tests/unit/check_prefix_index
@@ -100,6 +101,7 @@ tests_unit_check_kv_split_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=reall
 check_PROGRAMS += tests/unit/check_resume_stream
 check_PROGRAMS += tests/unit/check_access_log
 check_PROGRAMS += tests/unit/check_answer
+noinst_HEADERS += tests/unit/site_rig.h
 check_PROGRAMS += tests/unit/check_site
 check_PROGRAMS += tests/unit/check_digest
 check_PROGRAMS += tests/unit/check_limit

@@ -39,6 +39,11 @@ no_worker_wait = 20s
 """
 
 
+STALL_S = 2  # stall_timeout of that
+# With it, slow=100 is slow as long as the peers have a tenth of their rate: 2 events/s in a slice of half a second, at most, where they have 10 (100, on an idle machine).
+DEGRADED_WINDOW = "degraded_window = 5s\n"
+
+
 class Outcome:
     """One request of a client: how it ended is "whole", "broken" (a stream that had begun), "refused" (an error instead of an answer), or a fault of the router."""
 
@@ -317,7 +322,7 @@ class Lab:
 
 class Hold:
     def __init__(self, lab, name, tokens, n):
-        self.begun, self.outcome = threading.Event(), None
+        self.worker, self.begun, self.outcome = name, threading.Event(), None
 
         def run():
             self.outcome = lab.ask(f"lab-hold-{n}", f"hold {n}", tokens, True, pin=name, on_event=self.begun.set)
@@ -408,3 +413,106 @@ class PdLab(Lab):
         for e in self.engines:
             wait_until(lambda e=e: e.metrics()["kvsteer_engine_kv_leases"] == 0, f"{e.name} keeps nothing", 4 * harness.DEADLINE)
             assert e.metrics()["vllm:kv_cache_usage_perc"] == 0
+
+
+# ---- what tests of both kinds of fleet do ----
+
+def hold_each(b, n=2, names=None):
+    """n streams on each of these workers (all), begun, in their order."""
+    return [b.hold(name) for name in names or b.by_name for _ in range(n)]
+
+
+def whole(streams, *but):
+    """All of these but those of some workers end whole."""
+    for h in streams:
+        assert h.worker in but or h.end().how == "whole", h.outcome
+
+
+def only_whole(b):
+    assert [o for o in b.outcomes if o.how != "whole"] == []
+
+
+def wedge(b, crowd, name, least):
+    """It stands still behind a green health: within 2 x stall_timeout, by the router's own clock, it gets nothing new; what it has, least requests, it keeps."""
+    b.fault(name, wedge=True)
+    found = b.r.wait_log(rf"worker {name} healthy -> stalled \(no byte for ([\d.]+) s with (\d+) in flight", 3 * harness.DEADLINE)
+    assert float(found.group(1)) < 2 * STALL_S
+    given, held = b.given(name), b.r.metric("kvsteer_worker_load", worker=name)
+    assert held >= int(found.group(2)) >= least, "one may have come between the look and the verdict"
+    crowd.serve(40)
+    assert b.given(name) == given and b.r.metric("kvsteer_worker_load", worker=name) == held
+    assert json.loads(b.by_name[name].get("/health"))["status"] == "ok"
+    assert b.flagged() == {name}
+
+
+def degrade(b, crowd, name):
+    """A hundredth of the peers' rate, for a while: it gets nothing new while it has work. Returns the stream that it had. In a fleet with DEGRADED_WINDOW."""
+    held = b.hold(name, 400)
+    b.fault(name, slow=100)
+    b.wait_out(name, "state")
+    assert re.search(rf"worker {name} healthy -> degraded", b.r.log()), b.events()
+    given = b.given(name)
+    crowd.serve(40)
+    assert b.given(name) == given, "it still has work: nothing is tried"
+    b.clear(name)
+    return held
+
+
+# ---- random mixes ----
+
+def change(rng):
+    """What is done to one worker: changes of its faults, or "clear" or "restart"."""
+    return rng.choice([
+        {"wedge": True},
+        {"slow": rng.choice([3, 30])},
+        {"cut_after": rng.randrange(8), "cut_how": rng.choice(["rst", "fin"]), "cut_left": rng.choice([None, 1, 3])},
+        {"answer": rng.choice([500, 503, "reset"]), "answer_left": rng.choice([None, 1, 4])},
+        {"answer": rng.choice([429, 503]), "retry_after": 1},
+        {"hang_connect": True},
+        {"health": rng.choice(["fail", "silent"])},
+        {"health_delay_ms": 300},
+        "restart",
+    ])
+
+
+def mix(b, crowd, rng, seconds, turns, most=None):
+    """Random faults for so long, of so many workers at once; without a number two workers have none at any time."""
+    end = time.monotonic() + seconds
+    names = [e.name for e in b.engines]
+    ill, most = [], len(names) - 2 if most is None else most
+    for _ in range(turns):
+        if time.monotonic() > end:
+            break
+        if ill and (len(ill) >= most or rng.random() < 0.4):
+            b.clear(ill.pop(rng.randrange(len(ill))))
+        else:
+            name = rng.choice(names if len(ill) < most else ill)
+            what = change(rng)
+            if what == "restart":
+                b.restart(name)
+            else:
+                b.fault(name, **what)
+                if name not in ill:
+                    ill.append(name)
+        crowd.turn(rng.choice([8, 8, 40, 200]), 3)  # most faults are short, some last until they are found out
+    for name in ill:
+        b.clear(name)
+
+
+def wait_well(b):
+    """All workers are in play again, by themselves; the crowd still asks, since that is how one is tried."""
+    for e in b.engines:
+        wait_until(lambda n=e.name: b.out_of_play(n) is None and b.r.worker_state(n) == "healthy", f"{e.name} is well again: {b.events()}", 4 * harness.DEADLINE)
+
+
+def mix_under_load(b, crowd, rng, **kw):
+    crowd.serve(10)
+    mix(b, crowd, rng, 8, 40, **kw)
+    crowd.serve(20)
+    wait_well(b)
+
+
+def tell_outcomes(b, what):
+    told = collections.Counter((o.how, o.status, o.code) for o in b.outcomes)
+    print(f"{what}: {dict(told)}")
+    assert sum(n for (how, *_), n in told.items() if how == "whole") > 40

@@ -1,9 +1,7 @@
 """The two recorded incidents in miniature: two prefill and two decode engines, of which one is wedged or degraded behind a green health; and the same fleet when all is well."""
 import concurrent.futures
-import json
 import os
 import random
-import re
 
 import openai
 import pytest
@@ -11,51 +9,19 @@ from engine_proc import Engine, expected, render, tokenize
 
 import harness
 from harness import wait_until
-from lab import PdLab
-from test_lab import mix_under_load, tell_outcomes
-
-STALL_S = 2
-
+from lab import DEGRADED_WINDOW, PdLab, degrade, hold_each, mix_under_load, only_whole, tell_outcomes, wedge, whole
 
 @pytest.fixture
 def lab(router):
     return lambda *a, **kw: PdLab(router, *a, **kw)
 
 
-def whole(streams):
-    for h in streams:
-        assert h.end().how == "whole", h.outcome
-
-
-def only_whole(b):
-    assert [o for o in b.outcomes if o.how != "whole"] == []
-
-
-def wait_stalled(b, name):
-    """Within 2 x stall_timeout by the router's own clock. Returns how many it sits on."""
-    found = b.r.wait_log(rf"worker {name} healthy -> stalled \(no byte for ([\d.]+) s with (\d+) in flight", 3 * harness.DEADLINE)
-    assert float(found.group(1)) < 2 * STALL_S
-    return int(found.group(2))
-
-
-def gets_nothing_new(b, crowd, name, n=40):
-    """While the rest of the fleet serves; what it has it keeps."""
-    given, held = b.given(name), b.r.metric("kvsteer_worker_load", worker=name)
-    crowd.serve(n)
-    assert b.given(name) == given and b.r.metric("kvsteer_worker_load", worker=name) == held
-    return held
-
-
 def test_a_wedged_decode_engine(lab):
     """It holds streams and prompts that it has not taken yet; both end whole when it goes on, which it does by itself. Prefill does not notice."""
     with lab() as b, b.crowd() as crowd:
         crowd.serve(20)
-        streams = [b.hold(name) for name in ("d0", "d0", "d1", "d1")]
-        b.fault("d0", wedge=True)
-        sat_on = wait_stalled(b, "d0")
-        assert gets_nothing_new(b, crowd, "d0") >= sat_on >= 2, "one may have come between the look and the verdict"
-        assert json.loads(b.engines[2].get("/health"))["status"] == "ok"
-        assert b.flagged() == {"d0"}
+        streams = hold_each(b, 2, ["d0", "d1"])
+        wedge(b, crowd, "d0", 2)
         b.clear("d0")
         b.wait_back("d0", "d1")
         whole(streams)
@@ -67,30 +33,19 @@ def test_a_wedged_prefill_engine(lab):
     """Whoever is in it waits for it; streams on decode engines do not notice, new requests go to the other one."""
     with lab() as b, b.crowd() as crowd:
         crowd.serve(20)
-        streams = [b.hold(name) for name in ("d0", "d1")]
-        b.fault("p0", wedge=True)
-        sat_on = wait_stalled(b, "p0")
-        assert gets_nothing_new(b, crowd, "p0") >= sat_on >= 1
+        streams = hold_each(b, 1, ["d0", "d1"])
+        wedge(b, crowd, "p0", 1)
         whole(streams)
-        assert json.loads(b.engines[0].get("/health"))["status"] == "ok"
-        assert b.flagged() == {"p0"}
         b.clear("p0")
         b.wait_back("p0", "p1")
     only_whole(b)
 
 
 def test_a_degraded_decode_engine_attracts_nothing(lab):
-    """One hundredth of its peer's rate, and slow as long as that has a tenth of its own: under least_requests it would get more the slower it is."""
-    with lab(pool="degraded_window = 5s\n") as b, b.crowd(clients=12) as crowd:
+    """Under least_requests it would get more the slower it is."""
+    with lab(pool=DEGRADED_WINDOW) as b, b.crowd(clients=12) as crowd:
         crowd.serve(20)
-        held = b.hold("d0", 1000)
-        b.fault("d0", slow=100)
-        b.wait_out("d0", "state")
-        assert re.search(r"worker d0 healthy -> degraded", b.r.log()), b.events()
-        given = b.given("d0")
-        crowd.serve(40)
-        assert b.given("d0") == given, "it still has work: nothing is tried"
-        b.clear("d0")
+        held = degrade(b, crowd, "d0")
         b.wait_back("d0", "d1")
         whole([held])
     only_whole(b)
@@ -101,7 +56,7 @@ def test_restart_empty(lab, name):
     """Its own streams break; a prompt that it had computed, or was about to take, is computed and taken anew by others, and nobody notices."""
     with lab(pool="cb_failure_threshold = 1000\n") as b, b.crowd() as crowd:
         crowd.serve(20)
-        streams = [b.hold("d1") for _ in range(2)]
+        streams = hold_each(b, 2, ["d1"])
         b.restart(name)
         b.r.wait_log(rf"worker {name} was restarted")
         b.wait_back(name)

@@ -6,8 +6,8 @@
  * Skipped where a tree cannot know the spelling: numbers with fractions or exponents, and
  * duplicates inside what counts as JSON.
  */
-#include "base/rng.h"
-#include "route_oracle.h"
+#include "tests/unit/route_oracle.h"
+#include "tests/unit/route_rig.h"
 
 /* How many times as many bodies as in "make check": the environment's KVSTEER_ROUNDS. */
 static unsigned rounds(unsigned n)
@@ -121,7 +121,7 @@ static void make_json(struct maker *m, unsigned depth)
 	static const char *const scalars[] = {"true", "false", "null", "[]", "{}"};
 	bool object = below(m, 2);
 	size_t n = below(m, 5);
-	char key[32];
+	char name[32];
 
 	if (depth == 0 || below(m, 3) == 0) {
 		if (below(m, 3) == 0)
@@ -137,9 +137,9 @@ static void make_json(struct maker *m, unsigned depth)
 		put(&m->out, i > 0 ? "," : "");
 		blank(m);
 		if (object) {
-			snprintf(key, sizeof(key), "%s%zu",
+			snprintf(name, sizeof(name), "%s%zu",
 				below(m, 9) ? "key" : "data:", i);
-			make_word(m, i == 3 ? "cache_control" : i == 4 ? "id" : key);
+			make_word(m, i == 3 ? "cache_control" : i == 4 ? "id" : name);
 			blank(m);
 			put(&m->out, ":");
 			blank(m);
@@ -446,34 +446,10 @@ static void make_body(struct maker *m)
 
 /* --- Both together --- */
 
-static struct route_scan *scan;
-static struct route_key key;
-
-/* Feeds the body in pieces cut by rng (NULL: whole), each in a block of its own, which
- * moves. */
 static void build(enum route_endpoint endpoint, const struct text *body,
 	const struct route_key_opts *opts, struct rng *rng)
 {
-	size_t at = 0;
-	char *piece = NULL;
-
-	route_key_reset(&key);
-	route_scan_begin(scan, endpoint);
-	do {
-		size_t to = body->n;
-
-		if (rng != NULL)
-			to = MIN(
-				to, at + 1 + rng_below(rng, rng_below(rng, 2) ? 5 : 900));
-		free(piece);
-		piece = malloc(to > 0 ? to : 1);
-		REQUIRE(piece != NULL);
-		memcpy(piece, body->p, to);
-		REQUIRE(route_scan_feed(scan, piece, at, to) == 0);
-		at = to;
-	} while (at < body->n);
-	REQUIRE(route_key_build(scan, piece, body->n, opts, &key) == 0);
-	free(piece);
+	rig_build(endpoint, body->p, body->n, opts, rng);
 }
 
 static void check_chain(const char *p, size_t n, size_t block, const struct text *body)
@@ -724,14 +700,5 @@ static Suite *route_prompt_suite(void)
 
 int main(void)
 {
-	int status;
-
-	scan = route_scan_new();
-	if (scan == NULL)
-		return EXIT_FAILURE;
-	route_key_init(&key);
-	status = unit_run(route_prompt_suite());
-	route_key_free(&key);
-	route_scan_free(scan);
-	return status;
+	return rig_main(route_prompt_suite());
 }

@@ -4,51 +4,17 @@
  * it.
  */
 #include "base/err.h"
-#include "pool/site.h"
-#include "tests/unit/unit_model.h"
-
-static unsigned n_added, n_removed;
-
-static void on_added(void *arg, struct pool *p, struct worker *w)
-{
-	(void)arg;
-	(void)p;
-	atomic_store(&w->health, WORKER_HEALTHY);
-	n_added++;
-}
-
-static void on_removed(void *arg, struct pool *p, struct worker *w)
-{
-	(void)arg;
-	(void)p;
-	(void)w;
-	n_removed++;
-}
-
-static const struct pool_ops ops = {on_added, on_removed};
-static const struct site_opts opts = {
-	.boot_secret = {1, 2}, .pool_ops = &ops, .now_ms = 1000};
+#include "tests/unit/site_rig.h"
 
 static void set_up(void)
 {
 	n_added = n_removed = 0;
 }
 
-static struct site *make(const char *text, struct site *old)
-{
-	struct conf *conf = unit_conf(text);
-	struct site *s = site_new(conf, old, &opts);
-
-	ck_assert_ptr_nonnull(s);
-	ck_assert_ptr_eq(s->conf, conf);
-	conf_unref(conf);
-	return s;
-}
-
 /* A reload as the daemon does it. */
 static struct site *reload(struct site *old, const char *text)
 {
-	struct site *s = make(text, old);
+	struct site *s = rig_site(text, old);
 
 	site_retire(old, s);
 	site_unref(old);
@@ -57,9 +23,7 @@ static struct site *reload(struct site *old, const char *text)
 
 static void close_site(struct site *s)
 {
-	site_retire(s, NULL);
-	site_unref(s);
-	ck_assert_uint_eq(n_added, n_removed);
+	rig_close(s);
 	ck_assert_int_eq(
 		metric_total(METRIC_GUARDS_TAKEN), metric_total(METRIC_GUARDS_DROPPED));
 }
@@ -94,7 +58,7 @@ START_TEST(first_pool_in_file_order_whose_models_match)
 		{"gpt", NULL},
 		{"", "small"},
 	};
-	struct site *s = make(TWO_POOLS, NULL);
+	struct site *s = rig_site(TWO_POOLS, NULL);
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct pool *p = site_pool_for(s, span_str(rows[i].model));
@@ -115,11 +79,11 @@ END_TEST
 /* Without a model: one that takes all, wherever it stands. */
 START_TEST(a_pool_without_models_takes_all)
 {
-	struct site *s = make("[pool small]\nmodels = llama-8*\n[pool rest]\n"
-			      "[pool never]\nmodels = gpt\n"
-			      "[worker s]\nurl = http://s:1\npool = small\n"
-			      "[worker r]\nurl = http://r:1\npool = rest\n"
-			      "[worker n]\nurl = http://n:1\npool = never\n",
+	struct site *s = rig_site("[pool small]\nmodels = llama-8*\n[pool rest]\n"
+				  "[pool never]\nmodels = gpt\n"
+				  "[worker s]\nurl = http://s:1\npool = small\n"
+				  "[worker r]\nurl = http://r:1\npool = rest\n"
+				  "[worker n]\nurl = http://n:1\npool = never\n",
 		NULL);
 
 	ck_assert_str_eq(pool_name(site_pool_for(s, SPAN_LIT("llama-8b"))), "small");
@@ -148,7 +112,7 @@ START_TEST(the_body_is_scanned_where_someone_reads_it)
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		struct site *s = make(rows[i].text, NULL);
+		struct site *s = rig_site(rows[i].text, NULL);
 
 		ck_assert_msg(s->needs_body_scan == rows[i].needs, "%s", rows[i].text);
 		close_site(s);
@@ -200,7 +164,7 @@ START_TEST(the_head_may_say_enough)
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		struct site *s = make(rows[i].text, NULL);
+		struct site *s = rig_site(rows[i].text, NULL);
 		struct site_head h = {
 			.endpoint = rows[i].endpoint,
 			.said.hashes_sent = rows[i].hashes_sent,
@@ -217,7 +181,7 @@ END_TEST
 /* A pool of the same name is the same pool: workers, loads, generation. */
 START_TEST(pools_live_through_reloads)
 {
-	struct site *s = make(TWO_POOLS, NULL);
+	struct site *s = rig_site(TWO_POOLS, NULL);
 	struct pool *big = site_pool(s, SPAN_LIT("big"));
 	struct worker *b = unit_worker(big, "b");
 	struct guard g;
@@ -239,7 +203,7 @@ END_TEST
 
 START_TEST(pools_follow_the_files_order)
 {
-	struct site *s = make(TWO_POOLS, NULL);
+	struct site *s = rig_site(TWO_POOLS, NULL);
 	struct pool *small = site_pool(s, SPAN_LIT("small"));
 
 	ck_assert_ptr_eq(site_pool_for(s, SPAN_LIT("llama-8b")), small);
@@ -260,7 +224,7 @@ END_TEST
  */
 START_TEST(a_pool_that_went_is_closed)
 {
-	struct site *first = make(TWO_POOLS, NULL), *held = site_ref(first);
+	struct site *first = rig_site(TWO_POOLS, NULL), *held = site_ref(first);
 	struct pool *big = site_pool(first, SPAN_LIT("big"));
 	struct pool_ask ask = {.role = ROLE_UNIFIED};
 	struct pool_pick out;
@@ -288,7 +252,7 @@ END_TEST
 /* Another pool of the file takes a worker: it goes here and comes there. */
 START_TEST(a_worker_changes_its_pool)
 {
-	struct site *s = make(TWO_POOLS, NULL);
+	struct site *s = rig_site(TWO_POOLS, NULL);
 	struct guard g;
 
 	pick(site_pool(s, SPAN_LIT("big")), &g);

@@ -4,23 +4,11 @@
  */
 #include "control/threads.h"
 #include "io/mailbox.h"
-#include "pool/site.h"
 #include "proxy/io_thread.h"
+#include "tests/unit/site_rig.h"
 #include "tests/unit/unit_loop.h"
-#include "tests/unit/unit_model.h"
 
 enum { THREADS = 3 };
-
-static void on_worker(void *arg, struct pool *p, struct worker *w)
-{
-	(void)arg;
-	(void)p;
-	(void)w;
-}
-
-static const struct pool_ops ops = {on_worker, on_worker};
-static const struct site_opts opts = {
-	.boot_secret = {1}, .pool_ops = &ops, .now_ms = 1000};
 
 static struct loop *loop;
 static struct mailbox *home;
@@ -31,24 +19,20 @@ static unsigned n_empty;
 
 static void set_up(void)
 {
-	struct conf *conf = unit_conf("[worker w]\nurl = http://127.0.0.1:1\n");
-
 	loop = loop_new();
 	home = mailbox_new(loop);
-	site = site_new(conf, NULL, &opts);
-	conf_unref(conf);
+	site = rig_site("[worker w]\nurl = http://127.0.0.1:1\n", NULL);
 	process = (struct process){.max_connections = 1};
 	n_empty = 0;
 	threads = threads_start(THREADS, &process, site, -1);
-	ck_assert(home != NULL && site != NULL && threads != NULL);
+	ck_assert(home != NULL && threads != NULL);
 }
 
 /* As the daemon's end: the mailbox goes last. */
 static void tear_down(void)
 {
 	threads_stop(threads);
-	site_retire(site, NULL);
-	site_unref(site);
+	rig_close(site);
 	mailbox_free(home);
 	loop_free(loop);
 }

@@ -9,7 +9,7 @@
 #include "base/hash.h"
 #include "base/span.h"
 #include "route/route_key.h"
-#include "unit.h"
+#include "tests/unit/unit.h"
 
 #include <jansson.h>
 #include <stdarg.h>
