@@ -44,6 +44,7 @@ libkvsteer_a_SOURCES += src/io/mailbox.c src/io/mailbox.h
 libkvsteer_a_SOURCES += src/io/notify.c src/io/notify.h
 libkvsteer_a_SOURCES += src/io/resolve.c src/io/resolve.h
 libkvsteer_a_SOURCES += src/io/sock.c src/io/sock.h
+libkvsteer_a_SOURCES += src/io/accepter.c src/io/accepter.h
 libkvsteer_a_SOURCES += src/io/stream.c src/io/stream.h
 libkvsteer_a_SOURCES += src/io/wheel.c src/io/wheel.h
 

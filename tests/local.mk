@@ -60,6 +60,7 @@ check_PROGRAMS += tests/unit/check_js
 check_PROGRAMS += tests/unit/check_notify
 check_PROGRAMS += tests/unit/check_resolve
 check_PROGRAMS += tests/unit/check_sock
+check_PROGRAMS += tests/unit/check_accepter
 check_PROGRAMS += tests/unit/check_wheel
 noinst_HEADERS += tests/unit/http_feed.h
 check_PROGRAMS += tests/unit/check_http_parse

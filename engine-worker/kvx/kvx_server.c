@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "io/accepter.h"
 #include "io/loop.h"
 #include "io/sock.h"
 #include "io/wheel.h"
@@ -24,8 +25,6 @@ enum {
 	PULLS_MAX = 1024,            /* of a connection */
 	CREDIT_MAX = 1024,           /* blocks of a pull that may be asked for ahead */
 	CREDIT_BYTES_MAX = 64 << 20, /* and their bytes */
-	ACCEPTS_A_WAKE = 16,
-	ACCEPT_PAUSE_MS = 100,
 	HELLO_TIMEOUT_MS = 5000,
 	IDLE_TIMEOUT_MS = 120000,
 	LINGER_MS = 1000,
@@ -53,21 +52,12 @@ struct kvx_conn {
 struct kvx_server {
 	struct loop *loop;
 	struct kvx_server_opts opts;
-	int listen_fd;
-	struct loop_watch *watch;
-	struct wheel_timer
-		accept_timer; /* set: no descriptors, nobody is accepted until then */
+	struct accepter *accepter;
 	LIST_HEAD(, kvx_conn) conns;
 	unsigned n_conns;
 	struct kvx_server_counts counts;
 	unsigned char *block; /* room for one */
 };
-
-static void accept_enable(struct kvx_server *s)
-{
-	loop_watch_enable(s->watch,
-		s->n_conns < CONNECTIONS_MAX && !wheel_is_set(&s->accept_timer));
-}
 
 /* The end of a connection */
 
@@ -96,7 +86,7 @@ static void conn_close(struct kvx_conn *c)
 	wheel_stop(loop_wheel(c->server->loop), &c->timer);
 	LIST_REMOVE(c, entry);
 	c->server->n_conns--;
-	accept_enable(c->server);
+	accepter_has_place(c->server->accepter);
 	loop_reap(c->server->loop, &c->reap, conn_destroy);
 }
 
@@ -441,7 +431,7 @@ static bool is_peer(const struct kvx_server *s, const union sock_addr *a)
 	return false;
 }
 
-static void conn_new(struct kvx_server *s, int fd, const union sock_addr *peer)
+static int conn_new(struct kvx_server *s, int fd, const union sock_addr *peer)
 {
 	static const struct kvx_link_ops ops = {
 		.on_frame = on_frame, .on_writable = on_writable, .on_down = on_down};
@@ -449,7 +439,7 @@ static void conn_new(struct kvx_server *s, int fd, const union sock_addr *peer)
 
 	if (c == NULL) {
 		close(fd);
-		return;
+		return ERR_NOMEM;
 	}
 	c->server = s;
 	TAILQ_INIT(&c->pulls);
@@ -458,43 +448,38 @@ static void conn_new(struct kvx_server *s, int fd, const union sock_addr *peer)
 	wheel_timer_init(&c->timer, on_deadline, c);
 	if (kvx_link_open(&c->link, fd) != 0) {
 		free(c);
-		return;
+		return ERR_NOMEM;
 	}
 	LIST_INSERT_HEAD(&s->conns, c, entry);
 	s->n_conns++;
-	accept_enable(s);
 	set_deadline(c, HELLO_TIMEOUT_MS);
+	return 0;
 }
 
-static void on_accept_again(void *arg)
-{
-	accept_enable(arg);
-}
-
-static void on_accept(void *arg, int listen_fd, unsigned events UNUSED)
+static int on_conn(void *arg, int fd, const union sock_addr *peer)
 {
 	struct kvx_server *s = arg;
-	union sock_addr peer;
-	int fd, err;
 
-	for (unsigned i = 0; i < ACCEPTS_A_WAKE && s->n_conns < CONNECTIONS_MAX; i++) {
-		err = sock_accept(listen_fd, &fd, &peer);
-		if (err == ERR_LIMIT) {
-			wheel_set(loop_wheel(s->loop), &s->accept_timer,
-				clock_now_ms() + ACCEPT_PAUSE_MS);
-			accept_enable(s);
-		}
-		if (err != 0)
-			return;
-		if (is_peer(s, &peer)) {
-			conn_new(s, fd, &peer);
-			continue;
-		}
-		s->counts.refused++;
-		sock_abort_on_close(fd);
-		close(fd);
-	}
+	if (is_peer(s, peer))
+		return conn_new(s, fd, peer);
+	s->counts.refused++;
+	sock_abort_on_close(fd);
+	close(fd);
+	return 0;
 }
+
+static bool has_place(void *arg)
+{
+	const struct kvx_server *s = arg;
+
+	return s->n_conns < CONNECTIONS_MAX;
+}
+
+static const struct accepter_ops accepter_ops = {
+	.on_conn = on_conn,
+	.take_place = has_place,
+	.limit = "its limit of connections",
+};
 
 struct kvx_server *kvx_server_new(
 	struct loop *l, int listen_fd, const struct kvx_server_opts *opts)
@@ -506,16 +491,14 @@ struct kvx_server *kvx_server_new(
 	s->loop = l;
 	s->opts = *opts;
 	LIST_INIT(&s->conns);
-	wheel_timer_init(&s->accept_timer, on_accept_again, s);
 	s->block = malloc(opts->self->block_bytes);
 	if (s->block != NULL)
-		s->watch = loop_watch_new(l, listen_fd, LOOP_READ, on_accept, s);
-	if (s->watch == NULL) {
+		s->accepter = accepter_new(l, listen_fd, &accepter_ops, s);
+	if (s->accepter == NULL) {
 		free(s->block);
 		free(s);
 		return NULL;
 	}
-	s->listen_fd = listen_fd;
 	return s;
 }
 
@@ -545,9 +528,7 @@ void kvx_server_free(struct kvx_server *s)
 	if (s == NULL)
 		return;
 	kvx_server_cut(s);
-	wheel_stop(loop_wheel(s->loop), &s->accept_timer);
-	loop_watch_free(s->watch);
-	close(s->listen_fd);
+	accepter_free(s->accepter);
 	free(s->block);
 	free(s);
 }

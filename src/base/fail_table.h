@@ -43,7 +43,7 @@
 	X(QUEUE_FULL, 429, "overloaded_error", "queue_full", "Too many requests are waiting.")                           \
 	X(RATE_LIMITED, 429, "rate_limit_error", "rate_limited", "The rate limit is reached.")                           \
 	X(HEAD_TOO_LARGE, 431, "invalid_request_error", "head_too_large", "The request header is larger than allowed.")  \
-	X(INTERNAL, 500, "internal_error", "internal", "The router had an internal error.")                              \
+	X(INTERNAL, 500, "internal_error", "internal", "The server had an internal error.")                              \
 	X(NOT_IMPLEMENTED, 501, "invalid_request_error", "not_implemented",                                              \
 	  "This method, transfer coding or upgrade is not implemented.")                                                 \
 	X(WORKER_UNREACHABLE, 502, "upstream_error", "worker_unreachable", "No worker could be reached.")                \
@@ -51,7 +51,7 @@
 	X(WORKER_PROTOCOL, 502, "upstream_error", "worker_protocol", "The worker's response is not valid HTTP/1.1, or its header is too large.") \
 	X(WORKER_BROKE, 502, "upstream_error", "worker_broke", "The worker's response ended before it was complete.")    \
 	X(NO_WORKER, 503, "overloaded_error", "no_worker", "No worker is available.")                                    \
-	X(OVERLOADED, 503, "overloaded_error", "overloaded", "The router is out of memory for request bodies.")          \
+	X(OVERLOADED, 503, "overloaded_error", "overloaded", "There is not enough memory for this request.")             \
 	X(DRAINING, 503, "overloaded_error", "draining", "The router is shutting down.")                                 \
 	X(WORKER_TIMEOUT, 504, "upstream_error", "worker_timeout", "The worker did not respond in time.")                \
 	X(HTTP_VERSION, 505, "invalid_request_error", "http_version", "Only HTTP/1.0 and HTTP/1.1 are supported.")       \

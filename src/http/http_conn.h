@@ -65,11 +65,9 @@ struct http_conn {
 
 struct http_server {
 	struct loop *loop;
-	int listen_fd; /* -1: draining */
-	struct loop_watch *watch;
-	struct wheel_timer accept_timer; /* set: accepting is paused after EMFILE */
+	struct accepter *accepter; /* NULL: draining */
 	struct http_server_opts opts;
-	bool is_unix, is_draining, is_paused;
+	bool is_unix, is_draining;
 	unsigned n_conns;
 	LIST_HEAD(, http_conn) conns;
 	LIST_HEAD(, http_conn) ready; /* to be run at the end of this turn */

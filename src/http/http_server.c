@@ -13,6 +13,7 @@
 #include "http/http_conn.h"
 #include "http/http_parse.h"
 #include "http/http_write.h"
+#include "io/accepter.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,8 +27,6 @@ enum {
 	BODY_READ_BYTES = 65536,
 	IN_MAX =
 		65536, /* pipelined bytes kept while a call is open; a head always fits */
-	ACCEPTS_A_WAKE = 64,
-	ACCEPT_PAUSE_MS = 100,
 	LINGER_MS = 1000,
 	LINGER_POLL_MS = 50,
 	LINGER_BYTES = 65536,
@@ -70,13 +69,6 @@ static void conn_destroy(struct reap *r)
 	free(c);
 }
 
-static void accept_enable(struct http_server *s)
-{
-	if (s->listen_fd >= 0 && !wheel_is_set(&s->accept_timer))
-		loop_watch_enable(
-			s->watch, !s->is_paused && s->n_conns < s->opts.max_connections);
-}
-
 static void conn_close(struct http_conn *c)
 {
 	struct http_server *s = c->server;
@@ -91,7 +83,8 @@ static void conn_close(struct http_conn *c)
 	c->is_ready = false;
 	LIST_REMOVE(c, link);
 	s->n_conns--;
-	accept_enable(s);
+	if (s->accepter != NULL)
+		accepter_has_place(s->accepter);
 	loop_reap(s->loop, &c->reap, conn_destroy);
 }
 
@@ -669,8 +662,9 @@ static void conn_timeout(void *arg)
 
 /* The listener */
 
-static int conn_new(struct http_server *s, int fd)
+static int conn_new(void *server, int fd, const union sock_addr *peer UNUSED)
 {
+	struct http_server *s = server;
 	struct http_conn *c = calloc(1, sizeof(*c));
 
 	if (c == NULL) {
@@ -693,37 +687,18 @@ static int conn_new(struct http_server *s, int fd)
 	return 0;
 }
 
-static void accept_pause(struct http_server *s)
+static bool has_place(void *server)
 {
-	loop_watch_enable(s->watch, false);
-	wheel_set(
-		loop_wheel(s->loop), &s->accept_timer, clock_now_ms() + ACCEPT_PAUSE_MS);
+	const struct http_server *s = server;
+
+	return s->n_conns < s->opts.max_connections;
 }
 
-static void on_accept(void *arg, int listen_fd, unsigned events UNUSED)
-{
-	struct http_server *s = arg;
-	union sock_addr peer;
-	int fd, err;
-
-	for (int i = 0; !s->is_paused && i < ACCEPTS_A_WAKE &&
-			s->n_conns < s->opts.max_connections;
-		i++) {
-		err = sock_accept(listen_fd, &fd, &peer);
-		if (err == ERR_AGAIN)
-			return;
-		if (err == ERR_LIMIT || (err == 0 && conn_new(s, fd) != 0)) {
-			accept_pause(s);
-			return;
-		}
-	}
-	accept_enable(s);
-}
-
-static void accept_again(void *arg)
-{
-	accept_enable(arg);
-}
+static const struct accepter_ops accepter_ops = {
+	.on_conn = conn_new,
+	.take_place = has_place,
+	.limit = "its limit of connections",
+};
 
 static bool is_unix_socket(int fd)
 {
@@ -756,15 +731,13 @@ struct http_server *http_server_new(
 	if (s == NULL)
 		return NULL;
 	s->loop = l;
-	s->listen_fd = listen_fd;
 	s->opts = *opts;
 	s->is_unix = is_unix_socket(listen_fd);
 	set_defaults(&s->opts);
 	LIST_INIT(&s->conns);
 	LIST_INIT(&s->ready);
-	wheel_timer_init(&s->accept_timer, accept_again, s);
-	s->watch = loop_watch_new(l, listen_fd, LOOP_READ, on_accept, s);
-	if (s->watch == NULL) {
+	s->accepter = accepter_new(l, listen_fd, &accepter_ops, s);
+	if (s->accepter == NULL) {
 		free(s);
 		return NULL;
 	}
@@ -776,12 +749,8 @@ struct http_server *http_server_new(
 
 static void stop_accepting(struct http_server *s)
 {
-	if (s->listen_fd < 0)
-		return;
-	wheel_stop(loop_wheel(s->loop), &s->accept_timer);
-	loop_watch_free(s->watch);
-	close(s->listen_fd);
-	s->listen_fd = -1;
+	accepter_free(s->accepter);
+	s->accepter = NULL;
 }
 
 void http_server_drain(struct http_server *s)
@@ -799,8 +768,8 @@ void http_server_drain(struct http_server *s)
 
 void http_server_pause(struct http_server *s, bool on)
 {
-	s->is_paused = on;
-	accept_enable(s);
+	if (s->accepter != NULL)
+		accepter_enable(s->accepter, !on);
 }
 
 void http_server_cut(struct http_server *s)

@@ -429,14 +429,14 @@ void conn_leave_place(struct io_thread *t)
 	atomic_fetch_sub_explicit(&t->process->connections, 1, memory_order_relaxed);
 }
 
-void conn_open(struct io_thread *t, int fd, const union sock_addr *peer)
+int conn_open(struct io_thread *t, int fd, const union sock_addr *peer)
 {
 	struct conn *c = calloc(1, sizeof(*c));
 
 	if (c == NULL) {
 		close(fd);
 		conn_leave_place(t);
-		return;
+		return ERR_NOMEM;
 	}
 	c->magic = CONN_MAGIC;
 	c->linger_bytes = LINGER_BYTES;
@@ -450,7 +450,7 @@ void conn_open(struct io_thread *t, int fd, const union sock_addr *peer)
 	if (stream_open(&c->client.stream, fd) != 0) {
 		conn_leave_place(t);
 		free(c);
-		return;
+		return ERR_NOMEM;
 	}
 	wheel_timer_init(&c->timer, on_timer, c);
 	wheel_timer_init(&c->stall, on_stall, c);
@@ -463,6 +463,7 @@ void conn_open(struct io_thread *t, int fd, const union sock_addr *peer)
 	/* Until its first byte a connection has as long as a head may take. */
 	if (opts(c)->head_timeout_ms > 0)
 		wheel_set(t->wheel, &c->timer, clock_now_ms() + opts(c)->head_timeout_ms);
+	return 0;
 }
 
 void conn_drain_all(struct io_thread *t, bool keeps_idle, bool keeps_listening)

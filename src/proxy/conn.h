@@ -10,9 +10,9 @@
 
 struct io_thread;
 
-/* Takes the accepted descriptor (closes it when memory is short), and the place that the
- * caller has taken for it in process->connections. */
-void conn_open(struct io_thread *t, int fd, const union sock_addr *peer);
+/* Takes the accepted descriptor and the place that the caller has taken for it in
+ * process->connections; gives both up on ERR_NOMEM. */
+int conn_open(struct io_thread *t, int fd, const union sock_addr *peer) MUST_CHECK;
 /* Gives such a place back. */
 void conn_leave_place(struct io_thread *t);
 /* Connections close after what they are doing, idle ones now, or with keeps_idle after

@@ -50,6 +50,20 @@ START_TEST(rows_are_sound)
 }
 END_TEST
 
+/* The small HTTP server answers these by itself, in the router and in the engine. */
+START_TEST(what_both_programs_say_names_neither)
+{
+	static const enum fail common[] = {FAIL_OVERLOADED, FAIL_INTERNAL,
+		FAIL_PATH_NOT_FOUND, FAIL_METHOD_NOT_ALLOWED, FAIL_BODY_TOO_LARGE,
+		FAIL_CLIENT_TIMEOUT, FAIL_MALFORMED_REQUEST, FAIL_HEAD_TOO_LARGE};
+
+	for (size_t i = 0; i < ARRAY_LEN(common); i++) {
+		ck_assert_ptr_null(strstr(fail_text(common[i]), "router"));
+		ck_assert_ptr_null(strstr(fail_text(common[i]), "engine"));
+	}
+}
+END_TEST
+
 START_TEST(one_kibibyte_is_enough)
 {
 	for (int i = 0; i < FAIL_MAX; i++) {
@@ -112,6 +126,7 @@ static Suite *fail_suite(void)
 
 	tcase_add_test(tc, body_is_as_documented);
 	tcase_add_test(tc, rows_are_sound);
+	tcase_add_test(tc, what_both_programs_say_names_neither);
 	tcase_add_test(tc, one_kibibyte_is_enough);
 	tcase_add_test(tc, small_room_is_kept);
 	tcase_add_test(tc, statuses);
