@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/dump.h"
 #include "base/err.h"
-#include "core/kv_cache.h"
 #include "engine_dump.h"
 #include "engine_flags.h"
 #include "io/loop.h"
@@ -133,13 +132,14 @@ static int open_engine(struct daemon *d, const struct engine_flags *flags, int f
 static void tell_start(const struct daemon *d, const struct engine_flags *flags)
 {
 	const struct handoff *h = serve_handoff(d->serve);
+	const struct backend_shape *shape = sched_shape(engine_sched(d->engine));
 
-	log_notice("model %s on the %s backend: %u blocks of %d tokens, prefill %g and "
+	log_notice("model %s on the %s backend: %u blocks of %u tokens, prefill %g and "
 		   "decode %g "
 		   "tokens/s, speed %g",
-		flags->served_name, flags->engine.backend->name,
-		flags->engine.sched.n_blocks, KV_BLOCK, flags->engine.prefill_rate,
-		flags->engine.decode_rate, flags->engine.speed);
+		flags->served_name, flags->engine.backend->name, shape->n_blocks,
+		shape->block_tokens, flags->prefill_rate, flags->decode_rate,
+		flags->speed);
 	if (handoff_is_on(h))
 		log_notice("role %s: prompts are handed over on %s port %u, in group %s",
 			role_text(handoff_role(h)), handoff_host(h), handoff_port(h),

@@ -6,7 +6,6 @@
 #include "base/dump.h"
 #include "base/err.h"
 #include "base/span.h"
-#include "core/kv_cache.h"
 #include "io/sock.h"
 
 #include <stdio.h>
@@ -28,11 +27,11 @@ static const struct flag flags[] = {
 	{ "max-num-batched-tokens", "N", flag_u32, FIELD(engine.sched.step_tokens), SCHED_STEP_MIN, 1e6, "512", "tokens computed in one step" },
 	{ "long-prefill-token-threshold", "N", flag_u32, FIELD(engine.sched.long_prefill_tokens), 0, 1e6, "0", "tokens of one prompt in a round of max-num-batched-tokens, so that short prompts need not wait for its end; 0: no bound" },
 	{ "max-waiting", "N", flag_u32, FIELD(engine.sched.max_waiting), 0, 1e6, "4096", "sequences that may wait; requests beyond are refused" },
-	{ "sim-prefill-rate", "N", flag_real, FIELD(engine.prefill_rate), 0.001, 1e12, "8000", "prompt tokens a second, one prompt after another" },
-	{ "sim-decode-rate", "N", flag_real, FIELD(engine.decode_rate), 0.001, 1e12, "50", "new tokens a second, of each sequence" },
-	{ "sim-step-latency", "TIME", flag_time, FIELD(engine.step_ms), 0, 0, "0", "what each chunk of a prompt and each new token take besides" },
-	{ "sim-blocks", "N", flag_u32, FIELD(engine.sched.n_blocks), 2, 1e8, "4096", "KV cache in blocks of 16 tokens" },
-	{ "sim-speed", "F", flag_real, FIELD(engine.speed), 0, 1e6, "1", "factor on all times; 0: nothing takes time" },
+	{ "sim-prefill-rate", "N", flag_real, FIELD(prefill_rate), 0.001, 1e12, "8000", "prompt tokens a second, one prompt after another" },
+	{ "sim-decode-rate", "N", flag_real, FIELD(decode_rate), 0.001, 1e12, "50", "new tokens a second, of each sequence" },
+	{ "sim-step-latency", "TIME", flag_time, FIELD(step_ms), 0, 0, "0", "what each chunk of a prompt and each new token take besides" },
+	{ "sim-blocks", "N", flag_u32, FIELD(engine.open.n_blocks), 2, 1e8, "4096", "KV cache in blocks of 16 tokens" },
+	{ "sim-speed", "F", flag_real, FIELD(speed), 0, 1e6, "1", "factor on all times; 0: nothing takes time" },
 	{ "role", "unified|prefill|decode", flag_choice, FIELD(handoff.role), 0, 0, "unified", "what it is there for; requests decide what it does" },
 	{ "kvx-listen", "ADDRESS:PORT", read_listen, FIELD(kvx_listen), 0, 0, "(off, or 127.0.0.1:0 with a role)", "where others take computed prompts; off: nothing is kept or taken" },
 	{ "kvx-advertise", "ADDRESS", read_host, FIELD(handoff.advertise), 0, 0, "(that of kvx-listen)", "the address by which others reach kvx-listen" },
@@ -216,7 +215,7 @@ static bool complete_handoff(struct engine_flags *out)
  * others. */
 static bool complete(struct engine_flags *out)
 {
-	uint64_t held = (uint64_t)out->engine.sched.n_blocks * KV_BLOCK;
+	uint64_t held = (uint64_t)out->engine.open.n_blocks * SIM_BLOCK_TOKENS;
 
 	if (out->fault_socket != NULL && out->engine.backend != &backend_sim) {
 		(void)fprintf(stderr,
@@ -227,7 +226,11 @@ static bool complete(struct engine_flags *out)
 		out->served_name = out->model;
 	if (out->max_model_len == 0)
 		out->max_model_len = held;
-	out->engine.model = out->model;
+	out->engine.open.model = out->model;
+	out->sim.prefill_us = out->speed * 1e6 / out->prefill_rate;
+	out->sim.decode_us = out->speed * 1e6 / out->decode_rate;
+	out->sim.step_us = out->speed * 1e3 * (double)out->step_ms;
+	out->engine.open.own = &out->sim;
 	if (!complete_handoff(out))
 		return false;
 	if (out->max_model_len >= 2 && out->max_model_len <= held)
@@ -236,7 +239,7 @@ static bool complete(struct engine_flags *out)
 		"kvsteer-engine: --max-model-len %llu: from 2 to %llu is expected, what "
 		"--sim-blocks %u hold\n",
 		(unsigned long long)out->max_model_len, (unsigned long long)held,
-		out->engine.sched.n_blocks);
+		out->engine.open.n_blocks);
 	return false;
 }
 

@@ -4,6 +4,7 @@
 #ifndef ENGINE_FLAGS_H
 #define ENGINE_FLAGS_H
 
+#include "backend/backend_sim.h"
 #include "base/flag.h"
 #include "base/log.h"
 #include "core/engine.h"
@@ -21,6 +22,11 @@ struct engine_flags {
 	struct handoff_opts handoff;
 	enum log_level log_level;
 	struct engine_opts engine;
+	/* Of the sim backend: tokens a second, the latency of each step, and a factor on
+	 * all times; in sim as they are meant */
+	double prefill_rate, decode_rate, speed;
+	uint64_t step_ms;
+	struct sim_pace sim;
 	struct flag_values values; /* as given */
 	bool is_tested;            /* -t: FLAG_USAGE is its answer */
 };
@@ -28,8 +34,8 @@ struct engine_flags {
 /*
  * Fills *out from the files that -c names and the flags over them. FLAG_DONE: -h, -V, -t
  * or -T was answered. FLAG_USAGE: stderr says what is wrong. Strings point into argv or
- * out->values; engine_flags_free() ends all three. out->engine's sched has no times and
- * no callback.
+ * out->values, out->engine into *out, which must stay where it is; engine_flags_free()
+ * ends all three.
  */
 enum flag_result engine_flags_parse(
 	int argc, char **argv, struct engine_flags *out) MUST_CHECK;

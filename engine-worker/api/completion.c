@@ -409,7 +409,7 @@ static void on_begin(void *arg)
 	ch->admitted_us = clock_us();
 }
 
-static void on_token(void *arg, struct sched_seq *seq, uint32_t id)
+static void on_token(void *arg, struct sched_seq *seq, const struct sample_out *out)
 {
 	struct choice *ch = arg;
 	struct completion *c = ch->completion;
@@ -424,7 +424,7 @@ static void on_token(void *arg, struct sched_seq *seq, uint32_t id)
 		sched_stop(seq);
 		return;
 	}
-	ch->text_len += token_text(id, ch->text + ch->text_len);
+	ch->text_len += token_text(out->token, ch->text + ch->text_len);
 	if (ch->n_tokens <= c->params.min_new)
 		ch->stop_from = ch->text_len;
 	stop = find_stop(ch);

@@ -4,7 +4,6 @@
  */
 #include "api/engine_metrics.h"
 #include "core/histograms.h"
-#include "core/kv_cache.h"
 #include "core/sched.h"
 #include "kvx/kv_handoff.h"
 
@@ -300,8 +299,8 @@ void engine_metrics_print(struct metric_text *out, const struct sched *s,
 	print_steps(out, sched_counts(s), model);
 	metric_family(out, "vllm:cache_config_info", "gauge", "The size of the KV cache");
 	print_labels(out, "vllm:cache_config_info", model);
-	metric_printf(out, ",block_size=\"%d\",num_gpu_blocks=\"%zu\"} 1\n", KV_BLOCK,
-		sched_max_tokens(s) / KV_BLOCK);
+	metric_printf(out, ",block_size=\"%u\",num_gpu_blocks=\"%u\"} 1\n",
+		sched_shape(s)->block_tokens, sched_shape(s)->n_blocks);
 	metric_family(
 		out, "process_start_time_seconds", "gauge", "When this process began");
 	metric_printf(out, "process_start_time_seconds %.3f\n",

@@ -12,7 +12,6 @@
 #include "base/rng.h"
 #include "core/engine.h"
 #include "core/histograms.h"
-#include "core/kv_cache.h"
 #include "http/http_server.h"
 #include "io/js.h"
 #include "kvx/kv_handoff.h"
@@ -207,11 +206,13 @@ static void handle_models(void *arg, struct http_call *call)
 {
 	struct serve *s = arg;
 	struct js *root = js_object(), *list = js_array(), *model = js_object();
+	char owner[64];
 
+	(void)snprintf(owner, sizeof(owner), "kvsteer-%s", engine_backend(s->engine));
 	js_set_str(model, "id", s->opts.model);
 	js_set_str(model, "object", "model");
 	js_set_int(model, "created", (int64_t)(s->started_ms / 1000));
-	js_set_str(model, "owned_by", "kvsteer-sim");
+	js_set_str(model, "owned_by", owner);
 	js_set_str(model, "root", s->opts.model);
 	js_set(model, "parent", js_null());
 	js_set_int(model, "max_model_len", (int64_t)s->opts.max_model_len);
@@ -256,8 +257,8 @@ static void handle_server_info(void *arg, struct http_call *call)
 	js_set_str(root, "kv_group", handoff_group(s->handoff));
 	js_set_str(root, "served_model_name", s->opts.model);
 	js_set_int(root, "max_model_len", (int64_t)s->opts.max_model_len);
-	js_set_int(root, "block_size", KV_BLOCK);
-	js_set_int(root, "num_blocks", opts->n_blocks);
+	js_set_int(root, "block_size", sched_shape(sched)->block_tokens);
+	js_set_int(root, "num_blocks", sched_shape(sched)->n_blocks);
 	js_set_int(root, "max_num_seqs", opts->max_seqs);
 	js_set_int(root, "max_num_batched_tokens", opts->step_tokens);
 	js_set_int(root, "max_waiting", opts->max_waiting);

@@ -28,6 +28,18 @@
 		"art", "bad", "bed", "box", "car", "cup", "dog", "ear", "eat", "eye", \
 		"fly", "sky", "sea"
 
+enum { SIM_BLOCKS = 4096, SIM_BLOCK_TOKENS = 16 }; /* where nobody says otherwise */
+
+/*
+ * Its own options (backend_opts.own): the times that a model would take, in us. A
+ * chunk of a prompt takes step_us + tokens * prefill_us, one chunk after another. Each
+ * sequence decodes beside them, a token every step_us + decode_us. All 0: nothing takes
+ * time.
+ */
+struct sim_pace {
+	double prefill_us, decode_us, step_us;
+};
+
 /* s after n tokens. */
 uint64_t sim_state(const uint32_t *ids, size_t n);
 /* The id that follows where s is the state. */

@@ -12,7 +12,6 @@
 #include "core/engine.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "core/kv_cache.h"
 #include "io/loop.h"
 
 #include <math.h>
@@ -285,41 +284,36 @@ bool engine_is_live(const struct engine *e, uint64_t now_us)
 	       now_us <= since_us + engine_stall_ms(e) * 1000;
 }
 
-static int open_backend(
-	struct engine *e, const struct engine_opts *opts, struct backend **out)
+static int open_backend(struct engine *e, struct backend **out)
 {
-	struct backend_opts backend_opts = {
-		.model = opts->model,
-		.n_blocks = opts->sched.n_blocks,
-		.block_tokens = KV_BLOCK,
-		.max_rows = opts->sched.max_seqs,
-		.max_new = opts->sched.step_tokens,
-		.on_done = on_done,
-		.arg = e,
-	};
+	struct backend_opts opts = e->opts.open;
 
-	return opts->backend->open(&backend_opts, out);
+	opts.max_rows = e->opts.sched.max_seqs;
+	opts.max_new = e->opts.sched.step_tokens;
+	opts.on_done = on_done;
+	opts.arg = e;
+	return e->ops->open(&opts, out);
 }
 
 /* NULL: out of memory. */
 static struct sched *open_sched(struct engine *e, struct backend *backend)
 {
-	const struct engine_opts *opts = &e->opts;
-	struct sched_opts sched_opts = opts->sched;
+	struct sched_opts opts = e->opts.sched;
+	struct backend_shape shape;
 
-	sched_opts.prefill_us = opts->speed * 1e6 / opts->prefill_rate;
-	sched_opts.decode_us = opts->speed * 1e6 / opts->decode_rate;
-	sched_opts.step_us = opts->speed * 1e3 * (double)opts->step_ms;
-	sched_opts.audit_every = ENGINE_AUDIT_EVERY(sched_opts.n_blocks);
-	sched_opts.on_work = on_work;
-	sched_opts.arg = e;
-	return sched_new(&sched_opts, opts->backend, backend);
+	e->ops->shape(backend, &shape);
+	opts.n_blocks = shape.n_blocks;
+	opts.block_tokens = shape.block_tokens;
+	opts.audit_every = ENGINE_AUDIT_EVERY(opts.n_blocks);
+	opts.on_work = on_work;
+	opts.arg = e;
+	return sched_new(&opts, e->ops, backend);
 }
 
 /* A backend and a scheduler that know of nothing. */
 static int open_empty(struct engine *e, struct backend **backend, struct sched **sched)
 {
-	int err = open_backend(e, &e->opts, backend);
+	int err = open_backend(e, backend);
 
 	if (err != 0)
 		return err;

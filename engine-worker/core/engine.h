@@ -21,11 +21,8 @@ struct engine;
 
 struct engine_opts {
 	const struct backend_ops *backend;
-	const char *model;
-	double prefill_rate, decode_rate; /* of the sim backend: tokens a second */
-	uint64_t step_ms;                 /* of the sim backend: latency of each step */
-	double speed;                     /* factor on all times; 0: none */
-	struct sched_opts sched;          /* without times, audits and callback */
+	struct backend_opts open; /* model, n_blocks, block_tokens and own */
+	struct sched_opts sched;  /* without sizes of blocks, audits and callback */
 };
 
 /* ERR_NOMEM, ERR_IO (no descriptors), or what the backend's open says. */

@@ -22,11 +22,11 @@ struct kv_block {
 };
 
 struct kv_cache {
-	uint32_t n_blocks, n_used, n_named;
+	uint32_t n_blocks, block_tokens, n_used, n_named;
 	uint32_t first_free, last_free; /* first: goes first */
 	uint32_t bucket_mask;
 	uint32_t *buckets;
-	uint32_t *ids; /* KV_BLOCK of each block that has a name */
+	uint32_t *ids; /* block_tokens of each block that has a name */
 	struct kv_block blocks[];
 };
 
@@ -71,9 +71,9 @@ uint64_t kv_seed(struct span model, struct span adapter, struct span salt, uint6
 	return hash64(salt.p, salt.n, seed);
 }
 
-uint64_t kv_name(uint64_t before, const uint32_t *ids)
+uint64_t kv_name(uint64_t before, const uint32_t *ids, uint32_t n)
 {
-	return hash64(ids, KV_BLOCK * sizeof(*ids), before);
+	return hash64(ids, n * sizeof(*ids), before);
 }
 
 static uint32_t *bucket_of(const struct kv_cache *c, uint64_t name)
@@ -95,6 +95,11 @@ static uint64_t name_before(const struct kv_chain *chain, size_t i)
 	return i > 0 ? chain->names[i - 1] : chain->seed;
 }
 
+static uint32_t *ids_of(const struct kv_cache *c, uint32_t block)
+{
+	return c->ids + (size_t)block * c->block_tokens;
+}
+
 /* The block that holds the i-th block of the chain; NONE: nobody does. */
 static uint32_t find_block(
 	const struct kv_cache *c, const struct kv_chain *chain, size_t i)
@@ -102,8 +107,8 @@ static uint32_t find_block(
 	uint32_t b = find_name(c, chain->names[i]);
 
 	if (b == NONE || c->blocks[b].before != name_before(chain, i) ||
-		memcmp(c->ids + (size_t)b * KV_BLOCK, chain->ids + i * KV_BLOCK,
-			KV_BLOCK * sizeof(*c->ids)) != 0)
+		memcmp(ids_of(c, b), chain->ids + i * c->block_tokens,
+			c->block_tokens * sizeof(*c->ids)) != 0)
 		return NONE;
 	return b;
 }
@@ -127,19 +132,19 @@ static void take(struct kv_cache *c, uint32_t i)
 	}
 }
 
-struct kv_cache *kv_cache_new(uint32_t n_blocks)
+struct kv_cache *kv_cache_new(uint32_t n_blocks, uint32_t block_tokens)
 {
 	struct kv_cache *c;
 	uint32_t buckets = 16;
 
-	assert(n_blocks > 0 && n_blocks < NONE / 2);
+	assert(n_blocks > 0 && n_blocks < NONE / 2 && block_tokens > 0);
 	while (buckets < n_blocks)
 		buckets *= 2;
 	c = calloc(1, sizeof(*c) + (size_t)n_blocks * sizeof(c->blocks[0]));
 	if (c == NULL)
 		return NULL;
 	c->buckets = malloc(buckets * sizeof(*c->buckets));
-	c->ids = malloc((size_t)n_blocks * KV_BLOCK * sizeof(*c->ids));
+	c->ids = malloc((size_t)n_blocks * block_tokens * sizeof(*c->ids));
 	if (c->buckets == NULL || c->ids == NULL) {
 		kv_cache_free(c);
 		return NULL;
@@ -148,6 +153,7 @@ struct kv_cache *kv_cache_new(uint32_t n_blocks)
 		c->buckets[i] = NONE;
 	c->bucket_mask = buckets - 1;
 	c->n_blocks = n_blocks;
+	c->block_tokens = block_tokens;
 	c->first_free = c->last_free = NONE;
 	for (uint32_t i = 0; i < n_blocks; i++)
 		free_append(c, i);
@@ -241,8 +247,8 @@ void kv_cache_name(
 	b->name = name;
 	b->before = name_before(chain, i);
 	b->has_name = true;
-	memcpy(c->ids + (size_t)block * KV_BLOCK, chain->ids + i * KV_BLOCK,
-		KV_BLOCK * sizeof(*c->ids));
+	memcpy(ids_of(c, block), chain->ids + i * c->block_tokens,
+		c->block_tokens * sizeof(*c->ids));
 	b->table_next = *bucket;
 	*bucket = block;
 	c->n_named++;
@@ -329,7 +335,7 @@ void kv_cache_audit(const struct kv_cache *c, const uint32_t *refs)
 		if (!b->has_name)
 			continue;
 		assert(find_name(c, b->name) == i);
-		assert(kv_name(b->before, c->ids + (size_t)i * KV_BLOCK) == b->name);
+		assert(kv_name(b->before, ids_of(c, i), c->block_tokens) == b->name);
 	}
 	assert(used == c->n_used && named == c->n_named);
 	audit_free_list(c);

@@ -3,8 +3,8 @@
  * holds. Pure: no clock, no bytes of a backend.
  *
  * A block is used (references > 0), or free. A full block gets a name: the hash of its
- * KV_BLOCK token ids with the name of the block before it as the seed, so that it stands
- * for the whole prefix up to its end; the first one's seed is kv_seed() of what parts
+ * token ids with the name of the block before it as the seed, so that it stands for the
+ * whole prefix up to its end; the first one's seed is kv_seed() of what parts
  * caches. The ids are kept and compared when a name is found, so that by induction a
  * found chain is the very prefix, whatever the hash does. A free block that has a name
  * can be found and taken again until it is needed for something else: nameless ones go
@@ -18,7 +18,6 @@
 #include "base/base.h"
 #include "base/span.h"
 
-#define KV_BLOCK 16 /* tokens of a block */
 #define KV_NONE UINT32_MAX
 
 struct kv_cache;
@@ -34,11 +33,11 @@ struct kv_chain {
 /* What the first name grows from: caches of another model, adapter, salt or data-parallel
  * rank never meet. */
 uint64_t kv_seed(struct span model, struct span adapter, struct span salt, uint64_t rank);
-/* The name of the block of KV_BLOCK ids behind the block named `before` (or the seed). */
-uint64_t kv_name(uint64_t before, const uint32_t *ids);
+/* The name of the block of n ids behind the block named `before` (or the seed). */
+uint64_t kv_name(uint64_t before, const uint32_t *ids, uint32_t n);
 
-/* n_blocks > 0. NULL: out of memory. */
-struct kv_cache *kv_cache_new(uint32_t n_blocks);
+/* Both > 0. NULL: out of memory. */
+struct kv_cache *kv_cache_new(uint32_t n_blocks, uint32_t block_tokens);
 void kv_cache_free(struct kv_cache *c); /* NULL is fine */
 
 /* How long a run of the chain's first n blocks is held; *n_free: how many of them are

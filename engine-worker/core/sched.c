@@ -23,7 +23,7 @@ static void tell_work(struct sched *s)
 static struct sched_pin *pin_prompt(const struct sched_seq *seq)
 {
 	struct sched *s = seq->sched;
-	size_t n = seq_blocks_for(seq->n_prompt);
+	size_t n = sched_blocks_for(s, seq->n_prompt);
 	struct sched_pin *pin = calloc(1, sizeof(*pin) + n * sizeof(pin->blocks[0]));
 
 	assert(seq->n_computed >= seq->n_prompt && seq->n_blocks >= n);
@@ -66,12 +66,12 @@ static void fork_seq(struct sched_seq *seq, const struct sched_seq *leader)
 		return;
 	}
 	seq->n_computed = seq->n_prompt - 1;
-	seq->n_blocks = seq_blocks_for(seq->n_computed);
+	seq->n_blocks = sched_blocks_for(s, seq->n_computed);
 	memcpy(seq->blocks, leader->blocks, seq->n_blocks * sizeof(*seq->blocks));
 	kv_cache_share(s->cache, seq->blocks, seq->n_blocks);
-	seq->n_named = seq->n_computed / KV_BLOCK;
+	seq->n_named = sched_full_blocks(s, seq->n_computed);
 	seq_name_chain(seq, seq->n_computed);
-	seq->ready_us = leader->ready_us;
+	seq->due_us = leader->due_us;
 	seq_enter(seq, SEQ_DECODE);
 }
 
@@ -86,19 +86,20 @@ static void fork_held(struct sched_seq *leader)
 }
 
 /* One more token; the sequence goes to the end of those that decode. */
-static void take_token(struct sched_seq *seq, uint32_t id)
+static void take_token(struct sched_seq *seq, const struct sample_out *out)
 {
 	struct sched *s = seq->sched;
 
 	if (!seq->has_prompt)
 		fork_held(seq);
-	seq->ids[seq->n_ids++] = id;
-	seq->ready_us += (uint64_t)(s->opts.step_us + s->opts.decode_us);
+	seq->ids[seq->n_ids++] = out->token;
+	if (s->ops->pace != NULL)
+		seq->due_us = s->ops->pace->token(s->backend, seq->due_us);
 	seq_leave(seq);
 	seq_enter(seq, SEQ_DECODE);
 	s->counts.generated_tokens++;
 	seq->is_calling = true;
-	seq->ops->on_token(seq->arg, seq, id);
+	seq->ops->on_token(seq->arg, seq, out);
 	seq->is_calling = false;
 	if (seq->is_stopped || seq->n_ids == seq->n_end)
 		end_seq(seq, seq->is_stopped ? SCHED_END_STOP : SCHED_END_LENGTH);
@@ -116,7 +117,8 @@ static void take_row(struct sched_seq *seq, const struct backend_row *row)
 {
 	seq->row = NO_ROW;
 	seq->chunk = 0;
-	if (row->is_broken) {
+	if (row->is_broken ||
+		(row->wants_token && row->out->token >= seq->sched->shape.vocab)) {
 		end_broken(seq);
 		return;
 	}
@@ -124,7 +126,7 @@ static void take_row(struct sched_seq *seq, const struct backend_row *row)
 	seq->n_computed += row->n_new;
 	seq_name_blocks(seq);
 	if (row->wants_token)
-		take_token(seq, row->token);
+		take_token(seq, row->out);
 }
 
 static void count_step(struct sched *s)
@@ -194,17 +196,17 @@ uint64_t sched_wake_us(const struct sched *s)
 	while (seq != NULL && seq->is_parked)
 		seq = TAILQ_NEXT(seq, link);
 	if (seq != NULL)
-		wake_us = seq->chunk > 0 ? seq->ready_us : s->prefill_free_us;
+		wake_us = seq->chunk > 0 ? seq->due_us : sched_free_us(s);
 	else if (!TAILQ_EMPTY(&s->waiting) && !s->is_blocked &&
 		 s->n_running < s->opts.max_seqs)
-		wake_us = s->prefill_free_us;
+		wake_us = sched_free_us(s);
 	seq = TAILQ_FIRST(&s->waiting);
 	if (seq != NULL && seq->wants_load && !s->is_blocked &&
 		s->n_running < s->opts.max_seqs)
 		wake_us = 0;
 	TAILQ_FOREACH (seq, &s->decodes, link) {
 		if (!seq->is_parked)
-			wake_us = MIN(wake_us, seq->was_parked ? 0 : seq->ready_us);
+			wake_us = MIN(wake_us, seq->was_parked ? 0 : seq->due_us);
 	}
 	return wake_us;
 }
@@ -222,18 +224,22 @@ struct sched *sched_new(const struct sched_opts *opts, const struct backend_ops 
 	s->opts = *opts;
 	s->ops = ops;
 	s->backend = backend;
+	ops->shape(backend, &s->shape);
+	assert(s->shape.n_blocks == opts->n_blocks &&
+		s->shape.block_tokens == opts->block_tokens);
 	TAILQ_INIT(&s->waiting);
 	TAILQ_INIT(&s->loads);
 	TAILQ_INIT(&s->pins);
 	TAILQ_INIT(&s->prefills);
 	TAILQ_INIT(&s->decodes);
 	TAILQ_INIT(&s->by_age);
-	s->cache = kv_cache_new(opts->n_blocks);
+	s->cache = kv_cache_new(opts->n_blocks, opts->block_tokens);
 	s->rows = calloc(opts->max_seqs, sizeof(*s->rows));
+	s->outs = calloc(opts->max_seqs, sizeof(*s->outs));
 	s->planned = calloc(opts->max_seqs, sizeof(*s->planned));
 	s->refs = calloc(opts->n_blocks, sizeof(*s->refs));
-	if (s->cache == NULL || s->rows == NULL || s->planned == NULL ||
-		s->refs == NULL) {
+	if (s->cache == NULL || s->rows == NULL || s->outs == NULL ||
+		s->planned == NULL || s->refs == NULL) {
 		sched_free(s);
 		return NULL;
 	}
@@ -273,6 +279,7 @@ void sched_free(struct sched *s)
 	free_list(&s->decodes);
 	kv_cache_free(s->cache);
 	free(s->rows);
+	free(s->outs);
 	free(s->planned);
 	free(s->refs);
 	free(s);
@@ -280,7 +287,7 @@ void sched_free(struct sched *s)
 
 static bool seq_alloc(struct sched_seq *seq, const struct sched_request *r)
 {
-	size_t blocks = seq_blocks_for(seq->n_end);
+	size_t blocks = sched_blocks_for(seq->sched, seq->n_end);
 
 	seq->ids = malloc(seq->n_end * sizeof(*seq->ids));
 	seq->names = malloc(blocks * sizeof(*seq->names));
@@ -415,7 +422,7 @@ bool sched_load_done(struct sched_seq *seq)
 void sched_load_fail(struct sched_seq *seq)
 {
 	struct sched *s = seq->sched;
-	size_t found = seq->n_computed / KV_BLOCK;
+	size_t found = sched_full_blocks(s, seq->n_computed);
 
 	assert(seq->state == SEQ_LOAD);
 	s->ops->drop(s->backend, seq->blocks + found, seq->n_blocks - found);
@@ -451,14 +458,6 @@ int sched_read_pin(const struct sched_pin *pin, size_t i, void *bytes)
 	return pin->sched->ops->read(pin->sched->backend, &pin->blocks[i], 1, bytes);
 }
 
-size_t sched_block_bytes(const struct sched *s)
-{
-	struct backend_shape shape;
-
-	s->ops->shape(s->backend, &shape);
-	return shape.block_bytes;
-}
-
 void sched_flush(struct sched *s)
 {
 	kv_cache_flush(s->cache);
@@ -474,7 +473,8 @@ static void audit_seq(struct sched *s, const struct sched_seq *seq, enum seq_sta
 	assert(seq->row == NO_ROW || (s->is_stepping && s->planned[seq->row] == seq));
 	assert(seq->n_prompt <= seq->n_ids && seq->n_ids < seq->n_end);
 	assert(seq_is_running(seq) ? seq->n_computed < seq->n_ids : seq->n_blocks == 0);
-	assert(seq_blocks_for(seq->n_computed) <= seq->n_blocks || seq->n_blocks == 0);
+	assert(seq->n_blocks == 0 ||
+		sched_blocks_for(s, seq->n_computed) <= seq->n_blocks);
 	assert(state != SEQ_DECODE ||
 		(seq->n_computed == seq->n_ids - 1 && seq->chunk == 0));
 	assert(TAILQ_EMPTY(&seq->held) || !seq->has_prompt);
@@ -541,9 +541,17 @@ void sched_audit(struct sched *s)
 	kv_cache_audit(s->cache, s->refs);
 }
 
+const struct backend_shape *sched_shape(const struct sched *s)
+{
+	return &s->shape;
+}
+
 size_t sched_max_tokens(const struct sched *s)
 {
-	return (size_t)s->opts.n_blocks * KV_BLOCK;
+	size_t held = (size_t)s->shape.n_blocks * s->shape.block_tokens;
+
+	return s->shape.max_positions > 0 ? MIN(held, (size_t)s->shape.max_positions)
+					  : held;
 }
 
 unsigned sched_waiting(const struct sched *s)

@@ -25,9 +25,8 @@
  * sched_unpin(). Several answers to one prompt: the first one computes it; the others
  * wait for it, share its blocks, and copy the last one before they write.
  *
- * Pace, for a backend that takes no time of its own: a chunk of a prompt takes step_us +
- * tokens * prefill_us, one chunk after another; each sequence decodes beside them, a
- * token every step_us + decode_us. All 0: as fast as it is called.
+ * A backend may have a pace (backend.h): then a row is planned when the backend says that
+ * it is due. Without one a row is due at once.
  */
 #ifndef ENGINE_CORE_SCHED_H
 #define ENGINE_CORE_SCHED_H
@@ -41,12 +40,11 @@ struct sched;
 struct sched_seq; /* one choice being generated */
 
 struct sched_opts {
-	uint32_t n_blocks;
-	unsigned max_seqs;            /* running at once */
-	unsigned max_waiting;         /* beyond what could run at once */
-	uint32_t step_tokens;         /* budget of a step, at least SCHED_STEP_MIN */
-	uint32_t long_prefill_tokens; /* of one prompt in a round; 0: no bound */
-	double prefill_us, decode_us, step_us;
+	uint32_t n_blocks, block_tokens; /* as the backend's shape says */
+	unsigned max_seqs;               /* running at once */
+	unsigned max_waiting;            /* beyond what could run at once */
+	uint32_t step_tokens;            /* budget of a step, at least SCHED_STEP_MIN */
+	uint32_t long_prefill_tokens;    /* of one prompt in a round; 0: no bound */
 	uint32_t
 		/* steps, after which all invariants are asserted, in time linear in
 		 * blocks; 0: never */
@@ -80,7 +78,7 @@ struct sched_ops {
 	void (*on_load)(void *arg, struct sched_seq *seq, size_t found, size_t n);
 	/* The next token, from inside sched_finish(). May call sched_park(), sched_stop(),
 	 * and sched_drop() for others. */
-	void (*on_token)(void *arg, struct sched_seq *seq, uint32_t id);
+	void (*on_token)(void *arg, struct sched_seq *seq, const struct sample_out *out);
 	/* All tokens were given; seq is freed when this returns. May call sched_drop()
 	 * for others. */
 	void (*on_end)(void *arg, struct sched_seq *seq, enum sched_end end);
@@ -92,7 +90,7 @@ struct sched_request {
 	uint32_t max_new;       /* > 0; n_prompt + max_new <= sched_max_tokens() */
 	uint64_t seed;          /* kv_seed() */
 	int64_t priority;       /* lower goes first */
-	struct backend_sampling sampling;
+	struct sample_opts sampling;
 	/* the first choice of the same prompt, not stepped since its submission; or NULL */
 	struct sched_seq *fork_of;
 	bool wants_load;   /* on_load() is told, and not a fork */
@@ -126,8 +124,8 @@ struct sched_counts {
 	uint64_t ended[SCHED_END_MAX];
 };
 
-/* backend is open, of n_blocks and max_seqs rows, and stays the caller's. NULL: out of
- * memory. */
+/* backend is open, of this shape and of max_seqs rows, and stays the caller's. NULL: out
+ * of memory. */
 struct sched *sched_new(const struct sched_opts *opts, const struct backend_ops *ops,
 	struct backend *backend);
 /* Drops all without calling anybody, after the step that runs. NULL is fine. */
@@ -168,8 +166,6 @@ struct sched_pin *sched_take_pin(struct sched_seq *seq);
 void sched_unpin(struct sched_pin *pin);
 /* The bytes of its i-th block. */
 int sched_read_pin(const struct sched_pin *pin, size_t i, void *bytes) MUST_CHECK;
-size_t sched_block_bytes(const struct sched *s);
-
 /*
  * Begins a step of what is due at now_us, which never goes back. None may run. True: one
  * runs, and sched_finish() is to be called when the backend says that it is done, or
@@ -188,8 +184,9 @@ void sched_flush(struct sched *s); /* forgets all cached prefixes */
  * list's state, order and count. */
 void sched_audit(struct sched *s);
 
-size_t sched_max_tokens(const struct sched *s); /* of one sequence */
-unsigned sched_waiting(const struct sched *s);  /* those that load, too */
+const struct backend_shape *sched_shape(const struct sched *s); /* its backend's */
+size_t sched_max_tokens(const struct sched *s);                 /* of one sequence */
+unsigned sched_waiting(const struct sched *s);                  /* those that load, too */
 unsigned sched_running(const struct sched *s);
 unsigned sched_loading(const struct sched *s);
 double sched_usage(const struct sched *s); /* used blocks, 0 to 1 */

@@ -23,9 +23,9 @@ static bool is_due(struct sched_seq *seq, uint64_t now_us)
 	if (seq->is_parked)
 		return false;
 	if (seq->was_parked)
-		seq->ready_us = MAX(seq->ready_us, now_us);
+		seq->due_us = MAX(seq->due_us, now_us);
 	seq->was_parked = false;
-	return seq->ready_us <= now_us;
+	return seq->due_us <= now_us;
 }
 
 /* A block for the next token, from whoever is last by rank, which may be the sequence
@@ -107,7 +107,8 @@ static void count_admission(struct sched_seq *seq)
  */
 static bool begin_load(struct sched_seq *seq)
 {
-	size_t n = seq_blocks_for(seq->n_prompt), found = seq->n_computed / KV_BLOCK;
+	size_t n = sched_blocks_for(seq->sched, seq->n_prompt);
+	size_t found = sched_full_blocks(seq->sched, seq->n_computed);
 	bool is_whole = seq->n_computed + 1 >= seq->n_prompt;
 
 	seq->wants_load = false;
@@ -134,7 +135,7 @@ static struct sched_seq *admit_one(struct sched *s)
 	}
 	count_admission(seq);
 	seq_leave(seq);
-	seq->ready_us = 0;
+	seq->due_us = 0;
 	loads = seq->wants_load && begin_load(seq);
 	seq_enter(seq, loads ? SEQ_LOAD : SEQ_PREFILL);
 	return seq;
@@ -163,21 +164,18 @@ static void admit_loads(struct sched *s)
 			return;
 }
 
-/* Gives the sequence its next chunk of time, if nobody else is being computed. */
-static bool start_chunk(struct sched_seq *seq, uint32_t budget, uint64_t now_us)
+/* Begins the sequence's next chunk, if nobody else's is being computed. */
+static bool begin_chunk(struct sched_seq *seq, uint32_t budget, uint64_t now_us)
 {
 	struct sched *s = seq->sched;
 	size_t left = seq->n_ids - seq->n_computed;
-	double took_us;
 
-	if (s->prefill_free_us > now_us)
+	if (sched_free_us(s) > now_us)
 		return false;
 	seq->chunk = (uint32_t)MIN(left, (size_t)budget);
-	took_us = s->opts.step_us + seq->chunk * s->opts.prefill_us;
-	if (seq->ready_us == 0 || seq->ready_us != s->prefill_free_us)
-		seq->ready_us = now_us; /* else it goes on where its last chunk ended */
-	seq->ready_us += (uint64_t)took_us;
-	s->prefill_free_us = seq->ready_us;
+	if (s->ops->pace != NULL)
+		seq->due_us =
+			s->ops->pace->chunk(s->backend, seq->chunk, seq->due_us, now_us);
 	return true;
 }
 
@@ -207,7 +205,7 @@ static struct sched_seq *next_turn(struct sched *s, uint64_t now_us)
 		if (seq->chunk > 0 && seq->row == NO_ROW)
 			return seq;
 	}
-	if (s->prefill_free_us > now_us)
+	if (sched_free_us(s) > now_us)
 		return NULL;
 	seq = next_of_round(s);
 	if (seq != NULL)
@@ -226,9 +224,9 @@ static void plan_turns(struct sched *s, uint64_t now_us, uint32_t budget)
 	while (budget > 0 && (seq = next_turn(s, now_us)) != NULL) {
 		uint32_t most = MIN(s->round_tokens, s->opts.long_prefill_tokens);
 
-		if (seq->chunk == 0 && !start_chunk(seq, MIN(most, budget), now_us))
+		if (seq->chunk == 0 && !begin_chunk(seq, MIN(most, budget), now_us))
 			return;
-		if (seq->ready_us > now_us)
+		if (seq->due_us > now_us)
 			return;
 		seq->chunk = MIN(seq->chunk, budget);
 		plan_row(seq, seq->chunk);
@@ -244,7 +242,7 @@ static void plan_prefills(struct sched *s, uint64_t now_us, uint32_t budget)
 
 	while (budget > 0) {
 		if (seq == NULL &&
-			(s->prefill_free_us > now_us || (seq = admit(s)) == NULL))
+			(sched_free_us(s) > now_us || (seq = admit(s)) == NULL))
 			return;
 		if (seq->is_parked ||
 			seq->row !=
@@ -253,9 +251,9 @@ static void plan_prefills(struct sched *s, uint64_t now_us, uint32_t budget)
 			seq = TAILQ_NEXT(seq, link);
 			continue;
 		}
-		if (seq->chunk == 0 && !start_chunk(seq, budget, now_us))
+		if (seq->chunk == 0 && !begin_chunk(seq, budget, now_us))
 			return;
-		if (seq->ready_us > now_us)
+		if (seq->due_us > now_us)
 			return;
 		seq->chunk = MIN(seq->chunk, budget);
 		plan_row(seq, seq->chunk);
@@ -266,22 +264,33 @@ static void plan_prefills(struct sched *s, uint64_t now_us, uint32_t budget)
 	}
 }
 
+static void fill_row(struct sched *s, size_t i)
+{
+	const struct sched_seq *seq = s->planned[i];
+	struct backend_row *row = &s->rows[i];
+	uint32_t n_new = row->n_new;
+	size_t first = sched_full_blocks(s, seq->n_computed);
+
+	*row = (struct backend_row){
+		.ids = seq->ids + seq->n_computed,
+		.n_new = n_new,
+		.n_past = (uint32_t)seq->n_computed,
+		.past_ids = seq->ids,
+		.n_prompt = (uint32_t)seq->n_prompt,
+		.blocks = seq->blocks,
+		.n_blocks = (uint32_t)sched_blocks_for(s, seq->n_computed + n_new),
+		.wants_token = seq->n_computed + n_new == seq->n_ids,
+		.sampling = &seq->sampling,
+		.out = &s->outs[i],
+	};
+	for (size_t k = first; k < row->n_blocks; k++) /* nobody may find what changes */
+		assert(!kv_cache_has_name(s->cache, row->blocks[k]));
+}
+
 static void fill_rows(struct sched *s)
 {
-	for (size_t i = 0; i < s->n_planned; i++) {
-		const struct sched_seq *seq = s->planned[i];
-		uint32_t n_new = s->rows[i].n_new;
-
-		s->rows[i] = (struct backend_row){
-			.ids = seq->ids + seq->n_computed,
-			.n_new = n_new,
-			.n_past = (uint32_t)seq->n_computed,
-			.blocks = seq->blocks,
-			.n_blocks = (uint32_t)seq_blocks_for(seq->n_computed + n_new),
-			.wants_token = seq->n_computed + n_new == seq->n_ids,
-			.sampling = seq->sampling,
-		};
-	}
+	for (size_t i = 0; i < s->n_planned; i++)
+		fill_row(s, i);
 }
 
 void sched_plan(struct sched *s, uint64_t now_us)

@@ -90,8 +90,10 @@ void seq_enter(struct sched_seq *seq, enum seq_state state)
 /* The time of a chunk that was begun is not taken. */
 void seq_stop_chunk(struct sched_seq *seq)
 {
-	if (seq->chunk > 0)
-		seq->sched->prefill_free_us = 0;
+	const struct sched *s = seq->sched;
+
+	if (seq->chunk > 0 && s->ops->pace != NULL)
+		s->ops->pace->drop_chunk(s->backend);
 	seq->chunk = 0;
 }
 
@@ -124,9 +126,11 @@ static struct kv_chain chain_of(const struct sched_seq *seq)
 /* Extends the chain of names over the full blocks of the first n tokens. */
 void seq_name_chain(struct sched_seq *seq, size_t n)
 {
-	for (size_t i = seq->n_names; i < n / KV_BLOCK; i++) {
-		seq->names[i] = kv_name(
-			i > 0 ? seq->names[i - 1] : seq->seed, seq->ids + i * KV_BLOCK);
+	uint32_t tokens = seq->sched->shape.block_tokens;
+
+	for (size_t i = seq->n_names; i < sched_full_blocks(seq->sched, n); i++) {
+		seq->names[i] = kv_name(i > 0 ? seq->names[i - 1] : seq->seed,
+			seq->ids + i * tokens, tokens);
 		seq->n_names = i + 1;
 	}
 }
@@ -135,9 +139,10 @@ void seq_name_chain(struct sched_seq *seq, size_t n)
 void seq_name_blocks(struct sched_seq *seq)
 {
 	struct kv_chain chain = chain_of(seq);
+	size_t full = sched_full_blocks(seq->sched, seq->n_computed);
 
 	seq_name_chain(seq, seq->n_computed);
-	for (; seq->n_named < seq->n_computed / KV_BLOCK; seq->n_named++)
+	for (; seq->n_named < full; seq->n_named++)
 		kv_cache_name(seq->sched->cache, seq->blocks[seq->n_named], &chain,
 			seq->n_named);
 }
@@ -173,7 +178,7 @@ static int own_block(struct sched_seq *seq)
 {
 	struct sched *s = seq->sched;
 	uint32_t pair[1][2];
-	uint32_t *block = &seq->blocks[seq->n_computed / KV_BLOCK];
+	uint32_t *block = &seq->blocks[sched_full_blocks(s, seq->n_computed)];
 	int err;
 
 	assert(s->is_planning && !s->is_stepping);
@@ -190,8 +195,9 @@ static int own_block(struct sched_seq *seq)
 /* Whether the next token has a block to go to. */
 int seq_take_block(struct sched_seq *seq)
 {
-	return seq->n_blocks == seq->n_computed / KV_BLOCK ? add_blocks(seq, 1)
-							   : own_block(seq);
+	if (seq->n_blocks == sched_full_blocks(seq->sched, seq->n_computed))
+		return add_blocks(seq, 1);
+	return own_block(seq);
 }
 
 /* Blocks for all tokens there are, as many as may be from the cache. ERR_LIMIT: too few
@@ -200,7 +206,7 @@ int seq_take_all_blocks(struct sched_seq *seq)
 {
 	struct sched *s = seq->sched;
 	struct kv_chain chain;
-	size_t need = seq_blocks_for(seq->n_ids), found, found_free, spare = 0;
+	size_t need = sched_blocks_for(s, seq->n_ids), found, found_free, spare = 0;
 	uint32_t free_blocks = kv_cache_blocks(s->cache) - kv_cache_used(s->cache);
 	int err;
 
@@ -208,14 +214,14 @@ int seq_take_all_blocks(struct sched_seq *seq)
 	seq_name_chain(seq, seq->n_ids - 1);
 	chain = chain_of(seq);
 	found = kv_cache_match(
-		s->cache, &chain, (seq->n_ids - 1) / KV_BLOCK, &found_free);
+		s->cache, &chain, sched_full_blocks(s, seq->n_ids - 1), &found_free);
 	if (s->n_running > 0)
 		spare = s->opts.n_blocks / 100;
 	if (need - found + found_free + spare > free_blocks)
 		return ERR_LIMIT;
 	seq->n_blocks = kv_cache_find(s->cache, &chain, found, seq->blocks);
 	seq->n_named = found;
-	seq->n_computed = found * KV_BLOCK;
+	seq->n_computed = found * s->shape.block_tokens;
 	err = add_blocks(seq, need - found);
 	assert(err == 0);
 	return 0;

@@ -35,25 +35,26 @@ struct sched_seq {
 	/* Tokens and blocks */
 	uint32_t *ids; /* prompt and generated; room for n_end */
 	size_t n_ids, n_prompt, n_end, n_computed;
-	struct backend_sampling sampling;
+	struct sample_opts sampling;
 	uint64_t seed, *names;
 	size_t n_names; /* known names */
 	uint32_t *blocks;
 	size_t n_blocks, n_named; /* held; leading ones that were offered their names */
 	size_t cached;
-	uint32_t chunk; /* of the prompt being computed, due at ready_us; 0: none */
+	uint32_t chunk; /* of the prompt being computed, due at due_us; 0: none */
 	uint64_t round; /* in which it had its chunk */
 	int row;        /* in the step being planned or done */
 	bool wants_load, keeps_prompt;
 	struct sched_pin *pin; /* while on_end() is called */
 	bool was_admitted, has_prompt, is_parked, was_parked, is_stopped, is_calling;
-	uint64_t ready_us;
+	uint64_t due_us; /* its next row, as the backend's pace says; 0: at once */
 };
 
 struct sched {
 	struct sched_opts opts;
 	const struct backend_ops *ops;
 	struct backend *backend;
+	struct backend_shape shape;
 	struct kv_cache *cache;
 	struct seq_list waiting, loads, prefills, decodes, by_age;
 	TAILQ_HEAD(, sched_pin) pins;
@@ -62,12 +63,12 @@ struct sched {
 		n_running;
 	unsigned n_loading;
 	uint64_t arrivals, admissions;
-	uint64_t prefill_free_us; /* when the chunk before is done */
-	uint64_t round;           /* of prompts that take turns, from 1 */
-	uint32_t round_tokens;    /* left of it */
+	uint64_t round;        /* of prompts that take turns, from 1 */
+	uint32_t round_tokens; /* left of it */
 	/* the first one waiting did not fit, and nothing was freed since */
 	bool is_blocked;
 	struct backend_row *rows;
+	struct sample_out *outs;    /* of each row */
 	struct sched_seq **planned; /* of each row; NULL: it left meanwhile */
 	size_t n_planned;
 	bool is_planning; /* blocks may be allocated */
@@ -76,9 +77,20 @@ struct sched {
 	struct sched_counts counts;
 };
 
-static inline size_t seq_blocks_for(size_t tokens)
+static inline size_t sched_full_blocks(const struct sched *s, size_t tokens)
 {
-	return (tokens + KV_BLOCK - 1) / KV_BLOCK;
+	return tokens / s->shape.block_tokens;
+}
+
+static inline size_t sched_blocks_for(const struct sched *s, size_t tokens)
+{
+	return sched_full_blocks(s, tokens + s->shape.block_tokens - 1);
+}
+
+/* When a chunk of a prompt may begin. */
+static inline uint64_t sched_free_us(const struct sched *s)
+{
+	return s->ops->pace != NULL ? s->ops->pace->free_us(s->backend) : 0;
 }
 
 bool seq_goes_before(const struct sched_seq *a, const struct sched_seq *b); /* by rank */

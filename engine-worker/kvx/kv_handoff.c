@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "core/engine.h"
 #include "core/histograms.h"
-#include "core/kv_cache.h"
 #include "io/js.h"
 #include "io/loop.h"
 #include "io/wheel.h"
@@ -91,19 +90,21 @@ static int read_block(void *arg UNUSED, const struct lease *lease, uint32_t i, v
 	return sched_read_pin(lease->held, i, dst);
 }
 
-static uint32_t blocks_of(size_t n_tokens)
+static uint32_t blocks_of(const struct handoff *h, size_t n_tokens)
 {
-	return (uint32_t)((n_tokens + KV_BLOCK - 1) / KV_BLOCK);
+	uint32_t tokens = h->self.block_tokens;
+
+	return (uint32_t)((n_tokens + tokens - 1) / tokens);
 }
 
 bool handoff_reserve(struct handoff *h, size_t n_tokens)
 {
-	return leases_reserve(h->leases, blocks_of(n_tokens));
+	return leases_reserve(h->leases, blocks_of(h, n_tokens));
 }
 
 void handoff_unreserve(struct handoff *h, size_t n_tokens)
 {
-	leases_unreserve(h->leases, blocks_of(n_tokens));
+	leases_unreserve(h->leases, blocks_of(h, n_tokens));
 }
 
 static struct js *block_ids(const struct sched_pin *pin)
@@ -314,7 +315,7 @@ static bool fill_compat(struct handoff *h)
 	char text[1024];
 	int n = snprintf(text, sizeof(text), "KVX%d %s %s %zu %d %d %d", KVX_VERSION,
 		engine_backend(h->engine), h->opts.model, (size_t)h->self.block_bytes,
-		KV_BLOCK, h->self.dtype, h->self.layout);
+		h->self.block_tokens, h->self.dtype, h->self.layout);
 	bool ok = d != NULL && n > 0 && (size_t)n < sizeof(text) &&
 		  digest_sha256(d, span_make(text, (size_t)n), h->self.compat);
 
@@ -331,10 +332,12 @@ static void name_self(struct handoff *h)
 
 static bool fill_self(struct handoff *h)
 {
+	const struct backend_shape *shape = sched_shape(engine_sched(h->engine));
+
 	h->self.version = KVX_VERSION;
 	h->self.role = (uint8_t)h->opts.role;
-	h->self.block_bytes = sched_block_bytes(engine_sched(h->engine));
-	h->self.block_tokens = KV_BLOCK;
+	h->self.block_bytes = shape->block_bytes;
+	h->self.block_tokens = (uint16_t)shape->block_tokens;
 	h->self.max_frame = (uint32_t)h->self.block_bytes + KVX_BLOCK_HEAD;
 	h->self.caps = KVX_CAP_TCP;
 	name_self(h);
@@ -376,7 +379,7 @@ static int open_server(struct handoff *h)
 
 static int open_parts(struct handoff *h)
 {
-	uint32_t n_blocks = sched_opts(engine_sched(h->engine))->n_blocks;
+	uint32_t n_blocks = sched_shape(engine_sched(h->engine))->n_blocks;
 	struct leases_opts leases_opts = {
 		.ttl_ms = h->opts.lease_ms,
 		.max_blocks = (uint32_t)(n_blocks * h->opts.max_leased),

@@ -1,5 +1,6 @@
 /* The step loop: steps are made when they are due, one a turn, and its liveness is that
  * of the loop, not of the process. */
+#include "backend/backend_sim.h"
 #include "base/clock.h"
 #include "core/engine.h"
 #include "io/loop.h"
@@ -10,7 +11,8 @@ static struct loop *loop;
 static struct engine *engine;
 static unsigned tokens, ends;
 
-static void on_token(void *arg UNUSED, struct sched_seq *seq UNUSED, uint32_t id UNUSED)
+static void on_token(void *arg UNUSED, struct sched_seq *seq UNUSED,
+	const struct sample_out *out UNUSED)
 {
 	tokens++;
 }
@@ -25,18 +27,14 @@ static const struct sched_ops ops = {.on_token = on_token, .on_end = on_end};
 
 static void set_up_on(const struct backend_ops *backend, double speed)
 {
+	static struct sim_pace sim;
 	struct engine_opts opts = {
 		.backend = backend,
-		.model = "sim",
-		.prefill_rate = 1000,
-		.decode_rate = 100,
-		.speed = speed,
-		.sched = {.n_blocks = 16,
-			.max_seqs = 4,
-			.max_waiting = 4,
-			.step_tokens = 64},
+		.open = {.model = "sim", .n_blocks = 16, .own = &sim},
+		.sched = {.max_seqs = 4, .max_waiting = 4, .step_tokens = 64},
 	};
 
+	sim = (struct sim_pace){.prefill_us = speed * 1000, .decode_us = speed * 10000};
 	loop = loop_new();
 	ck_assert_ptr_nonnull(loop);
 	ck_assert_int_eq(engine_new(loop, &opts, &engine), 0);

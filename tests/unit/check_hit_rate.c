@@ -115,7 +115,8 @@ static size_t lru_request(struct lru *l, const struct trace_request *r)
 
 static uint64_t sum_cached;
 
-static void on_token(void *arg UNUSED, struct sched_seq *seq UNUSED, uint32_t id UNUSED)
+static void on_token(void *arg UNUSED, struct sched_seq *seq UNUSED,
+	const struct sample_out *out UNUSED)
 {
 }
 

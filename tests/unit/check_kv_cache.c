@@ -13,6 +13,8 @@
 
 enum { MODEL_MAX = 16 };
 
+enum { KV_BLOCK = 16 }; /* tokens of a block */
+
 /* As ck_assert(), which costs too much to be asked millions of times. */
 #define REQUIRE(what)                                   \
 	do {                                            \
@@ -53,7 +55,7 @@ static void start(uint32_t n_blocks)
 	m.n_blocks = n_blocks;
 	for (uint32_t i = 0; i < n_blocks; i++)
 		m.order[m.n_free++] = i;
-	cache = kv_cache_new(n_blocks);
+	cache = kv_cache_new(n_blocks, KV_BLOCK);
 	REQUIRE(cache != NULL);
 }
 
@@ -107,8 +109,8 @@ static const struct kv_chain *chain_of(unsigned w, struct text *t)
 	for (size_t i = 0; i < MODEL_MAX; i++) {
 		for (size_t k = 0; k < KV_BLOCK; k++)
 			t->ids[i * KV_BLOCK + k] = chain_id(w, i);
-		t->names[i] = kv_name(
-			i > 0 ? t->names[i - 1] : t->chain.seed, t->ids + i * KV_BLOCK);
+		t->names[i] = kv_name(i > 0 ? t->names[i - 1] : t->chain.seed,
+			t->ids + i * KV_BLOCK, KV_BLOCK);
 	}
 	return &t->chain;
 }
@@ -402,13 +404,14 @@ START_TEST(many_blocks_by_name)
 	static uint64_t names[N];
 	struct kv_chain chain = {ids, names, 0};
 
-	cache = kv_cache_new(N);
+	cache = kv_cache_new(N, KV_BLOCK);
 	REQUIRE(cache != NULL);
 	ck_assert_int_eq(kv_cache_alloc(cache, N, blocks), 0);
 	ck_assert_int_eq(kv_cache_alloc(cache, 1, found), ERR_LIMIT);
 	for (uint32_t i = 0; i < N; i++) {
 		ids[i * KV_BLOCK] = i;
-		names[i] = kv_name(i > 0 ? names[i - 1] : 0, ids + i * KV_BLOCK);
+		names[i] =
+			kv_name(i > 0 ? names[i - 1] : 0, ids + i * KV_BLOCK, KV_BLOCK);
 		kv_cache_name(cache, blocks[i], &chain, i);
 	}
 	REQUIRE(kv_cache_find(cache, &chain, N, found) == N);

@@ -9,7 +9,7 @@
 
 /* Random schedules */
 
-static struct sched_opts random_opts(struct rng *rng)
+static struct sched_opts random_opts(struct rng *rng, struct sim_pace *pace)
 {
 	struct sched_opts o = {
 		.n_blocks = 6 + (uint32_t)rng_below(rng, 30),
@@ -19,10 +19,11 @@ static struct sched_opts random_opts(struct rng *rng)
 		.audit_every = 1,
 	};
 
+	*pace = (struct sim_pace){0, 0, 0};
 	if (rng_below(rng, 2) == 0) {
-		o.prefill_us = (double)rng_below(rng, 3) * 7;
-		o.decode_us = (double)rng_below(rng, 3) * 50;
-		o.step_us = (double)rng_below(rng, 3) * 11;
+		pace->prefill_us = (double)rng_below(rng, 3) * 7;
+		pace->decode_us = (double)rng_below(rng, 3) * 50;
+		pace->step_us = (double)rng_below(rng, 3) * 11;
 	}
 	if (rng_below(rng, 3) == 0)
 		o.long_prefill_tokens = 1 + (uint32_t)rng_below(rng, 40);
@@ -33,13 +34,13 @@ static struct sched_opts random_opts(struct rng *rng)
 static size_t random_requests(
 	struct rng *rng, struct rig *rig, struct request *out, size_t room)
 {
-	size_t most = rig->opts.n_blocks * KV_BLOCK, n = 1;
+	size_t size = rig->opts.block_tokens, most = rig->opts.n_blocks * size, n = 1;
 	size_t n_prompt = 1 + rng_below(rng, MIN((size_t)PROMPT_MAX - 1, most - 1));
 	uint32_t max_new =
 		1 + (uint32_t)rng_below(rng, MIN((size_t)NEW_MAX, most - n_prompt));
 
 	if (rng_below(rng, 4) == 0) /* borders of blocks */
-		n_prompt = MIN(n_prompt / KV_BLOCK * KV_BLOCK + 1, (size_t)PROMPT_MAX) -
+		n_prompt = MIN(n_prompt / size * size + 1, (size_t)PROMPT_MAX) -
 			   rng_below(rng, 2);
 	if (n_prompt == 0 || n_prompt + max_new > most)
 		n_prompt = 1;
@@ -110,9 +111,10 @@ struct happened {
 	uint64_t preemptions, copies, cached, lost;
 };
 
-static void run_schedule(
-	uint64_t seed, const struct backend_ops *under, bool is_late, struct happened *h)
+static void run_schedule(uint64_t seed, const struct backend_ops *under, bool is_late,
+	uint32_t block_tokens, struct happened *h)
 {
+	struct sim_pace pace;
 	static struct request requests[REQUESTS_MAX];
 	struct rng rng;
 	struct sched_opts opts;
@@ -120,8 +122,9 @@ static void run_schedule(
 	size_t n = 0;
 
 	rng_seed(&rng, seed);
-	opts = random_opts(&rng);
-	rig_open_on(&rig, &opts, under);
+	opts = random_opts(&rng, &pace);
+	opts.block_tokens = block_tokens;
+	rig_open_on(&rig, &opts, under, &pace);
 	rig.is_late = is_late;
 	while (n < REQUESTS_MAX) {
 		n += random_requests(&rng, &rig, requests + n, REQUESTS_MAX - n);
@@ -144,7 +147,7 @@ START_TEST(every_schedule_gives_the_same_text)
 	struct happened h = {0};
 
 	for (uint64_t seed = 1; seed <= 4000; seed++)
-		run_schedule(seed, &backend_sim, false, &h);
+		run_schedule(seed, &backend_sim, false, KV_BLOCK, &h);
 	/* The schedules did what they are for. */
 	ck_assert_uint_gt(h.preemptions, 4000);
 	ck_assert_uint_gt(h.copies, 1000);
@@ -159,12 +162,26 @@ START_TEST(every_schedule_with_steps_that_end_late)
 	struct happened h = {0};
 
 	for (uint64_t seed = 1; seed <= 400; seed++)
-		run_schedule(seed, &backend_slow, true, &h);
+		run_schedule(seed, &backend_slow, true, KV_BLOCK, &h);
 	ck_assert_uint_gt(h.preemptions, 400);
 	ck_assert_uint_gt(h.copies, 100);
 	ck_assert_uint_gt(h.cached, 1000);
 	ck_assert_uint_gt(
 		h.lost, 100); /* of sequences that left while they were computed */
+}
+END_TEST
+
+/* The same with blocks of any size. */
+START_TEST(every_size_of_blocks_gives_the_same_text)
+{
+	struct happened h = {0};
+
+	for (uint32_t tokens = 1; tokens <= 40; tokens++)
+		for (uint64_t seed = 1; seed <= 20; seed++)
+			run_schedule(seed, &backend_sim, false, tokens, &h);
+	ck_assert_uint_gt(h.preemptions, 400);
+	ck_assert_uint_gt(h.copies, 100);
+	ck_assert_uint_gt(h.cached, 1000);
 }
 END_TEST
 
@@ -177,7 +194,7 @@ START_TEST(an_end_waits_for_the_step)
 	struct rig rig;
 
 	for (int k = 0; k < 200; k++) {
-		rig_open_on(&rig, &opts, &backend_slow);
+		rig_open_on(&rig, &opts, &backend_slow, NULL);
 		rig.is_late = true;
 		make_request(&r, 1, 60, 9, 0);
 		submit(&rig, &r, NULL);
@@ -395,6 +412,7 @@ static Suite *sched_suite(void)
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, every_schedule_gives_the_same_text);
 	tcase_add_test(tc, every_schedule_with_steps_that_end_late);
+	tcase_add_test(tc, every_size_of_blocks_gives_the_same_text);
 	tcase_add_test(tc, an_end_waits_for_the_step);
 	tcase_add_test(tc, every_short_history);
 	tcase_add_test(tc, a_crowd_in_a_tiny_pool);

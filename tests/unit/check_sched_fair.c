@@ -6,15 +6,13 @@
 
 START_TEST(an_abort_frees_within_one_step)
 {
-	struct sched_opts opts = {.n_blocks = 8,
-		.max_seqs = 4,
-		.step_tokens = 16,
-		.max_waiting = 4,
-		.prefill_us = 1e6};
+	struct sched_opts opts = {
+		.n_blocks = 8, .max_seqs = 4, .step_tokens = 16, .max_waiting = 4};
+	struct sim_pace pace = {.prefill_us = 1e6};
 	struct request a, b;
 	struct rig rig;
 
-	rig_open(&rig, &opts);
+	rig_open_paced(&rig, &opts, &pace);
 	make_request(&a, 1, 100, 5, 0);
 	make_request(&b, 2, 100, 5, 0);
 	submit(&rig, &a, NULL);
@@ -36,18 +34,14 @@ END_TEST
 /* A prompt of seven chunks, then tokens: each when it is due, without drift. */
 START_TEST(time_is_taken_as_said)
 {
-	struct sched_opts opts = {.n_blocks = 10,
-		.max_seqs = 4,
-		.step_tokens = 16,
-		.max_waiting = 4,
-		.prefill_us = 10,
-		.decode_us = 500,
-		.step_us = 3};
+	struct sched_opts opts = {
+		.n_blocks = 10, .max_seqs = 4, .step_tokens = 16, .max_waiting = 4};
+	struct sim_pace pace = {.prefill_us = 10, .decode_us = 500, .step_us = 3};
 	struct request a;
 	struct rig rig;
 	uint64_t due = 1000 + 6 * (16 * 10 + 3) + (4 * 10 + 3);
 
-	rig_open(&rig, &opts);
+	rig_open_paced(&rig, &opts, &pace);
 	rig.now_us = 1000;
 	make_request(&a, 1, 100, 5, 0);
 	submit(&rig, &a, NULL);
@@ -293,15 +287,13 @@ END_TEST
  * more. */
 START_TEST(one_prompt_at_a_time)
 {
-	struct sched_opts opts = {.n_blocks = 40,
-		.max_seqs = 4,
-		.step_tokens = 16,
-		.max_waiting = 4,
-		.prefill_us = 10};
+	struct sched_opts opts = {
+		.n_blocks = 40, .max_seqs = 4, .step_tokens = 16, .max_waiting = 4};
+	struct sim_pace pace = {.prefill_us = 10};
 	static struct request d, a, b;
 	struct rig rig;
 
-	rig_open(&rig, &opts);
+	rig_open_paced(&rig, &opts, &pace);
 	make_request(&d, 1, 2, 60, 0);
 	submit(&rig, &d, NULL);
 	while (d.n_got < 2)
@@ -365,13 +357,13 @@ START_TEST(turns_take_their_time)
 		.step_tokens = 32,
 		.long_prefill_tokens = 8,
 		.max_waiting = 9,
-		.audit_every = 1,
-		.prefill_us = 10};
+		.audit_every = 1};
+	struct sim_pace pace = {.prefill_us = 10};
 	static struct request a, b, c;
 	struct rig rig;
 	uint64_t came_us;
 
-	rig_open(&rig, &opts);
+	rig_open_paced(&rig, &opts, &pace);
 	make_request(&a, 1, 120, 1, 0);
 	submit(&rig, &a, NULL);
 	(void)rig_step(&rig);
@@ -506,15 +498,13 @@ END_TEST
  * pace. */
 START_TEST(parked_time_is_gone)
 {
-	struct sched_opts opts = {.n_blocks = 9,
-		.max_seqs = 4,
-		.step_tokens = 64,
-		.max_waiting = 4,
-		.decode_us = 1000};
+	struct sched_opts opts = {
+		.n_blocks = 9, .max_seqs = 4, .step_tokens = 64, .max_waiting = 4};
+	struct sim_pace pace = {.decode_us = 1000};
 	static struct request a;
 	struct rig rig;
 
-	rig_open(&rig, &opts);
+	rig_open_paced(&rig, &opts, &pace);
 	make_request(&a, 1, 20, 20, 0);
 	submit(&rig, &a, NULL);
 	(void)rig_step(&rig);

@@ -231,20 +231,21 @@ static void run_order(
 		.step_tokens = 64,
 		.audit_every = 1};
 	struct rng rng;
+	struct sim_pace pace = {0, 0, 0};
 	struct rig from, to;
 	size_t n, begun = 0;
 
 	memset(noise, 0, sizeof(noise));
 	rng_seed(&rng, seed);
 	n = 1 + rng_below(&rng, PAIRS_MAX);
-	rig_open_on(&from, &opts, under);
+	rig_open_on(&from, &opts, under, NULL);
 	from.is_late = is_late;
 	compute(&from, pairs, n, &rng);
 	opts.n_blocks = 11 + (uint32_t)rng_below(&rng, 30);
 	opts.max_seqs = 1 + (unsigned)rng_below(&rng, 6);
-	opts.decode_us = (double)rng_below(&rng, 2) * 50;
-	opts.prefill_us = (double)rng_below(&rng, 2) * 7;
-	rig_open_on(&to, &opts, under);
+	pace.decode_us = (double)rng_below(&rng, 2) * 50;
+	pace.prefill_us = (double)rng_below(&rng, 2) * 7;
+	rig_open_on(&to, &opts, under, &pace);
 	to.is_late = is_late;
 	while (begun < n) {
 		start(&to, &pairs[begun++], &rng);
@@ -317,6 +318,7 @@ static struct pair one, two;
 
 static void set_up(void)
 {
+	struct sim_pace pace = {.prefill_us = 1000};
 	struct sched_opts opts = {.n_blocks = 16,
 		.max_seqs = 2,
 		.max_waiting = 9,
@@ -334,8 +336,7 @@ static void set_up(void)
 	submit_with(&from_rig, &two.from, &from_ops, true, false);
 	while (step(&from_rig))
 		;
-	opts.prefill_us = 1000;
-	rig_open(&to_rig, &opts);
+	rig_open_paced(&to_rig, &opts, &pace);
 	start(&to_rig, &one, &rng);
 	sched_drop(one.to.seq);
 	one.to.n_got = 0;

@@ -486,7 +486,8 @@ struct engine_job {
 	struct sched_seq *seq;
 };
 
-static void on_token(void *arg, struct sched_seq *seq, uint32_t id UNUSED)
+static void on_token(
+	void *arg, struct sched_seq *seq, const struct sample_out *out UNUSED)
 {
 	struct engine_job *job = arg;
 
@@ -529,16 +530,17 @@ static void engine_until(struct rig *rig, uint64_t at_us)
 static uint64_t engine_play(
 	uint64_t kv_blocks, unsigned max_seqs, struct engine_job *jobs)
 {
-	struct sched_opts opts = {.n_blocks = (uint32_t)kv_blocks,
+	struct sched_opts opts = {
+		.n_blocks = (uint32_t)kv_blocks,
 		.max_seqs = max_seqs,
 		.max_waiting = 100000,
 		.step_tokens = ENGINE_STEP,
-		.prefill_us = RATE_US,
-		.decode_us = TOKEN_US};
+	};
+	struct sim_pace pace = {.prefill_us = RATE_US, .decode_us = TOKEN_US};
 	uint64_t preemptions;
 	struct rig rig;
 
-	rig_open(&rig, &opts);
+	rig_open_paced(&rig, &opts, &pace);
 	rig.now_us = 1;
 	for (size_t i = 0; i < input.n; i++) {
 		engine_until(&rig, 1 + input.requests[i].at_us);

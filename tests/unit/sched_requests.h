@@ -24,9 +24,11 @@ struct request {
 
 static uint64_t ends, tokens_seen;
 
-static inline void on_token(void *arg, struct sched_seq *seq, uint32_t id)
+static inline void on_token(
+	void *arg, struct sched_seq *seq, const struct sample_out *out)
 {
 	struct request *r = arg;
+	uint32_t id = out->token;
 
 	REQUIRE(r->seq == seq && r->n_got < r->max_new);
 	REQUIRE(!r->is_parked || r->gets_one_more);

@@ -24,6 +24,7 @@
 	} while (0)
 
 enum { RIG_BLOCKS_MAX = 1 << 19 };
+enum { KV_BLOCK = SIM_BLOCK_TOKENS }; /* tokens of a block where a test does not say */
 
 struct rig {
 	struct sched *sched;
@@ -80,10 +81,12 @@ static void spy_check(const struct backend_row *rows, size_t n)
 	REQUIRE(n > 0 && n <= spied->opts.max_seqs);
 	for (size_t i = 0; i < n; i++) {
 		const struct backend_row *r = &rows[i];
-		uint32_t first = r->n_past / KV_BLOCK, end = r->n_past + r->n_new;
+		uint32_t size = spied->opts.block_tokens;
+		uint32_t first = r->n_past / size, end = r->n_past + r->n_new;
 
 		tokens += r->n_new;
-		REQUIRE(r->n_new > 0 && r->n_blocks == (end + KV_BLOCK - 1) / KV_BLOCK);
+		REQUIRE(r->n_new > 0 && r->n_blocks == (end + size - 1) / size);
+		REQUIRE(r->past_ids + r->n_past == r->ids);
 		for (uint32_t k = first; k < r->n_blocks; k++) {
 			REQUIRE(r->blocks[k] < spied->opts.n_blocks);
 			REQUIRE(writers[r->blocks[k]] == 0);
@@ -92,7 +95,7 @@ static void spy_check(const struct backend_row *rows, size_t n)
 	}
 	REQUIRE(tokens <= spied->opts.step_tokens);
 	for (size_t i = 0; i < n; i++) {
-		for (uint32_t k = 0; k < rows[i].n_past / KV_BLOCK; k++)
+		for (uint32_t k = 0; k < rows[i].n_past / spied->opts.block_tokens; k++)
 			REQUIRE(writers[rows[i].blocks[k]] == 0);
 	}
 	for (size_t i = 0; i < n; i++) {
@@ -112,34 +115,43 @@ static int spy_step(struct backend *b, const struct backend_row *rows, size_t n)
 	return spied->under->step(b, rows, n);
 }
 
-/* A rig over any backend that computes as sim does. */
-static inline void rig_open_on(
-	struct rig *r, const struct sched_opts *opts, const struct backend_ops *under)
+/* A rig over any backend that computes as sim does, at this pace. */
+static inline void rig_open_on(struct rig *r, const struct sched_opts *opts,
+	const struct backend_ops *under, const struct sim_pace *pace)
 {
 	static struct backend_ops spy;
 	struct backend_opts backend_opts = {
 		.model = "sim",
 		.n_blocks = opts->n_blocks,
-		.block_tokens = KV_BLOCK,
+		.block_tokens = opts->block_tokens,
 		.max_rows = opts->max_seqs,
 		.max_new = opts->step_tokens,
+		.own = pace,
 	};
 
 	spy = *under;
 	spy.step = spy_step;
 	memset(r, 0, sizeof(*r));
 	r->opts = *opts;
+	if (r->opts.block_tokens == 0)
+		r->opts.block_tokens = KV_BLOCK;
 	r->under = under;
 	REQUIRE(opts->n_blocks <= RIG_BLOCKS_MAX);
 	ck_assert_int_eq(under->open(&backend_opts, &r->backend), 0);
-	r->sched = sched_new(opts, &spy, r->backend);
+	r->sched = sched_new(&r->opts, &spy, r->backend);
 	REQUIRE(r->sched != NULL);
 	spied = r;
 }
 
 static inline void rig_open(struct rig *r, const struct sched_opts *opts)
 {
-	rig_open_on(r, opts, &backend_sim);
+	rig_open_on(r, opts, &backend_sim, NULL);
+}
+
+static inline void rig_open_paced(
+	struct rig *r, const struct sched_opts *opts, const struct sim_pace *pace)
+{
+	rig_open_on(r, opts, &backend_sim, pace);
 }
 
 static inline void rig_close(struct rig *r)

@@ -21,6 +21,8 @@
 
 struct slow_row {
 	struct backend_row row;
+	struct sample_opts sampling;
+	struct sample_out out;
 	uint32_t *ids, *blocks;
 };
 
@@ -175,6 +177,10 @@ static inline int slow_step(struct backend *b, const struct backend_row *rows, s
 		r->row = rows[i];
 		r->row.ids = r->ids;
 		r->row.blocks = r->blocks;
+		r->row.past_ids = NULL;
+		r->sampling = *rows[i].sampling;
+		r->row.sampling = &r->sampling;
+		r->row.out = &r->out;
 	}
 	b->n_rows = n;
 	b->has_step = true;
@@ -190,7 +196,7 @@ static inline int slow_collect(struct backend *b, struct backend_row *rows, size
 	while (!b->is_done)
 		pthread_cond_wait(&b->changed, &b->lock);
 	for (size_t i = 0; i < n; i++) {
-		rows[i].token = b->rows[i].row.token;
+		*rows[i].out = b->rows[i].out;
 		rows[i].is_broken = b->rows[i].row.is_broken;
 	}
 	slow_forget_rows(b);
