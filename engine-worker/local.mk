@@ -16,6 +16,7 @@ libengine_a_SOURCES += engine-worker/core/kv_cache.c engine-worker/core/kv_cache
 libengine_a_SOURCES += engine-worker/core/sched.c engine-worker/core/sched.h
 libengine_a_SOURCES += engine-worker/core/sched_plan.c engine-worker/core/sched_plan.h
 libengine_a_SOURCES += engine-worker/core/sched_seq.c engine-worker/core/sched_seq.h
+libengine_a_SOURCES += engine-worker/core/vocab.c engine-worker/core/vocab.h
 
 # kvx: prompts handed over between engines
 libengine_a_SOURCES += engine-worker/kvx/crc32c.c engine-worker/kvx/crc32c.h
@@ -32,12 +33,13 @@ libengine_a_SOURCES += engine-worker/lab/fault.c engine-worker/lab/fault.h
 libengine_a_SOURCES += engine-worker/lab/fault_socket.c engine-worker/lab/fault_socket.h
 libengine_a_SOURCES += engine-worker/lab/hang.c engine-worker/lab/hang.h
 
-# backend: the simulation and its tokens
+# backend: the simulation, its tokens and its chats
 libengine_a_SOURCES += engine-worker/backend/backend_sim.c engine-worker/backend/backend_sim.h
+libengine_a_SOURCES += engine-worker/backend/chat.c engine-worker/backend/chat.h
 libengine_a_SOURCES += engine-worker/backend/token.c engine-worker/backend/token.h
+libengine_a_SOURCES += engine-worker/backend/vocab_sim.c engine-worker/backend/vocab_sim.h
 
 # api: what clients call
-libengine_a_SOURCES += engine-worker/api/chat.c engine-worker/api/chat.h
 libengine_a_SOURCES += engine-worker/api/completion.c engine-worker/api/completion.h
 libengine_a_SOURCES += engine-worker/api/engine_health.c engine-worker/api/engine_health.h
 libengine_a_SOURCES += engine-worker/api/engine_metrics.c engine-worker/api/engine_metrics.h

@@ -8,7 +8,6 @@
  * by the engine (tokens) and the server (client left, or takes bytes again).
  */
 #include "api/completion.h"
-#include "backend/backend_sim.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -28,9 +27,6 @@
 enum {
 	COMPLETION_MAGIC = 0x636f6d70,
 	MESSAGE_BYTES = 1024,
-	NATURAL_MIN =
-		16, /* a chat without max_tokens ends by itself after 16 to 63 tokens */
-	NATURAL_SPREAD = 48,
 };
 
 struct choice {
@@ -318,10 +314,11 @@ static void end_whole(struct completion *c)
 static char *find_stop(const struct choice *ch)
 {
 	const struct params *p = &ch->completion->params;
+	const struct vocab *vocab = ch->completion->opts.limits.vocab;
 	char *first = NULL;
 
 	for (size_t i = 0; i < p->n_stops; i++) {
-		size_t n = strlen(p->stops[i]), back = n + TOKEN_BYTES_MAX, from;
+		size_t n = strlen(p->stops[i]), back = n + vocab->text_max, from;
 		char *at;
 
 		from = ch->text_len > back ? ch->text_len - back : 0;
@@ -336,8 +333,21 @@ static char *find_stop(const struct choice *ch)
 	return first;
 }
 
-/* Sends what is certain: all of it at the end, else all but what a stop string may still
- * begin with. */
+/* How many bytes at the end begin a character of UTF-8 that is not whole. */
+static size_t open_bytes(const char *p, size_t n)
+{
+	for (size_t k = 1; k <= MIN(n, (size_t)3); k++) {
+		unsigned char b = (unsigned char)p[n - k];
+		size_t len = b >= 0xf5 ? 1 : b >= 0xf0 ? 4 : b >= 0xe0 ? 3 : 2;
+
+		if (b < 0x80 || b >= 0xc0)
+			return b >= 0xc0 && len > k ? k : 0;
+	}
+	return 0;
+}
+
+/* Sends what is certain: all of it at the end. Before, a stop string may begin in its
+ * last bytes, and a character may not be whole. */
 static void send_text(struct choice *ch)
 {
 	const struct params *p = &ch->completion->params;
@@ -345,6 +355,8 @@ static void send_text(struct choice *ch)
 		p->stop_bytes_max > 0 && ch->finish == NULL ? p->stop_bytes_max - 1 : 0;
 	size_t end = ch->text_len > held ? ch->text_len - held : 0;
 
+	if (ch->finish == NULL)
+		end -= open_bytes(ch->text, end);
 	if (!p->is_stream || (ch->finish == NULL && end <= ch->sent))
 		return;
 	send_choice(
@@ -409,27 +421,57 @@ static void on_begin(void *arg)
 	ch->admitted_us = clock_us();
 }
 
+static bool is_stop_id(const struct params *p, uint32_t id)
+{
+	for (size_t i = 0; i < p->stop_ids.n; i++) {
+		if (p->stop_ids.ids[i] == id)
+			return true;
+	}
+	return false;
+}
+
+/* Appends a token's text. False: out of memory. */
+static bool add_text(struct choice *ch, uint32_t id)
+{
+	const struct completion *c = ch->completion;
+	const struct vocab *vocab = c->opts.limits.vocab;
+
+	if (mem_grow(&ch->text, &ch->text_cap, ch->text_len + vocab->text_max, 1) != 0)
+		return false;
+	ch->text_len += vocab->decode(vocab, id, ch->text + ch->text_len);
+	if (ch->n_tokens <= c->params.min_new)
+		ch->stop_from = ch->text_len;
+	return true;
+}
+
+/* Whether the token ends the text. An end id has no text. */
+static bool take_id(struct choice *ch, uint32_t id)
+{
+	struct completion *c = ch->completion;
+	char *stop;
+
+	if (vocab_is_end(c->opts.limits.vocab, id) && !c->params.ignores_eos)
+		return true;
+	if (!add_text(ch, id)) {
+		c->has_failed = true;
+		return true;
+	}
+	stop = find_stop(ch);
+	if (stop != NULL)
+		ch->text_len = (size_t)(stop - ch->text);
+	return stop != NULL || is_stop_id(&c->params, id);
+}
+
 static void on_token(void *arg, struct sched_seq *seq, const struct sample_out *out)
 {
 	struct choice *ch = arg;
 	struct completion *c = ch->completion;
-	char *stop;
 
 	if (ch->is_over)
 		return;
 	c->new_tokens++;
 	observe_token(ch);
-	if (mem_grow(&ch->text, &ch->text_cap, ch->text_len + TOKEN_BYTES_MAX, 1) != 0) {
-		c->has_failed = true;
-		sched_stop(seq);
-		return;
-	}
-	ch->text_len += token_text(out->token, ch->text + ch->text_len);
-	if (ch->n_tokens <= c->params.min_new)
-		ch->stop_from = ch->text_len;
-	stop = find_stop(ch);
-	if (stop != NULL) {
-		ch->text_len = (size_t)(stop - ch->text);
+	if (take_id(ch, out->token)) {
 		sched_stop(seq);
 		return;
 	}
@@ -543,30 +585,18 @@ static enum fail begin_handoff(struct completion *c)
 
 /* The beginning */
 
-/*
- * Where a chat ends by itself: after this many tokens of its answer, of which some may be
- * in the request already (continue_final_message). So a text that is continued ends where
- * it would have ended. 0: none is left.
- */
-static uint64_t natural_length(const struct params *p, const struct token_list *prompt)
-{
-	const struct token_list *before = p->before.n > 0 ? &p->before : prompt;
-	uint64_t n = NATURAL_MIN + sim_state(before->ids, before->n) % NATURAL_SPREAD;
-	uint64_t there = prompt->n > before->n ? prompt->n - before->n : 0;
-
-	return n > there ? n - there : 0;
-}
-
 /* How many tokens a choice gets when the request does not say. */
 static uint32_t default_length(
 	const struct completion *c, const struct token_list *prompt, struct choice *ch)
 {
+	const struct vocab *vocab = c->opts.limits.vocab;
 	uint64_t n = PARAMS_N_DEFAULT_TOKENS,
 		 room = c->opts.limits.max_model_len - prompt->n;
-	bool is_natural = c->params.is_chat && !c->params.ignores_eos;
+	bool is_natural =
+		c->params.is_chat && !c->params.ignores_eos && vocab->answer_left != NULL;
 
 	if (is_natural)
-		n = natural_length(&c->params, prompt);
+		n = vocab->answer_left(vocab, prompt, &c->params.before);
 	else if (c->params.is_chat)
 		n = room;
 	n = MAX(n, (uint64_t)c->params.min_new);
@@ -587,7 +617,7 @@ static int submit(struct completion *c, size_t i)
 		.max_new = c->params.max_new,
 		.seed = c->params.seed,
 		.priority = c->params.priority,
-		.sampling = {.choice = nth},
+		.sampling = c->params.sampling,
 		.wants_load = c->load != NULL && nth == 0,
 		.keeps_prompt = c->has_reserved,
 		.fork_of = nth > 0 ? c->choices[i - nth].seq : NULL,
@@ -595,6 +625,7 @@ static int submit(struct completion *c, size_t i)
 		.arg = ch,
 	};
 
+	r.sampling.choice = nth;
 	ch->completion = c;
 	ch->index = (unsigned)i;
 	if (r.max_new == 0)

@@ -3,8 +3,8 @@
  * that say what is wrong. Pure. Called by serve.c.
  */
 #include "api/params.h"
-#include "api/chat.h"
 #include "base/err.h"
+#include "base/metric.h"
 #include "core/kv_cache.h"
 #include "io/js.h"
 
@@ -69,8 +69,8 @@ static enum fail read_int(const struct js *body, const char *key, int64_t min,
 	return FAIL_NONE;
 }
 
-static enum fail check_number(const struct js *body, const char *key, double min,
-	double max, struct complaint *c)
+static enum fail read_number(const struct js *body, const char *key, double min,
+	double max, double *out, struct complaint *c)
 {
 	const struct js *v = js_get(body, key);
 	double d;
@@ -80,6 +80,7 @@ static enum fail check_number(const struct js *body, const char *key, double min
 	if (!js_as_real(v, &d) || !(d >= min && d <= max))
 		return refuse(c, FAIL_MALFORMED_REQUEST,
 			"'%s' must be a number from %g to %g.", key, min, max);
+	*out = d;
 	return FAIL_NONE;
 }
 
@@ -204,6 +205,118 @@ static enum fail read_stream(struct params *p, const struct js *body, struct com
 	return why;
 }
 
+static enum fail read_ids(const struct js *list, const struct vocab *vocab,
+	struct token_list *out, struct complaint *c)
+{
+	for (size_t i = 0; i < js_len(list); i++) {
+		int64_t id;
+
+		if (!js_as_int(js_at(list, i), &id) || id < 0 || id >= vocab->n)
+			return refuse(c, FAIL_MALFORMED_REQUEST,
+				"Token ids must be integers from 0 to %u.", vocab->n - 1);
+		if (token_push(out, (uint32_t)id) != 0)
+			return no_memory(c);
+	}
+	return FAIL_NONE;
+}
+
+/* How a token is chosen */
+
+static enum fail read_numbers(
+	struct sample_opts *s, const struct js *body, struct complaint *c)
+{
+	const struct {
+		const char *key;
+		double min, max, *out;
+	} rows[] = {
+		{"temperature", 0, 1e6, &s->temperature},
+		{"top_p", 0, 1, &s->top_p},
+		{"min_p", 0, 1, &s->min_p},
+		{"presence_penalty", -2, 2, &s->presence_penalty},
+		{"frequency_penalty", -2, 2, &s->frequency_penalty},
+		{"repetition_penalty", 0.01, 100, &s->repetition_penalty},
+	};
+	enum fail why = FAIL_NONE;
+
+	for (size_t i = 0; i < ARRAY_LEN(rows) && why == FAIL_NONE; i++)
+		why = read_number(
+			body, rows[i].key, rows[i].min, rows[i].max, rows[i].out, c);
+	return why;
+}
+
+/* top_k: -1 is all, as 0 is. */
+static enum fail read_choice(
+	struct sample_opts *s, const struct js *body, struct complaint *c)
+{
+	int64_t top_k = 0, seed = 0;
+	enum fail why = read_int(body, "top_k", -1, INT32_MAX, &top_k, c);
+
+	if (why == FAIL_NONE)
+		why = read_int(body, "seed", INT64_MIN, INT64_MAX, &seed, c);
+	s->top_k = top_k > 0 ? (uint32_t)top_k : 0;
+	s->seed = (uint64_t)seed;
+	s->has_seed = !is_absent(js_get(body, "seed"));
+	return why;
+}
+
+/* A completion says how many; a chat whether, and how many beside the token itself. */
+static enum fail read_logprobs(
+	struct params *p, const struct js *body, struct complaint *c)
+{
+	struct sample_opts *s = &p->sampling;
+	const char *key = p->is_chat ? "top_logprobs" : "logprobs";
+	int64_t n = 0;
+	enum fail why = read_int(body, key, 0, SAMPLE_TOP_MAX, &n, c);
+
+	s->n_top = (uint32_t)n;
+	s->wants_logprobs = !p->is_chat && !is_absent(js_get(body, key));
+	if (why == FAIL_NONE && p->is_chat)
+		why = read_bool(body, "logprobs", &s->wants_logprobs, c);
+	if (why == FAIL_NONE && n > 0 && !s->wants_logprobs)
+		return refuse(c, FAIL_MALFORMED_REQUEST,
+			"'top_logprobs' is only allowed when 'logprobs' is true.");
+	return why;
+}
+
+static enum fail read_stop_ids(struct params *p, const struct js *body,
+	const struct vocab *vocab, struct complaint *c)
+{
+	const struct js *v = js_get(body, "stop_token_ids");
+	enum fail why = FAIL_NONE;
+
+	if (!is_absent(v) && !js_is_array(v))
+		return refuse(c, FAIL_MALFORMED_REQUEST,
+			"'stop_token_ids' must be a list of token ids.");
+	if (!is_absent(v))
+		why = read_ids(v, vocab, &p->stop_ids, c);
+	p->sampling.stop_ids = p->stop_ids.ids;
+	p->sampling.n_stop_ids = (uint32_t)p->stop_ids.n;
+	return why;
+}
+
+static enum fail read_sampling(struct params *p, const struct js *body,
+	const struct vocab *vocab, struct complaint *c)
+{
+	struct sample_opts *s = &p->sampling;
+	enum fail why;
+
+	*s = (struct sample_opts){
+		.temperature = 1,
+		.top_p = 1,
+		.repetition_penalty = 1,
+		.min_new = p->min_new,
+		.ignores_ends = p->ignores_eos,
+	};
+	why = read_numbers(s, body, c);
+	if (why == FAIL_NONE)
+		why = read_choice(s, body, c);
+	if (why == FAIL_NONE)
+		why = read_logprobs(p, body, c);
+	if (why == FAIL_NONE)
+		why = read_stop_ids(p, body, vocab, c);
+	return why;
+}
+
 static enum fail read_scalars(struct params *p, const struct js *body,
 	const struct params_limits *limits, struct complaint *c)
 {
@@ -221,62 +334,44 @@ static enum fail read_scalars(struct params *p, const struct js *body,
 		why = refuse(c, FAIL_MALFORMED_REQUEST,
 			"'kv_transfer_params' must be an object.");
 	if (why == FAIL_NONE)
-		why = check_number(body, "temperature", 0, 1e6, c);
-	if (why == FAIL_NONE)
-		why = check_number(body, "top_p", 0, 1, c);
+		why = read_sampling(p, body, limits->vocab, c);
 	return why;
 }
 
 /* Prompts */
 
-static enum fail read_ids(
-	const struct js *list, struct token_list *out, struct complaint *c)
-{
-	for (size_t i = 0; i < js_len(list); i++) {
-		int64_t id;
-
-		if (!js_as_int(js_at(list, i), &id) || id < 0 || id >= TOKEN_VOCAB)
-			return refuse(c, FAIL_MALFORMED_REQUEST,
-				"Token ids must be integers from 0 to %u.",
-				TOKEN_VOCAB - 1);
-		if (token_push(out, (uint32_t)id) != 0)
-			return no_memory(c);
-	}
-	return FAIL_NONE;
-}
-
 /* before (may be NULL): gets the ids of what comes before the answer, if some of the
  * answer is there already. */
-static enum fail read_chat(const struct js *body, struct token_list *out,
-	struct token_list *before, struct complaint *c)
+static enum fail read_chat(const struct js *body, const struct vocab *vocab,
+	struct token_list *out, struct token_list *before, struct complaint *c)
 {
 	struct metric_text text = {NULL, 0, 0, false};
 	const char *why_not = NULL;
 	enum fail why = FAIL_NONE;
 	size_t answer_from = 0;
-	int err = chat_render(body, &text, &answer_from, &why_not);
+	int err = vocab->render(vocab, body, &text, &answer_from, &why_not);
 
 	if (err == ERR_PARSE)
 		why = refuse(c, FAIL_MALFORMED_REQUEST, "%s.", why_not);
-	else if (err != 0 || token_encode(out, span_make(text.p, text.n)) != 0)
+	else if (err != 0 || vocab->encode(vocab, span_make(text.p, text.n), out) != 0)
 		why = no_memory(c);
 	else if (before != NULL && answer_from < text.n &&
-		 token_encode(before, span_make(text.p, answer_from)) != 0)
+		 vocab->encode(vocab, span_make(text.p, answer_from), before) != 0)
 		why = no_memory(c);
 	metric_text_free(&text);
 	return why;
 }
 
 /* One prompt: a string, or a list of ids. */
-static enum fail read_prompt(
-	const struct js *v, struct token_list *out, struct complaint *c)
+static enum fail read_prompt(const struct js *v, const struct vocab *vocab,
+	struct token_list *out, struct complaint *c)
 {
 	struct span text;
 
 	if (js_as_str(v, &text))
-		return token_encode(out, text) == 0 ? FAIL_NONE : no_memory(c);
+		return vocab->encode(vocab, text, out) == 0 ? FAIL_NONE : no_memory(c);
 	if (js_is_array(v))
-		return read_ids(v, out, c);
+		return read_ids(v, vocab, out, c);
 	return refuse(c, FAIL_MALFORMED_REQUEST,
 		"'prompt' must be a string, a list of strings, a list of token ids, or a "
 		"list of "
@@ -291,8 +386,8 @@ static bool is_many(const struct js *v)
 	return first != NULL && (js_is_string(first) || js_is_array(first));
 }
 
-static enum fail read_prompts(
-	struct params *p, const struct js *body, struct complaint *c)
+static enum fail read_prompts(struct params *p, const struct js *body,
+	const struct vocab *vocab, struct complaint *c)
 {
 	const struct js *v = js_get(body, "prompt");
 	size_t n = !p->is_chat && is_many(v) ? js_len(v) : 1;
@@ -309,9 +404,9 @@ static enum fail read_prompts(
 		return no_memory(c);
 	p->n_prompts = n;
 	if (p->is_chat)
-		return read_chat(body, &p->prompts[0], &p->before, c);
+		return read_chat(body, vocab, &p->prompts[0], &p->before, c);
 	for (size_t i = 0; i < n && why == FAIL_NONE; i++)
-		why = read_prompt(is_many(v) ? js_at(v, i) : v, &p->prompts[i], c);
+		why = read_prompt(is_many(v) ? js_at(v, i) : v, vocab, &p->prompts[i], c);
 	return why;
 }
 
@@ -362,7 +457,7 @@ enum fail params_read(struct span body, bool is_chat, const struct params_limits
 	if (why == FAIL_NONE)
 		why = read_scalars(out, root, limits, &c);
 	if (why == FAIL_NONE)
-		why = read_prompts(out, root, &c);
+		why = read_prompts(out, root, limits->vocab, &c);
 	for (size_t i = 0; i < out->n_prompts && why == FAIL_NONE; i++)
 		why = check_length(out, out->prompts[i].n, limits, &c);
 	js_free(root);
@@ -374,6 +469,7 @@ void params_free(struct params *p)
 	for (size_t i = 0; i < p->n_prompts; i++)
 		token_list_free(&p->prompts[i]);
 	token_list_free(&p->before);
+	token_list_free(&p->stop_ids);
 	free(p->prompts);
 	p->prompts = NULL;
 	p->n_prompts = 0;
@@ -381,8 +477,8 @@ void params_free(struct params *p)
 		free(p->stops[--p->n_stops]);
 }
 
-enum fail params_tokenize(
-	struct span body, struct token_list *out, char *message, size_t n)
+enum fail params_tokenize(struct span body, const struct vocab *vocab,
+	struct token_list *out, char *message, size_t n)
 {
 	struct complaint c = {message, n};
 	struct js *root = parse_body(body, &c);
@@ -394,32 +490,32 @@ enum fail params_tokenize(
 		return FAIL_MALFORMED_REQUEST;
 	prompt = js_get(root, "prompt");
 	if (prompt == NULL)
-		why = read_chat(root, out, NULL, &c);
+		why = read_chat(root, vocab, out, NULL, &c);
 	else if (!js_as_str(prompt, &text))
 		why = refuse(&c, FAIL_MALFORMED_REQUEST, "'prompt' must be a string.");
 	else
-		why = token_encode(out, text) == 0 ? FAIL_NONE : no_memory(&c);
+		why = vocab->encode(vocab, text, out) == 0 ? FAIL_NONE : no_memory(&c);
 	js_free(root);
 	return why;
 }
 
-static enum fail join_tokens(
-	const struct token_list *list, char **text, size_t *text_len, struct complaint *c)
+static enum fail join_tokens(const struct token_list *list, const struct vocab *vocab,
+	char **text, size_t *text_len, struct complaint *c)
 {
-	char *out = malloc(list->n * TOKEN_BYTES_MAX + 1);
+	char *out = malloc(list->n * vocab->text_max + 1);
 	size_t n = 0;
 
 	if (out == NULL)
 		return no_memory(c);
 	for (size_t i = 0; i < list->n; i++)
-		n += token_text(list->ids[i], out + n);
+		n += vocab->decode(vocab, list->ids[i], out + n);
 	*text = out;
 	*text_len = n;
 	return FAIL_NONE;
 }
 
-enum fail params_detokenize(
-	struct span body, char **text, size_t *text_len, char *message, size_t n)
+enum fail params_detokenize(struct span body, const struct vocab *vocab, char **text,
+	size_t *text_len, char *message, size_t n)
 {
 	struct complaint c = {message, n};
 	struct js *root = parse_body(body, &c);
@@ -434,9 +530,9 @@ enum fail params_detokenize(
 		why = refuse(&c, FAIL_MALFORMED_REQUEST,
 			"'tokens' must be a list of token ids.");
 	else
-		why = read_ids(tokens, &list, &c);
+		why = read_ids(tokens, vocab, &list, &c);
 	if (why == FAIL_NONE)
-		why = join_tokens(&list, text, text_len, &c);
+		why = join_tokens(&list, vocab, text, text_len, &c);
 	token_list_free(&list);
 	js_free(root);
 	return why;

@@ -5,8 +5,9 @@
 #ifndef ENGINE_API_PARAMS_H
 #define ENGINE_API_PARAMS_H
 
-#include "backend/token.h"
 #include "base/fail.h"
+#include "core/backend.h"
+#include "core/vocab.h"
 #include "kvx/kv_params.h"
 
 struct js;
@@ -30,7 +31,9 @@ struct params {
 		before;
 	uint32_t max_new; /* 0: not said */
 	uint32_t min_new; /* tokens before which nothing ends the text */
-	int64_t priority; /* lower goes first */
+	struct sample_opts sampling;
+	struct token_list stop_ids; /* its stop_ids are these */
+	int64_t priority;           /* lower goes first */
 	char *stops[PARAMS_STOPS_MAX];
 	size_t n_stops, stop_bytes_max;
 	struct kv_params kv;
@@ -38,7 +41,8 @@ struct params {
 };
 
 struct params_limits {
-	const char *model;    /* the one model served here */
+	const char *model; /* the one model served here */
+	const struct vocab *vocab;
 	size_t max_model_len; /* tokens of prompt and answer together */
 	uint64_t rank;        /* data-parallel, parts caches */
 };
@@ -50,10 +54,10 @@ enum fail params_read(struct span body, bool is_chat, const struct params_limits
 void params_free(struct params *p);
 
 /* The prompt of a /tokenize body: text ("prompt") or a chat ("messages"). As above. */
-enum fail params_tokenize(
-	struct span body, struct token_list *out, char *message, size_t n);
+enum fail params_tokenize(struct span body, const struct vocab *vocab,
+	struct token_list *out, char *message, size_t n);
 /* The text of a /detokenize body's "tokens", malloc'd. As above. */
-enum fail params_detokenize(
-	struct span body, char **text, size_t *text_len, char *message, size_t n);
+enum fail params_detokenize(struct span body, const struct vocab *vocab, char **text,
+	size_t *text_len, char *message, size_t n);
 
 #endif

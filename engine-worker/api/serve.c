@@ -79,11 +79,20 @@ static bool meets_fault(struct serve *s, struct http_call *call)
 	return true;
 }
 
+static struct params_limits limits_of(const struct serve *s)
+{
+	return (struct params_limits){
+		.model = s->opts.model,
+		.vocab = engine_vocab(s->engine),
+		.max_model_len = s->opts.max_model_len,
+	};
+}
+
 static void start_completion(struct serve *s, struct http_call *call, bool is_chat)
 {
 	struct completion_opts opts = {
 		.sched = engine_sched(s->engine),
-		.limits = {s->opts.model, s->opts.max_model_len, 0},
+		.limits = limits_of(s),
 		.n_open = &s->n_open,
 		.histograms = &s->histograms,
 		.faults = &s->faults,
@@ -133,7 +142,7 @@ static struct js *rendered_json(const struct serve *s, const struct params *para
 /* What a request would be computed from; nothing is computed. */
 static void render(struct serve *s, struct http_call *call, bool is_chat)
 {
-	struct params_limits limits = {s->opts.model, s->opts.max_model_len, 0};
+	struct params_limits limits = limits_of(s);
 	struct params params;
 	char message[MESSAGE_BYTES];
 	enum fail why = params_read(http_call_body(call), is_chat, &limits, &params,
@@ -168,8 +177,8 @@ static void handle_tokenize(void *arg, struct http_call *call)
 	struct serve *s = arg;
 	struct token_list list = {NULL, 0, 0};
 	char message[MESSAGE_BYTES];
-	enum fail why =
-		params_tokenize(http_call_body(call), &list, message, sizeof(message));
+	enum fail why = params_tokenize(http_call_body(call), engine_vocab(s->engine),
+		&list, message, sizeof(message));
 	struct js *root;
 
 	if (why != FAIL_NONE) {
@@ -184,12 +193,13 @@ static void handle_tokenize(void *arg, struct http_call *call)
 	token_list_free(&list);
 }
 
-static void handle_detokenize(void *arg UNUSED, struct http_call *call)
+static void handle_detokenize(void *arg, struct http_call *call)
 {
+	const struct serve *s = arg;
 	char message[MESSAGE_BYTES], *text = NULL;
 	size_t n = 0;
-	enum fail why = params_detokenize(
-		http_call_body(call), &text, &n, message, sizeof(message));
+	enum fail why = params_detokenize(http_call_body(call), engine_vocab(s->engine),
+		&text, &n, message, sizeof(message));
 	struct js *root;
 
 	if (why != FAIL_NONE) {

@@ -6,6 +6,7 @@
  */
 #include "backend/backend_sim.h"
 #include "backend/token.h"
+#include "backend/vocab_sim.h"
 #include "base/err.h"
 #include "base/hash.h"
 #include "core/backend.h"
@@ -110,6 +111,11 @@ static void sim_shape(const struct backend *b, struct backend_shape *out)
 		.block_bytes = b->stride,
 		.vocab = TOKEN_VOCAB,
 	};
+}
+
+static const struct vocab *sim_vocab(const struct backend *b UNUSED)
+{
+	return &vocab_sim;
 }
 
 /* The pace: one device for prompts, and each sequence by itself. */
@@ -274,6 +280,7 @@ const struct backend_ops backend_sim = {
 	.open = sim_open,
 	.close = sim_close,
 	.shape = sim_shape,
+	.vocab = sim_vocab,
 	.step = sim_step,
 	.collect = sim_collect,
 	.copy = sim_copy,

@@ -1,11 +1,8 @@
 /*
  * The tokenizer of the sim backend; token.h says how ids are made. Pure.
- * Called by serve.c for prompts and by sim.c for what it generates.
+ * Called by vocab_sim.c.
  */
 #include "backend/token.h"
-#include "base/mem.h"
-
-#include <stdlib.h>
 
 static bool is_blank(unsigned char b)
 {
@@ -41,15 +38,6 @@ static uint32_t token_id(const unsigned char *p, size_t len)
 	}
 }
 
-int token_push(struct token_list *list, uint32_t id)
-{
-	int err = mem_grow(&list->ids, &list->cap, list->n + 1, sizeof(*list->ids));
-
-	if (err == 0)
-		list->ids[list->n++] = id;
-	return err;
-}
-
 int token_encode(struct token_list *list, struct span text)
 {
 	const unsigned char *p = (const unsigned char *)text.p;
@@ -66,12 +54,6 @@ int token_encode(struct token_list *list, struct span text)
 		}
 	}
 	return 0;
-}
-
-void token_list_free(struct token_list *list)
-{
-	free(list->ids);
-	*list = (struct token_list){NULL, 0, 0};
 }
 
 size_t token_text(uint32_t id, char out[TOKEN_BYTES_MAX])

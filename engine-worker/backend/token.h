@@ -16,7 +16,7 @@
 #define ENGINE_BACKEND_TOKEN_H
 
 #include "base/base.h"
-#include "base/span.h"
+#include "core/vocab.h"
 
 #define TOKEN_BASE_2 256u
 #define TOKEN_BASE_3 65792u
@@ -24,15 +24,8 @@
 #define TOKEN_VOCAB 285278464u /* ids are below this */
 #define TOKEN_BYTES_MAX 4
 
-struct token_list {
-	uint32_t *ids;
-	size_t n, cap;
-};
-
 /* Appends the ids of text. ERR_NOMEM: what was there stays. */
 int token_encode(struct token_list *list, struct span text) MUST_CHECK;
-int token_push(struct token_list *list, uint32_t id) MUST_CHECK;
-void token_list_free(struct token_list *list);
 
 /* The bytes of an id below TOKEN_VOCAB; returns how many. */
 size_t token_text(uint32_t id, char out[TOKEN_BYTES_MAX]);

@@ -131,6 +131,8 @@ struct backend_ops {
 	int (*open)(const struct backend_opts *opts, struct backend **out) MUST_CHECK;
 	void (*close)(struct backend *b); /* NULL is fine */
 	void (*shape)(const struct backend *b, struct backend_shape *out);
+	/* Its tokenizer, of as many ids as its shape says; lives as long as it does. */
+	const struct vocab *(*vocab)(const struct backend *b);
 	/* Begins to compute a batch, of no rows for a sign of life. Rows, ids and tables
 	 * are the caller's: what is needed of them is copied before this returns. ERR_*:
 	 * no step was begun. */

@@ -12,6 +12,7 @@
 #include "core/engine.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "core/vocab.h"
 #include "io/loop.h"
 
 #include <math.h>
@@ -284,15 +285,30 @@ bool engine_is_live(const struct engine *e, uint64_t now_us)
 	       now_us <= since_us + engine_stall_ms(e) * 1000;
 }
 
+/* Whether the model and its tokenizer speak of the same ids. */
+static bool fits_vocab(const struct engine *e, const struct backend *backend)
+{
+	struct backend_shape shape;
+
+	e->ops->shape(backend, &shape);
+	return shape.vocab > 0 && shape.vocab == e->ops->vocab(backend)->n;
+}
+
 static int open_backend(struct engine *e, struct backend **out)
 {
 	struct backend_opts opts = e->opts.open;
+	int err;
 
 	opts.max_rows = e->opts.sched.max_seqs;
 	opts.max_new = e->opts.sched.step_tokens;
 	opts.on_done = on_done;
 	opts.arg = e;
-	return e->ops->open(&opts, out);
+	err = e->ops->open(&opts, out);
+	if (err != 0 || fits_vocab(e, *out))
+		return err;
+	e->ops->close(*out);
+	*out = NULL;
+	return ERR_UNSUPPORTED;
 }
 
 /* NULL: out of memory. */
@@ -396,6 +412,11 @@ void engine_free(struct engine *e)
 struct sched *engine_sched(struct engine *e)
 {
 	return e->sched;
+}
+
+const struct vocab *engine_vocab(const struct engine *e)
+{
+	return e->ops->vocab(e->backend);
 }
 
 const char *engine_backend(const struct engine *e)

@@ -18,6 +18,7 @@ enum { ENGINE_STALL_MS = 5000, ENGINE_STALL_STEPS = 3 };
 
 struct loop;
 struct engine;
+struct vocab;
 
 struct engine_opts {
 	const struct backend_ops *backend;
@@ -55,6 +56,7 @@ int engine_restart(struct engine *e) MUST_CHECK;
 /* Another one after engine_restart(). */
 struct sched *engine_sched(struct engine *e);
 const char *engine_backend(const struct engine *e); /* its name */
+const struct vocab *engine_vocab(const struct engine *e);
 /* How long a step may take, where the longest one so far took this long. */
 static inline uint64_t engine_stall_after_ms(uint64_t longest_us)
 {

@@ -212,6 +212,11 @@ static inline void slow_shape(const struct backend *b, struct backend_shape *out
 	backend_sim.shape(b->sim, out);
 }
 
+static inline const struct vocab *slow_vocab(const struct backend *b)
+{
+	return backend_sim.vocab(b->sim);
+}
+
 static inline void slow_copy(struct backend *b, const uint32_t (*pairs)[2], size_t n)
 {
 	ck_assert(!b->has_step);
@@ -246,6 +251,7 @@ static const struct backend_ops backend_slow = {
 	.open = slow_open,
 	.close = slow_close,
 	.shape = slow_shape,
+	.vocab = slow_vocab,
 	.step = slow_step,
 	.collect = slow_collect,
 	.copy = slow_copy,

@@ -1,8 +1,7 @@
 /*
- * The chat template of the sim backend; chat.h shows it. Pure.
- * Called by params.c.
+ * The chat template of the sim backend; chat.h shows it. Pure. Called by vocab_sim.c.
  */
-#include "api/chat.h"
+#include "backend/chat.h"
 #include "base/err.h"
 #include "base/hash.h"
 #include "io/js.h"
