@@ -36,8 +36,16 @@ struct daemon {
 	struct loop_signal *watched[ARRAY_LEN(end_signals)];
 	struct wheel_timer drain_timer;
 	uint64_t drain_timeout_ms, drain_end_ms;
-	bool is_draining;
+	const struct engine_flags *flags;
+	char where[SOCK_ADDR_TEXT_MAX]; /* it listens */
+	bool is_draining, has_failed;
 };
+
+static unsigned count_sequences(
+	const struct daemon *d, unsigned (*of)(const struct sched *s))
+{
+	return engine_is_ready(d->engine) ? of(engine_sched(d->engine)) : 0;
+}
 
 /* Waits for what runs; the answers of the last ones must leave, too. */
 static void drain_on(void *arg)
@@ -49,8 +57,8 @@ static void drain_on(void *arg)
 		loop_stop(d->loop);
 	} else if (now_ms >= d->drain_end_ms) {
 		log_warn("drain timeout: %u running and %u waiting sequences are cut",
-			sched_running(engine_sched(d->engine)),
-			sched_waiting(engine_sched(d->engine)));
+			count_sequences(d, sched_running),
+			count_sequences(d, sched_waiting));
 		loop_stop(d->loop);
 	} else {
 		wheel_set(loop_wheel(d->loop), &d->drain_timer, now_ms + DRAIN_POLL_MS);
@@ -113,24 +121,9 @@ static int listen_for_faults(struct daemon *d, const char *path)
 	return err;
 }
 
-/* Takes fd, unless it fails. */
-static int open_engine(struct daemon *d, const struct engine_flags *flags, int fd)
+static void tell_start(const struct daemon *d)
 {
-	struct serve_opts opts = {
-		flags->served_name, (size_t)flags->max_model_len, &flags->handoff};
-	int err = engine_new(d->loop, &flags->engine, &d->engine);
-
-	if (err == 0)
-		err = serve_new(d->loop, fd, d->engine, &opts, &d->serve);
-	if (err == ERR_IO && d->engine != NULL)
-		log_error("--kvx-listen: %m");
-	else if (err != 0)
-		log_error("opening %s: %s", flags->model, err_text(err));
-	return err;
-}
-
-static void tell_start(const struct daemon *d, const struct engine_flags *flags)
-{
+	const struct engine_flags *flags = d->flags;
 	const struct handoff *h = serve_handoff(d->serve);
 	const struct backend_shape *shape = sched_shape(engine_sched(d->engine));
 
@@ -146,26 +139,64 @@ static void tell_start(const struct daemon *d, const struct engine_flags *flags)
 			handoff_group(h));
 }
 
-static int start(struct daemon *d, const struct engine_flags *flags)
+/* Answers from now on, or ends. */
+static void on_ready(void *arg, int err)
 {
-	char where[SOCK_ADDR_TEXT_MAX];
-	int fd, err = listen_on(flags, &fd, where, sizeof(where));
+	struct daemon *d = arg;
+
+	if (err == 0)
+		err = serve_ready(d->serve);
+	if (err == ERR_LIMIT)
+		log_error("--max-model-len %zu: the KV cache holds %zu tokens",
+			serve_max_model_len(d->serve),
+			sched_max_tokens(engine_sched(d->engine)));
+	else if (err != 0)
+		log_error("opening %s: %s", d->flags->model, err_text(err));
+	if (err != 0) {
+		d->has_failed = true;
+		loop_stop(d->loop);
+		return;
+	}
+	tell_start(d);
+	if (d->is_draining)
+		return;
+	printf("listening on http://%s\n", d->where);
+	(void)fflush(stdout);
+	(void)notify_send("READY=1");
+}
+
+/* Takes fd, unless it fails. */
+static int open_engine(struct daemon *d, int fd)
+{
+	struct serve_opts opts = {d->flags->served_name, (size_t)d->flags->max_model_len,
+		&d->flags->handoff};
+	struct engine_opts engine_opts = d->flags->engine;
+	int err;
+
+	engine_opts.on_ready = on_ready;
+	engine_opts.arg = d;
+	err = engine_new(d->loop, &engine_opts, &d->engine);
+	if (err == 0)
+		err = serve_new(d->loop, fd, d->engine, &opts, &d->serve);
+	if (err == ERR_IO && d->engine != NULL)
+		log_error("--kvx-listen: %m");
+	else if (err != 0)
+		log_error("opening %s: %s", d->flags->model, err_text(err));
+	return err;
+}
+
+static int start(struct daemon *d)
+{
+	int fd, err = listen_on(d->flags, &fd, d->where, sizeof(d->where));
 
 	if (err != 0)
 		return err;
-	err = open_engine(d, flags, fd);
+	err = open_engine(d, fd);
 	if (err != 0) {
 		close(fd);
 		return err;
 	}
-	err = listen_for_faults(d, flags->fault_socket);
-	if (err != 0)
-		return err;
-	tell_start(d, flags);
-	printf("listening on http://%s\n", where);
-	(void)fflush(stdout);
-	(void)notify_send("READY=1");
-	return 0;
+	return listen_for_faults(d, d->flags->fault_socket);
 }
 
 static void stop(struct daemon *d)
@@ -227,11 +258,12 @@ int engine_main(int argc, char **argv)
 	(void)signal(SIGPIPE, SIG_IGN);
 	(void)sock_raise_fd_limit();
 	d.drain_timeout_ms = flags.drain_timeout_ms;
+	d.flags = &flags;
 	if (!prepare(&d)) {
 		log_error("out of memory or descriptors");
-	} else if (start(&d, &flags) == 0) {
+	} else if (start(&d) == 0) {
 		loop_run(d.loop);
-		status = EXIT_SUCCESS;
+		status = d.has_failed ? EXIT_FAILURE : EXIT_SUCCESS;
 	}
 	stop(&d);
 	engine_flags_free(&flags);

@@ -30,8 +30,11 @@ void engine_dump(void)
 
 	engine_flags_dump();
 	if (engine_flags_parse(1, argv, &flags) == FLAG_RUN && loop != NULL &&
-		engine_new(loop, &flags.engine, &engine) == 0)
+		engine_new(loop, &flags.engine, &engine) == 0) {
+		while (!engine_is_ready(engine))
+			loop_turn(loop, -1);
 		dump_scrape(engine);
+	}
 	engine_free(engine);
 	engine_flags_free(&flags);
 	loop_free(loop);

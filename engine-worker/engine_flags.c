@@ -224,8 +224,6 @@ static bool complete(struct engine_flags *out)
 	}
 	if (out->served_name == NULL)
 		out->served_name = out->model;
-	if (out->max_model_len == 0)
-		out->max_model_len = held;
 	out->engine.open.model = out->model;
 	out->sim.prefill_us = out->speed * 1e6 / out->prefill_rate;
 	out->sim.decode_us = out->speed * 1e6 / out->decode_rate;
@@ -233,7 +231,8 @@ static bool complete(struct engine_flags *out)
 	out->engine.open.own = &out->sim;
 	if (!complete_handoff(out))
 		return false;
-	if (out->max_model_len >= 2 && out->max_model_len <= held)
+	if (out->max_model_len == 0 ||
+		(out->max_model_len >= 2 && out->max_model_len <= held))
 		return true;
 	(void)fprintf(stderr,
 		"kvsteer-engine: --max-model-len %llu: from 2 to %llu is expected, what "

@@ -48,12 +48,13 @@ static void on_gone(void *arg)
 	probe_free(arg);
 }
 
-static void reply_ok(const struct engine_health *h, struct http_call *call)
+static void reply_status(const struct engine_health *h, struct http_call *call,
+	int status, const char *text_of_it)
 {
 	struct js *root = js_object();
 	char *text;
 
-	js_set_str(root, "status", "ok");
+	js_set_str(root, "status", text_of_it);
 	js_set_str(root, "role", h->role);
 	js_set_str(root, "engine_id", h->engine_id);
 	text = js_print(root, false);
@@ -62,7 +63,7 @@ static void reply_ok(const struct engine_health *h, struct http_call *call)
 		http_call_fail_text(
 			call, FAIL_OVERLOADED, "The engine is out of memory.");
 	else
-		http_call_reply(call, 200, "application/json", span_str(text),
+		http_call_reply(call, status, "application/json", span_str(text),
 			span_make(NULL, 0));
 	free(text);
 }
@@ -75,10 +76,12 @@ static void reply(const struct engine_health *h, struct http_call *call, bool is
 	else if (h->faults->health == FAULT_HEALTH_FAIL)
 		http_call_fail_text(
 			call, FAIL_OVERLOADED, "The engine was told to fail this.");
+	else if (!engine_is_ready(h->engine))
+		reply_status(h, call, 503, "loading");
 	else if (!is_alive)
 		http_call_fail_text(call, FAIL_OVERLOADED, "The engine makes no steps.");
 	else
-		reply_ok(h, call);
+		reply_status(h, call, 200, "ok");
 }
 
 /* Answers and frees the probe. */
@@ -118,7 +121,8 @@ static void judge(void *arg)
 	struct probe *p = arg;
 	struct engine_health *h = p->health;
 
-	if (!p->is_deep || h->is_draining || h->faults->health == FAULT_HEALTH_FAIL) {
+	if (!p->is_deep || h->is_draining || h->faults->health == FAULT_HEALTH_FAIL ||
+		!engine_is_ready(h->engine)) {
 		end_probe(p, engine_is_live(h->engine, clock_us()));
 		return;
 	}

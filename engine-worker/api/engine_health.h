@@ -1,7 +1,8 @@
 /*
- * GET /health: whether the engine takes work and makes its steps. With deep=1 in the
- * query it is answered by the step loop: after one more step. Faults may make it lie,
- * late or silent. Runs on the loop's thread.
+ * GET /health: whether the engine takes work and makes its steps. While the model is
+ * loaded the answer is 503 with the status "loading". With deep=1 in the query the
+ * backend answers, by a step of nothing. Faults may make the answer wrong, late or
+ * missing. Runs on the loop's thread.
  */
 #ifndef ENGINE_API_ENGINE_HEALTH_H
 #define ENGINE_API_ENGINE_HEALTH_H

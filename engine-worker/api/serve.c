@@ -25,8 +25,11 @@
 
 enum { MESSAGE_BYTES = 1024 };
 
+enum { N_ROUTES = 14 };
+
 struct serve {
 	struct http_server *server;
+	struct http_route routes[N_ROUTES]; /* in force */
 	struct engine *engine;
 	struct serve_opts opts;
 	unsigned n_open; /* completions */
@@ -37,6 +40,7 @@ struct serve {
 	struct fault_target fault_target;
 	struct hang hang;
 	int listen_fd; /* the server's; -1: it takes nobody any more */
+	bool is_ready;
 	uint64_t started_ms;
 	char engine_id[33]; /* of this process: another one after a restart */
 };
@@ -90,7 +94,11 @@ static struct params_limits limits_of(const struct serve *s)
 
 static void start_completion(struct serve *s, struct http_call *call, bool is_chat)
 {
-	struct completion_opts opts = {
+	struct completion_opts opts;
+
+	if (meets_fault(s, call))
+		return;
+	opts = (struct completion_opts){
 		.sched = engine_sched(s->engine),
 		.limits = limits_of(s),
 		.n_open = &s->n_open,
@@ -98,9 +106,6 @@ static void start_completion(struct serve *s, struct http_call *call, bool is_ch
 		.faults = &s->faults,
 		.handoff = s->handoff,
 	};
-
-	if (meets_fault(s, call))
-		return;
 	completion_start(&opts, call, is_chat);
 }
 
@@ -347,6 +352,15 @@ static void name_process(struct serve *s)
 		id[0], id[1]);
 }
 
+static void handle_loading(void *arg UNUSED, struct http_call *call)
+{
+	http_call_reply(call, 503, "application/json",
+		SPAN_LIT("{\"error\":{\"message\":\"The model is being loaded.\","
+			 "\"type\":\"overloaded_error\",\"param\":null,"
+			 "\"code\":\"loading\"}}"),
+		SPAN_LIT("Retry-After: 1\r\n"));
+}
+
 static const struct http_route routes[] = {
 	{"POST", "/v1/chat/completions", handle_chat},
 	{"POST", "/v1/completions", handle_completion},
@@ -364,10 +378,22 @@ static const struct http_route routes[] = {
 	{"POST", "/reset_prefix_cache", handle_flush},
 };
 
+/* Those that need no model; the others say that it is being loaded. */
+static void route_while_loading(struct serve *s)
+{
+	static_assert(ARRAY_LEN(routes) == N_ROUTES, "all of them");
+	for (size_t i = 0; i < N_ROUTES; i++) {
+		s->routes[i] = routes[i];
+		if (routes[i].handle != handle_health &&
+			routes[i].handle != handle_version)
+			s->routes[i].handle = handle_loading;
+	}
+}
+
 static int open_parts(struct serve *s, struct loop *l, int listen_fd)
 {
 	struct http_server_opts server_opts = {
-		.routes = routes,
+		.routes = s->routes,
 		.n_routes = ARRAY_LEN(routes),
 		.arg = s,
 		.max_body = JS_MAX_BYTES,
@@ -375,7 +401,7 @@ static int open_parts(struct serve *s, struct loop *l, int listen_fd)
 	};
 
 	int err = handoff_new(
-		l, s->engine, s->opts.handoff, s->engine_id, &s->histograms, &s->handoff);
+		l, s->opts.handoff, s->engine_id, &s->histograms, &s->handoff);
 
 	if (err != 0)
 		return err;
@@ -408,6 +434,8 @@ static int restart(void *arg)
 	struct serve *s = arg;
 	int err;
 
+	if (!s->is_ready)
+		return ERR_CLOSED;
 	http_server_cut(s->server);
 	name_process(s);
 	handoff_restart(s->handoff);
@@ -434,12 +462,35 @@ int serve_new(struct loop *l, int listen_fd, struct engine *engine,
 	hang_init(&s->hang);
 	s->listen_fd = listen_fd;
 	name_process(s);
+	route_while_loading(s);
 	err = open_parts(s, l, listen_fd);
 	if (err != 0)
 		serve_free(s);
 	else
 		*out = s;
 	return err;
+}
+
+int serve_ready(struct serve *s)
+{
+	size_t held = sched_max_tokens(engine_sched(s->engine));
+	int err;
+
+	if (s->opts.max_model_len == 0)
+		s->opts.max_model_len = held;
+	if (s->opts.max_model_len > held)
+		return ERR_LIMIT;
+	err = handoff_ready(s->handoff, s->engine);
+	if (err != 0)
+		return err;
+	memcpy(s->routes, routes, sizeof(routes));
+	s->is_ready = true;
+	return 0;
+}
+
+size_t serve_max_model_len(const struct serve *s)
+{
+	return s->opts.max_model_len;
 }
 
 const struct handoff *serve_handoff(const struct serve *s)

@@ -16,14 +16,18 @@ struct serve;
 
 struct serve_opts {
 	const char *model;    /* the name clients use; must outlive the server */
-	size_t max_model_len; /* tokens of prompt and answer together */
+	size_t max_model_len; /* tokens of prompt and answer; 0: as many as it holds */
 	const struct handoff_opts *handoff;
 };
 
 /* Takes the listening descriptor, unless it fails: ERR_NOMEM; ERR_IO: the hand-off's
- * address, errno tells. */
+ * address, errno tells. Until serve_ready() all that needs the model is answered with
+ * 503. */
 int serve_new(struct loop *l, int listen_fd, struct engine *engine,
 	const struct serve_opts *opts, struct serve **out) MUST_CHECK;
+/* The engine is ready. ERR_NOMEM; ERR_LIMIT: it does not hold max_model_len tokens. */
+int serve_ready(struct serve *s) MUST_CHECK;
+size_t serve_max_model_len(const struct serve *s); /* once it is ready */
 /* Its side of hand-offs. */
 const struct handoff *serve_handoff(const struct serve *s);
 /*
@@ -31,7 +35,7 @@ const struct handoff *serve_handoff(const struct serve *s);
  * all connections break, nothing is cached, counters are at zero, there is another
  * engine_id and another start time; faults stay. Not from inside a handler of this
  * server. ERR_NOMEM: the connections broke, what was kept for others is gone, all else
- * stays.
+ * stays. ERR_CLOSED: it is not ready yet, and all stays.
  */
 const struct fault_target *serve_fault_target(const struct serve *s);
 /* No new connections; what runs goes on. */

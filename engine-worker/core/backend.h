@@ -9,7 +9,7 @@
  * consecutive tokens of one prefix, all layers side by side, so that it can be read and
  * written as one piece of block_bytes.
  *
- * All calls come from the engine's thread, one at a time. A step is begun by step() and
+ * All calls but open() come from the engine's thread, one at a time. A step is begun by step() and
  * ends with collect(); the backend computes in between, on threads or queues of its own.
  * At most one step runs. copy, drop, read, write and holds are complete when they return.
  * They may be called while a step runs, on blocks that none of its rows writes.
@@ -33,6 +33,8 @@ struct backend_opts {
 	 * thread, also from inside step(). It has returned before collect() returns. May
 	 * be NULL. */
 	void (*on_done)(void *arg);
+	/* Whether nobody waits for open() any more, which asks this now and then. */
+	bool (*gives_up)(void *arg);
 	void *arg;
 };
 
@@ -127,7 +129,9 @@ struct backend_pace {
 struct backend_ops {
 	const char *name;
 	const struct backend_pace *pace; /* NULL: a row may be planned at once */
-	/* ERR_NOMEM, ERR_NOENT (no such model), ERR_UNSUPPORTED (no such sizes). */
+	/* May take minutes, and is called on a thread of its own, before all others.
+	 * ERR_NOMEM, ERR_NOENT (no such model), ERR_UNSUPPORTED (no such sizes),
+	 * ERR_CLOSED (gives_up() said so). */
 	int (*open)(const struct backend_opts *opts, struct backend **out) MUST_CHECK;
 	void (*close)(struct backend *b); /* NULL is fine */
 	void (*shape)(const struct backend *b, struct backend_shape *out);

@@ -16,6 +16,8 @@
 #include "io/loop.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -42,8 +44,14 @@ struct engine {
 	struct loop *loop;
 	struct engine_opts opts;
 	const struct backend_ops *ops;
-	struct backend *backend;
+	struct backend *backend; /* NULL: not open yet */
 	struct sched *sched;
+	/* While it loads the loader's, but for gives_up */
+	pthread_t loader;
+	struct backend *loaded;
+	int load_err;
+	atomic_bool gives_up;
+	bool is_loading; /* the loader is to be joined */
 	int timer_fd, done_fd;
 	struct loop_watch *watch, *done_watch;
 	atomic_int step;     /* STEP_* */
@@ -94,6 +102,8 @@ static void arm(struct engine *e, uint64_t now_us)
 {
 	struct itimerspec at = {0};
 
+	if (e->sched == NULL)
+		return;
 	e->due_us = clock_time_us(e, sched_wake_us(e->sched));
 	e->armed_us = now_us;
 	if (is_stepping(e)) {
@@ -119,15 +129,21 @@ static void on_work(void *arg)
 
 /* Steps */
 
+static void wake(const struct engine *e)
+{
+	const uint64_t one = 1;
+
+	if (write(e->done_fd, &one, sizeof(one)) != (ssize_t)sizeof(one))
+		abort(); /* of an eventfd whose count is 0 */
+}
+
 /* On any thread. */
 static void on_done(void *arg)
 {
 	struct engine *e = arg;
-	const uint64_t one = 1;
 
-	if (atomic_exchange(&e->step, STEP_DONE) == STEP_RUNS &&
-		write(e->done_fd, &one, sizeof(one)) != (ssize_t)sizeof(one))
-		abort(); /* of an eventfd whose count is 0 */
+	if (atomic_exchange(&e->step, STEP_DONE) == STEP_RUNS)
+		wake(e);
 }
 
 static void begin_step(struct engine *e, bool is_poking)
@@ -213,13 +229,8 @@ static void on_due(void *arg, int fd, unsigned events UNUSED)
 }
 
 /* The next step begins in the same turn: the backend is not to stand idle. */
-static void on_step_done(void *arg, int fd, unsigned events UNUSED)
+static void go_on(struct engine *e)
 {
-	struct engine *e = arg;
-	uint64_t times;
-
-	if (read(fd, &times, sizeof(times)) != (ssize_t)sizeof(times) || !is_stepping(e))
-		return;
 	finish_step(e);
 	if (!e->is_wedged)
 		make_step(e);
@@ -294,6 +305,13 @@ static bool fits_vocab(const struct engine *e, const struct backend *backend)
 	return shape.vocab > 0 && shape.vocab == e->ops->vocab(backend)->n;
 }
 
+static bool gives_up(void *arg)
+{
+	struct engine *e = arg;
+
+	return atomic_load(&e->gives_up);
+}
+
 static int open_backend(struct engine *e, struct backend **out)
 {
 	struct backend_opts opts = e->opts.open;
@@ -302,6 +320,7 @@ static int open_backend(struct engine *e, struct backend **out)
 	opts.max_rows = e->opts.sched.max_seqs;
 	opts.max_new = e->opts.sched.step_tokens;
 	opts.on_done = on_done;
+	opts.gives_up = gives_up;
 	opts.arg = e;
 	err = e->ops->open(&opts, out);
 	if (err != 0 || fits_vocab(e, *out))
@@ -341,6 +360,70 @@ static int open_empty(struct engine *e, struct backend **backend, struct sched *
 	return ERR_NOMEM;
 }
 
+/* Loading */
+
+static void *run_loader(void *arg)
+{
+	struct engine *e = arg;
+
+	e->load_err = open_backend(e, &e->loaded);
+	wake(e);
+	return NULL;
+}
+
+/* All signals are for the loop's thread. */
+static int start_loader(struct engine *e)
+{
+	sigset_t all, before;
+	int error;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &before);
+	error = pthread_create(&e->loader, NULL, run_loader, e);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	e->is_loading = error == 0;
+	return error == 0 ? 0 : ERR_NOMEM;
+}
+
+/* Waits for it. What it opened is the engine's. */
+static void join_loader(struct engine *e)
+{
+	if (!e->is_loading)
+		return;
+	(void)pthread_join(e->loader, NULL);
+	e->is_loading = false;
+	e->backend = e->loaded;
+}
+
+static void end_load(struct engine *e)
+{
+	int err;
+
+	join_loader(e);
+	err = e->load_err;
+	if (err == 0) {
+		e->sched = open_sched(e, e->backend);
+		err = e->sched != NULL ? 0 : ERR_NOMEM;
+	}
+	arm(e, clock_us());
+	if (e->opts.on_ready != NULL)
+		e->opts.on_ready(e->opts.arg, err);
+}
+
+/* The loader or a step is done. */
+static void on_wake(void *arg, int fd, unsigned events UNUSED)
+{
+	struct engine *e = arg;
+	uint64_t times;
+
+	if (read(fd, &times, sizeof(times)) != (ssize_t)sizeof(times))
+		return;
+	if (e->is_loading)
+		end_load(e);
+	else if (is_stepping(e))
+		go_on(e);
+}
+
 int engine_restart(struct engine *e)
 {
 	struct backend *backend = NULL;
@@ -364,7 +447,7 @@ static int open_events(struct engine *e)
 	if (e->timer_fd < 0 || e->done_fd < 0)
 		return ERR_IO;
 	e->watch = loop_watch_new(e->loop, e->timer_fd, LOOP_READ, on_due, e);
-	e->done_watch = loop_watch_new(e->loop, e->done_fd, LOOP_READ, on_step_done, e);
+	e->done_watch = loop_watch_new(e->loop, e->done_fd, LOOP_READ, on_wake, e);
 	return e->watch != NULL && e->done_watch != NULL ? 0 : ERR_NOMEM;
 }
 
@@ -380,12 +463,13 @@ int engine_new(struct loop *l, const struct engine_opts *opts, struct engine **o
 	e->ops = opts->backend;
 	e->timer_fd = e->done_fd = -1;
 	atomic_init(&e->step, STEP_NONE);
+	atomic_init(&e->gives_up, false);
 	e->due_us = UINT64_MAX;
 	e->slow = 1;
 	TAILQ_INIT(&e->pokes);
-	err = open_empty(e, &e->backend, &e->sched);
+	err = open_events(e);
 	if (err == 0)
-		err = open_events(e);
+		err = start_loader(e);
 	if (err != 0)
 		engine_free(e);
 	else
@@ -397,6 +481,8 @@ void engine_free(struct engine *e)
 {
 	if (e == NULL)
 		return;
+	atomic_store(&e->gives_up, true);
+	join_loader(e);
 	close_empty(e);
 	if (e->watch != NULL)
 		loop_watch_free(e->watch);
@@ -407,6 +493,11 @@ void engine_free(struct engine *e)
 	if (e->done_fd >= 0)
 		close(e->done_fd);
 	free(e);
+}
+
+bool engine_is_ready(const struct engine *e)
+{
+	return e->sched != NULL;
 }
 
 struct sched *engine_sched(struct engine *e)

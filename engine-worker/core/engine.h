@@ -24,11 +24,18 @@ struct engine_opts {
 	const struct backend_ops *backend;
 	struct backend_opts open; /* model, n_blocks, block_tokens and own */
 	struct sched_opts sched;  /* without sizes of blocks, audits and callback */
+	/* The backend is open, or err says why not: ERR_NOMEM, or what its open says. From
+	 * the loop, once. May be NULL. */
+	void (*on_ready)(void *arg, int err);
+	void *arg;
 };
 
-/* ERR_NOMEM, ERR_IO (no descriptors), or what the backend's open says. */
+/* Begins to open the backend, on a thread of its own. ERR_NOMEM, ERR_IO (no
+ * descriptors). */
 int engine_new(
 	struct loop *l, const struct engine_opts *opts, struct engine **out) MUST_CHECK;
+/* Whether the backend is open. Until then there is no scheduler and no vocabulary. */
+bool engine_is_ready(const struct engine *e);
 /* Drops all without calling anybody, after the step that runs. NULL is fine. */
 void engine_free(struct engine *e);
 
@@ -50,10 +57,11 @@ void engine_poke_cancel(struct engine *e, struct engine_poke *poke); /* idempote
  * What was late or stopped does not catch up. */
 void engine_set_pace(struct engine *e, double slow, bool is_wedged);
 /* An empty cache and counters at zero, as after a start; there must be no sequences.
- * Waits for the step that runs. ERR_NOMEM, or what the backend's open says: all stays. */
+ * Waits for the step that runs, and opens the backend on the loop's thread. ERR_NOMEM, or
+ * what open() says: all stays. */
 int engine_restart(struct engine *e) MUST_CHECK;
 
-/* Another one after engine_restart(). */
+/* NULL before it is ready; another one after engine_restart(). */
 struct sched *engine_sched(struct engine *e);
 const char *engine_backend(const struct engine *e); /* its name */
 const struct vocab *engine_vocab(const struct engine *e);

@@ -31,6 +31,7 @@ struct handoff {
 	struct kvx_hello self;
 	char group[17], host[SOCK_ADDR_TEXT_MAX];
 	uint16_t port;
+	int listen_fd; /* until the server has it; -1: there is none */
 	struct leases *leases;
 	struct kvx_server *server;
 	struct kvx_client *client;
@@ -344,6 +345,27 @@ static bool fill_self(struct handoff *h)
 	return fill_compat(h);
 }
 
+static int listen_for_peers(struct handoff *h)
+{
+	union sock_addr a;
+	socklen_t n = sizeof(a);
+
+	if (h->opts.listen.sa.sa_family == AF_UNSPEC)
+		return 0;
+	if (sock_listen(&h->opts.listen, &h->listen_fd) != 0) {
+		h->listen_fd = -1;
+		return ERR_IO;
+	}
+	if (getsockname(h->listen_fd, &a.sa, &n) != 0)
+		return ERR_IO;
+	h->port = ntohs(sock_addr_port(&a));
+	if (h->opts.advertise != NULL)
+		(void)snprintf(h->host, sizeof(h->host), "%s", h->opts.advertise);
+	else
+		(void)sock_addr_text(&a, false, h->host, sizeof(h->host));
+	return 0;
+}
+
 static int open_server(struct handoff *h)
 {
 	struct kvx_server_opts opts = {
@@ -355,31 +377,17 @@ static int open_server(struct handoff *h)
 		.on_leases = set_lease_timer,
 		.arg = h,
 	};
-	union sock_addr a;
-	socklen_t n = sizeof(a);
-	int fd;
 
-	if (sock_listen(&h->opts.listen, &fd) != 0)
-		return ERR_IO;
-	if (getsockname(fd, &a.sa, &n) != 0) {
-		close(fd);
-		return ERR_IO;
-	}
-	h->port = ntohs(sock_addr_port(&a));
-	if (h->opts.advertise != NULL)
-		(void)snprintf(h->host, sizeof(h->host), "%s", h->opts.advertise);
-	else
-		(void)sock_addr_text(&a, false, h->host, sizeof(h->host));
-	h->server = kvx_server_new(h->loop, fd, &opts);
-	if (h->server != NULL)
-		return 0;
-	close(fd);
-	return ERR_NOMEM;
+	h->server = kvx_server_new(h->loop, h->listen_fd, &opts);
+	if (h->server == NULL)
+		return ERR_NOMEM;
+	h->listen_fd = -1; /* the server's */
+	return 0;
 }
 
-static int open_parts(struct handoff *h)
+int handoff_ready(struct handoff *h, struct engine *engine)
 {
-	uint32_t n_blocks = sched_shape(engine_sched(h->engine))->n_blocks;
+	uint32_t n_blocks = sched_shape(engine_sched(engine))->n_blocks;
 	struct leases_opts leases_opts = {
 		.ttl_ms = h->opts.lease_ms,
 		.max_blocks = (uint32_t)(n_blocks * h->opts.max_leased),
@@ -388,15 +396,16 @@ static int open_parts(struct handoff *h)
 	struct kvx_client_opts client_opts = {
 		&h->self, h->opts.connect_ms, h->opts.stall_ms};
 
+	h->engine = engine;
 	h->leases = leases_new(&leases_opts);
 	h->client = kvx_client_new(h->loop, &client_opts);
 	if (h->leases == NULL || h->client == NULL || !fill_self(h))
 		return ERR_NOMEM;
-	return h->opts.listen.sa.sa_family != AF_UNSPEC ? open_server(h) : 0;
+	return h->listen_fd >= 0 ? open_server(h) : 0;
 }
 
-int handoff_new(struct loop *l, struct engine *engine, const struct handoff_opts *opts,
-	const char *engine_id, struct engine_histograms *histograms, struct handoff **out)
+int handoff_new(struct loop *l, const struct handoff_opts *opts, const char *engine_id,
+	struct engine_histograms *histograms, struct handoff **out)
 {
 	struct handoff *h = calloc(1, sizeof(*h));
 	int err;
@@ -404,12 +413,12 @@ int handoff_new(struct loop *l, struct engine *engine, const struct handoff_opts
 	if (h == NULL)
 		return ERR_NOMEM;
 	h->loop = l;
-	h->engine = engine;
 	h->opts = *opts;
 	h->engine_id = engine_id;
 	h->histograms = histograms;
+	h->listen_fd = -1;
 	wheel_timer_init(&h->timer, on_lease_timer, h);
-	err = open_parts(h);
+	err = listen_for_peers(h);
 	if (err != 0)
 		handoff_free(h);
 	else
@@ -435,6 +444,8 @@ void handoff_free(struct handoff *h)
 	kvx_server_free(h->server);
 	kvx_client_free(h->client);
 	leases_free(h->leases);
+	if (h->listen_fd >= 0)
+		close(h->listen_fd);
 	wheel_stop(loop_wheel(h->loop), &h->timer);
 	free(h);
 }
@@ -466,7 +477,7 @@ const char *handoff_group(const struct handoff *h)
 
 bool handoff_is_idle(const struct handoff *h)
 {
-	return leases_counts(h->leases)->n == 0;
+	return h->leases == NULL || leases_counts(h->leases)->n == 0;
 }
 
 struct handoff_counts handoff_counts(const struct handoff *h)

@@ -46,10 +46,13 @@ struct handoff_counts {
 
 const char *role_text(enum engine_role role);
 
-/* engine_id and histograms must outlive it. ERR_NOMEM; ERR_IO: listening, errno tells. */
-int handoff_new(struct loop *l, struct engine *engine, const struct handoff_opts *opts,
-	const char *engine_id, struct engine_histograms *histograms,
-	struct handoff **out) MUST_CHECK;
+/* Listens, but answers nobody before handoff_ready(). engine_id and histograms must
+ * outlive it. ERR_NOMEM; ERR_IO: listening, errno tells. */
+int handoff_new(struct loop *l, const struct handoff_opts *opts, const char *engine_id,
+	struct engine_histograms *histograms, struct handoff **out) MUST_CHECK;
+/* From now on this engine, which is ready, keeps and takes prompts. Before this only its
+ * role, its address and whether it is idle may be asked. ERR_NOMEM. */
+int handoff_ready(struct handoff *h, struct engine *engine) MUST_CHECK;
 /* As if the process had ended: before the engine forgets its blocks, and after engine_id
  * has changed. There must be no loads. */
 void handoff_restart(struct handoff *h);

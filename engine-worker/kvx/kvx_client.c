@@ -2,7 +2,7 @@
  * The decode side of KVX/1: peers, which are connections, and their pulls.
  * Always true: a pull is in its peer's list; a peer's timer is set while it connects, or
  * has something to tell, or nothing to do; its beat timer is set while it has pulls that
- * wait. A freed pull whose RELEASE waits for the connection stays in the list without an
+ * need one, and fires within a sixth of the shortest of their leases. A freed pull whose RELEASE waits for the connection stays in the list without an
  * owner. Called by kv_handoff.c; called back by the loop.
  */
 #include "kvx/kvx_client.h"
@@ -41,6 +41,7 @@ struct kvx_peer {
 	int failed; /* connecting failed at once: to be told by the timer */
 	struct kvx_link link;
 	struct wheel_timer timer, beat;
+	uint64_t beat_at_ms; /* when beat fires, while it is set */
 	struct reap reap;
 	uint32_t last_stream;
 	char engine_id[KVX_ENGINE_ID_BYTES + 1]; /* as it said */
@@ -185,33 +186,54 @@ static void begin_pull(struct kvx_pull *p)
 		send_pull(p);
 }
 
-static void send_ids(struct kvx_peer *peer, struct kvx_out *ids, size_t n)
+static void send_beats(struct kvx_peer *peer, struct kvx_out *beats, size_t n)
 {
-	ids->p[0] = (unsigned char)n;
-	ids->p[1] = (unsigned char)(n >> 8);
-	(void)kvx_link_send_out(&peer->link, KVX_HEARTBEAT, 0, ids);
+	beats->p[0] = (unsigned char)n;
+	beats->p[1] = (unsigned char)(n >> 8);
+	(void)kvx_link_send_out(&peer->link, KVX_HEARTBEAT, 0, beats);
+}
+
+/* Whether it has a lease that time ends. */
+static bool needs_beat(const struct kvx_pull *p)
+{
+	return p->state <= PULL_PULLING;
 }
 
 /* For all pulls that have blocks over there. */
 static void send_heartbeat(struct kvx_peer *peer)
 {
-	unsigned char room[2 + KVX_HEARTBEAT_MAX * (2 + KVX_REQUEST_MAX)];
+	unsigned char
+		room[2 + KVX_HEARTBEAT_MAX * (2 + KVX_REQUEST_MAX + KVX_TOKEN_BYTES)];
 	struct kvx_out out = {room, 2, sizeof(room), false};
 	const struct kvx_pull *p;
 	size_t n = 0;
 
 	TAILQ_FOREACH (p, &peer->pulls, link) {
-		if (p->state > PULL_PULLING || strcmp(p->engine_id, peer->engine_id) != 0)
+		struct kvx_beat beat = {.request = span_str(p->request)};
+
+		if (!needs_beat(p) || strcmp(p->engine_id, peer->engine_id) != 0)
 			continue;
-		kvx_put_text(&out, span_str(p->request));
+		memcpy(beat.token, p->token, sizeof(beat.token));
+		kvx_put_beat(&out, &beat);
 		if (++n < KVX_HEARTBEAT_MAX)
 			continue;
-		send_ids(peer, &out, n);
+		send_beats(peer, &out, n);
 		out.n = 2;
 		n = 0;
 	}
 	if (n > 0)
-		send_ids(peer, &out, n);
+		send_beats(peer, &out, n);
+}
+
+/* The next heartbeat comes in time for a lease of lease_ms. */
+static void beat_for(struct kvx_peer *peer, uint64_t lease_ms)
+{
+	uint64_t at_ms = clock_now_ms() + MAX(lease_ms / BEATS, (uint64_t)1);
+
+	if (wheel_is_set(&peer->beat) && peer->beat_at_ms <= at_ms)
+		return;
+	peer->beat_at_ms = at_ms;
+	wheel_set(wheel_of(peer), &peer->beat, at_ms);
 }
 
 static void send_hello(struct kvx_peer *peer)
@@ -341,11 +363,14 @@ static void on_peer_timer(void *arg)
 static void on_beat(void *arg)
 {
 	struct kvx_peer *peer = arg;
-	const struct kvx_pull *p = TAILQ_FIRST(&peer->pulls);
+	const struct kvx_pull *p;
 
-	if (p == NULL)
+	TAILQ_FOREACH (p, &peer->pulls, link) {
+		if (needs_beat(p))
+			beat_for(peer, p->lease_ms);
+	}
+	if (!wheel_is_set(&peer->beat))
 		return;
-	set_timer(peer, &peer->beat, MAX(p->lease_ms / BEATS, (uint64_t)1));
 	if (peer->state == PEER_READY)
 		send_heartbeat(peer);
 	else if (peer->state == PEER_DOWN)
@@ -495,6 +520,16 @@ static bool on_err(struct kvx_peer *peer, uint32_t stream, struct span payload)
 	return true;
 }
 
+/* A lease that is gone is told when it is pulled. */
+static bool on_heartbeat_ok(struct kvx_peer *peer, struct span payload)
+{
+	uint32_t ms_left[KVX_HEARTBEAT_MAX];
+	size_t n;
+
+	return peer->state == PEER_READY &&
+	       kvx_get_heartbeat_ok(payload, ms_left, &n) == 0;
+}
+
 /* False: it is not expected. */
 static bool take_frame(
 	struct kvx_peer *peer, const struct kvx_header *h, struct span payload)
@@ -511,10 +546,11 @@ static bool take_frame(
 	case KVX_PING:
 		kvx_link_answer_ping(&peer->link, h);
 		return true;
+	case KVX_HEARTBEAT_OK:
+		return on_heartbeat_ok(peer, payload);
 	case KVX_PULL_OK:
 	case KVX_BLOCK:
 	case KVX_END:
-	case KVX_HEARTBEAT_OK: /* what is gone is told when it is pulled */
 	case KVX_PONG:
 		break;
 	default:
@@ -640,8 +676,7 @@ struct kvx_pull *kvx_pull_new(struct kvx_client *c, const struct kvx_source *sou
 	TAILQ_INSERT_TAIL(&peer->pulls, p, link);
 	if (peer->state == PEER_DOWN)
 		peer_connect(peer);
-	if (!wheel_is_set(&peer->beat))
-		set_timer(peer, &peer->beat, MAX(p->lease_ms / BEATS, (uint64_t)1));
+	beat_for(peer, p->lease_ms);
 	return p;
 }
 

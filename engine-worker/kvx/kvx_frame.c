@@ -315,15 +315,23 @@ int kvx_get_release(struct span payload, struct kvx_release *out)
 	return 0;
 }
 
-int kvx_get_heartbeat(struct span payload, struct span *ids, size_t *n)
+void kvx_put_beat(struct kvx_out *o, const struct kvx_beat *b)
+{
+	kvx_put_text(o, b->request);
+	put(o, b->token, sizeof(b->token));
+}
+
+int kvx_get_heartbeat(struct span payload, struct kvx_beat *beats, size_t *n)
 {
 	struct in in = {payload, false};
 	size_t count = get_number(&in, 2);
 
 	if (count > KVX_HEARTBEAT_MAX)
 		return ERR_PARSE;
-	for (size_t i = 0; i < count; i++)
-		ids[i] = get_text(&in, KVX_REQUEST_MAX);
+	for (size_t i = 0; i < count; i++) {
+		beats[i].request = get_text(&in, KVX_REQUEST_MAX);
+		get_bytes(&in, beats[i].token, sizeof(beats[i].token));
+	}
 	if (end_of(&in) != 0)
 		return ERR_PARSE;
 	*n = count;

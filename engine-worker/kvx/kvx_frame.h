@@ -16,7 +16,7 @@
  *	CREDIT	u32 blocks
  *	END	u32 blocks | u64 digest
  *	RELEASE	text request | token[32] | u8 reason
- *	HEARTBEAT	u16 n | n texts, requests
+ *	HEARTBEAT	u16 n | n times: text request | token[32]
  *	HEARTBEAT_OK	u16 n | n u32, ms left; 0: it is gone
  *	CANCEL, PING, PONG	nothing; a PONG has the aux of its PING
  *	ERR	u16 code | text
@@ -40,7 +40,7 @@ enum {
 	KVX_COMPAT_BYTES = 32,
 	KVX_ENGINE_ID_BYTES = 36,
 	KVX_REQUEST_MAX = 128,   /* bytes of a request's id */
-	KVX_HEARTBEAT_MAX = 256, /* ids of one */
+	KVX_HEARTBEAT_MAX = 256, /* leases of one */
 	KVX_BLOCK_HEAD = 8,      /* of a BLOCK's payload, before the block */
 	KVX_SMALL_MAX = 65536,   /* of every payload but a BLOCK's */
 };
@@ -98,6 +98,12 @@ struct kvx_pull_frame {
 	uint32_t skip, credit;
 };
 
+/* The sign of life for a lease. */
+struct kvx_beat {
+	struct span request; /* into the payload */
+	unsigned char token[KVX_TOKEN_BYTES];
+};
+
 struct kvx_pull_ok {
 	uint32_t blocks, tokens, lease_ms;
 	uint64_t revision;
@@ -143,6 +149,7 @@ void kvx_put_credit(struct kvx_out *o, uint32_t n);
 void kvx_put_end(struct kvx_out *o, const struct kvx_end *e);
 void kvx_put_release(struct kvx_out *o, const struct kvx_release *r);
 void kvx_put_u16(struct kvx_out *o, uint16_t n); /* the counts of heartbeats */
+void kvx_put_beat(struct kvx_out *o, const struct kvx_beat *b);
 void kvx_put_u32(struct kvx_out *o, uint32_t n);
 void kvx_put_text(struct kvx_out *o, struct span text);
 void kvx_put_err(struct kvx_out *o, enum kvx_code code, const char *text);
@@ -157,8 +164,8 @@ int kvx_get_block(
 int kvx_get_credit(struct span payload, uint32_t *out) MUST_CHECK;
 int kvx_get_end(struct span payload, struct kvx_end *out) MUST_CHECK;
 int kvx_get_release(struct span payload, struct kvx_release *out) MUST_CHECK;
-/* ids has room for KVX_HEARTBEAT_MAX. */
-int kvx_get_heartbeat(struct span payload, struct span *ids, size_t *n) MUST_CHECK;
+/* beats and ms_left have room for KVX_HEARTBEAT_MAX. */
+int kvx_get_heartbeat(struct span payload, struct kvx_beat *beats, size_t *n) MUST_CHECK;
 int kvx_get_heartbeat_ok(struct span payload, uint32_t *ms_left, size_t *n) MUST_CHECK;
 int kvx_get_err(struct span payload, enum kvx_code *code, struct span *text) MUST_CHECK;
 

@@ -351,24 +351,28 @@ static bool on_release(struct kvx_conn *c, struct span payload)
 	return true;
 }
 
+/* Returns how long the lease has; 0: it is gone, or its token is another one. */
+static uint32_t renew(struct leases *leases, const struct kvx_beat *beat)
+{
+	const struct lease *lease = lease_find(leases, beat->request);
+
+	if (lease == NULL || !lease_token_is_ours(leases, beat->request, beat->token))
+		return 0;
+	return (uint32_t)lease_renew(leases, lease, clock_now_ms());
+}
+
 static bool on_heartbeat(struct kvx_conn *c, struct span payload)
 {
 	unsigned char room[2 + 4 * KVX_HEARTBEAT_MAX];
 	struct kvx_out out = {room, 0, sizeof(room), false};
-	struct leases *leases = c->server->opts.leases;
-	struct span ids[KVX_HEARTBEAT_MAX];
+	struct kvx_beat beats[KVX_HEARTBEAT_MAX];
 	size_t n;
 
-	if (kvx_get_heartbeat(payload, ids, &n) != 0)
+	if (kvx_get_heartbeat(payload, beats, &n) != 0)
 		return false;
 	kvx_put_u16(&out, (uint16_t)n);
-	for (size_t i = 0; i < n; i++) {
-		const struct lease *lease = lease_find(leases, ids[i]);
-
-		kvx_put_u32(&out, lease == NULL ? 0
-						: (uint32_t)lease_renew(
-							  leases, lease, clock_now_ms()));
-	}
+	for (size_t i = 0; i < n; i++)
+		kvx_put_u32(&out, renew(c->server->opts.leases, &beats[i]));
 	c->server->opts.on_leases(c->server->opts.arg);
 	(void)kvx_link_send_out(&c->link, KVX_HEARTBEAT_OK, 0, &out);
 	return true;
@@ -511,11 +515,6 @@ void kvx_server_cut(struct kvx_server *s)
 		conn_close(c);
 	}
 	s->counts = (struct kvx_server_counts){0};
-}
-
-unsigned kvx_server_connections(const struct kvx_server *s)
-{
-	return s->n_conns;
 }
 
 const struct kvx_server_counts *kvx_server_counts(const struct kvx_server *s)

@@ -35,7 +35,6 @@ struct kvx_server *kvx_server_new(
 	struct loop *l, int listen_fd, const struct kvx_server_opts *opts);
 void kvx_server_cut(
 	struct kvx_server *s); /* all connections break, as when the process ends */
-unsigned kvx_server_connections(const struct kvx_server *s);
 const struct kvx_server_counts *kvx_server_counts(const struct kvx_server *s);
 void kvx_server_free(struct kvx_server *s); /* NULL is fine */
 

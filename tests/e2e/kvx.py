@@ -38,6 +38,11 @@ def pull(params, skip=0, credit=1000, token=None):
     return text(params["remote_request_id"]) + bytes.fromhex(token or params["kvx_token"]) + struct.pack("<II", skip, credit)
 
 
+def heartbeat(*leases):
+    """Of (request, token in hex) each."""
+    return frame(HEARTBEAT, struct.pack("<H", len(leases)) + b"".join(text(request) + bytes.fromhex(token) for request, token in leases))
+
+
 class Frame:
     def __init__(self, raw):
         _, self.kind, _, _, self.stream, n, self.crc, self.aux = struct.unpack("<4sBBHIIIQ", raw[:28])

@@ -564,11 +564,12 @@ def test_credit_is_kept_to(raw):
         # a stream that is cancelled sends nothing more
         c.send(kvx.frame(kvx.PULL, kvx.pull(params, credit=1), 10) + kvx.frame(kvx.CANCEL, stream=10) + kvx.frame(kvx.CREDIT, struct.pack("<I", 9), 10) + kvx.frame(kvx.PING))
         assert [c.read().kind for _ in range(3)] == [kvx.PULL_OK, kvx.BLOCK, kvx.PONG]
-        # signs of life, for what there is and what there is not
-        c.send(kvx.frame(kvx.HEARTBEAT, struct.pack("<H", 2) + kvx.text(params["remote_request_id"]) + kvx.text("other")))
+        # signs of life, for what there is and what there is not, and by the right token only
+        request, token = params["remote_request_id"], params["kvx_token"]
+        c.send(kvx.heartbeat((request, token), ("other", token), (request, "11" * 32)))
         f = c.read()
-        n, there, gone = struct.unpack("<HII", f.payload)
-        assert f.kind == kvx.HEARTBEAT_OK and n == 2 and there > 0 and gone == 0
+        n, there, gone, others = struct.unpack("<HIII", f.payload)
+        assert f.kind == kvx.HEARTBEAT_OK and n == 3 and there > 0 and gone == others == 0
         # given back by the right token only
         for token, leases in (("11" * 32, 1), (params["kvx_token"], 0)):
             c.send(kvx.frame(kvx.RELEASE, kvx.text(params["remote_request_id"]) + bytes.fromhex(token) + b"\1") + kvx.frame(kvx.PING))
@@ -576,6 +577,22 @@ def test_credit_is_kept_to(raw):
             assert p.metrics()["kvsteer_engine_kv_leases"] == leases
         c.send(kvx.frame(kvx.PULL, kvx.pull(params), 11) + kvx.frame(kvx.PULL, kvx.pull(params, token="00" * 32), 12))
         assert [(f.kind, f.stream, f.code()) for f in (c.read(), c.read())] == [(kvx.ERR, 11, kvx.LEASE_GONE), (kvx.ERR, 12, kvx.WRONG_ENGINE)]
+
+
+def test_who_does_not_know_the_token_keeps_no_lease(raw, engine):
+    """However often it says that it wants it: the lease ends in its time."""
+    _, compat, _ = raw
+    p = engine("prefill", "--kv-lease", "300ms")
+    params = keep(p, "abcd" * 20)
+    with kvx.Peer(params["remote_port"]) as c:
+        c.greet(compat)
+
+        def is_over():
+            c.send(kvx.heartbeat((params["remote_request_id"], "22" * 32)))
+            assert c.read().payload == struct.pack("<HI", 1, 0)
+            return p.metrics()["vllm:nixl_num_kv_expired_reqs_total"] == 1
+
+        wait_for(is_over, "the lease ends")
 
 
 @pytest.mark.parametrize("first", [
@@ -604,7 +621,8 @@ def test_no_frames(raw, first):
     (lambda compat, params: [("hello", compat), kvx.frame(kvx.PULL, kvx.pull(params, skip=5), 1)], kvx.PROTOCOL),
     (lambda compat, params: [("hello", compat), kvx.frame(kvx.PULL, kvx.pull(params), 0)], kvx.PROTOCOL),
     (lambda compat, params: [("hello", compat), kvx.frame(kvx.PULL, kvx.pull(params, credit=0), 1), kvx.frame(kvx.PULL, kvx.pull(params), 1)], kvx.PROTOCOL),
-    (lambda compat, params: [("hello", compat), kvx.frame(kvx.HEARTBEAT, struct.pack("<H", 257) + kvx.text("a") * 257)], kvx.PROTOCOL),
+    (lambda compat, params: [("hello", compat), kvx.heartbeat(*[("a", "00" * 32)] * 257)], kvx.PROTOCOL),
+    (lambda compat, params: [("hello", compat), kvx.frame(kvx.HEARTBEAT, struct.pack("<H", 1) + kvx.text(params["remote_request_id"]))], kvx.PROTOCOL),
     (lambda compat, params: [("hello", compat), kvx.frame(kvx.CREDIT, b"\0", 1)], kvx.PROTOCOL),
     (lambda compat, params: [("hello", compat), kvx.frame(kvx.RELEASE, b"\0\0")], kvx.PROTOCOL),
 ])

@@ -40,14 +40,14 @@ static void try_header(struct span p)
 
 static void try_heartbeat(struct span p, struct kvx_out *o)
 {
-	struct span ids[KVX_HEARTBEAT_MAX];
+	struct kvx_beat beats[KVX_HEARTBEAT_MAX];
 	size_t n;
 
-	if (kvx_get_heartbeat(p, ids, &n) != 0)
+	if (kvx_get_heartbeat(p, beats, &n) != 0)
 		return;
 	kvx_put_u16(o, (uint16_t)n);
 	for (size_t i = 0; i < n; i++)
-		kvx_put_text(o, ids[i]);
+		kvx_put_beat(o, &beats[i]);
 	same(o, p);
 }
 

@@ -38,6 +38,8 @@ static void set_up_on(const struct backend_ops *backend, double speed)
 	loop = loop_new();
 	ck_assert_ptr_nonnull(loop);
 	ck_assert_int_eq(engine_new(loop, &opts, &engine), 0);
+	while (!engine_is_ready(engine))
+		loop_turn(loop, -1);
 	tokens = ends = 0;
 }
 

@@ -6,7 +6,7 @@
 #include "kvx/kvx_frame.h"
 #include "unit.h"
 
-static unsigned char room[8192];
+static unsigned char room[16384];
 
 static struct kvx_out start(void)
 {
@@ -223,24 +223,30 @@ END_TEST
 
 START_TEST(heartbeats_and_back)
 {
-	struct span ids[KVX_HEARTBEAT_MAX];
+	struct kvx_beat beats[KVX_HEARTBEAT_MAX], beat = {.request = SPAN_LIT("id")};
 	uint32_t left[KVX_HEARTBEAT_MAX];
 	struct kvx_out o = start();
 	size_t n = 0;
 
 	kvx_put_u16(&o, KVX_HEARTBEAT_MAX);
-	for (unsigned i = 0; i < KVX_HEARTBEAT_MAX; i++)
-		kvx_put_text(&o, SPAN_LIT("id"));
-	ck_assert_int_eq(kvx_get_heartbeat(payload_of(&o), ids, &n), 0);
+	for (unsigned i = 0; i < KVX_HEARTBEAT_MAX; i++) {
+		memset(beat.token, (int)i, sizeof(beat.token));
+		kvx_put_beat(&o, &beat);
+	}
+	ck_assert_int_eq(kvx_get_heartbeat(payload_of(&o), beats, &n), 0);
 	ck_assert_uint_eq(n, KVX_HEARTBEAT_MAX);
-	ck_assert(span_is(ids[KVX_HEARTBEAT_MAX - 1], "id"));
-	kvx_put_text(&o, SPAN_LIT("one more"));
-	ck_assert_int_eq(kvx_get_heartbeat(payload_of(&o), ids, &n), ERR_PARSE);
+	ck_assert(span_is(beats[KVX_HEARTBEAT_MAX - 1].request, "id"));
+	ck_assert_mem_eq(
+		beats[KVX_HEARTBEAT_MAX - 1].token, beat.token, sizeof(beat.token));
+	ck_assert_int_eq(kvx_get_heartbeat(span_make((char *)room, o.n - 1), beats, &n),
+		ERR_PARSE);
+	kvx_put_beat(&o, &beat);
+	ck_assert_int_eq(kvx_get_heartbeat(payload_of(&o), beats, &n), ERR_PARSE);
 	o = start();
 	kvx_put_u16(&o, KVX_HEARTBEAT_MAX + 1);
 	for (unsigned i = 0; i <= KVX_HEARTBEAT_MAX; i++)
-		kvx_put_text(&o, SPAN_LIT("id"));
-	ck_assert_int_eq(kvx_get_heartbeat(payload_of(&o), ids, &n), ERR_PARSE);
+		kvx_put_beat(&o, &beat);
+	ck_assert_int_eq(kvx_get_heartbeat(payload_of(&o), beats, &n), ERR_PARSE);
 	o = start();
 	kvx_put_u16(&o, 2);
 	kvx_put_u32(&o, 0);
