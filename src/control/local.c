@@ -12,7 +12,7 @@
 #include "pool/pool.h"
 #include "pool/site.h"
 #include "proxy/io_thread.h"
-#include "proxy/request.h"
+#include "proxy/own_answer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,7 +87,7 @@ static int fail_with(enum fail why, char **body, size_t *n)
 }
 
 /* As the vLLM router answers: well done, whether it knew the session or not. */
-static int answer_finish_session(const struct request_asked *a, char **body, size_t *n)
+static int answer_finish_session(const struct local_asked *a, char **body, size_t *n)
 {
 	enum fail why = admin_gate(a->site->conf, a->base, a->head, a->client_ip);
 	char session[SESSION_NAME_MAX];
@@ -103,7 +103,7 @@ static int answer_finish_session(const struct request_asked *a, char **body, siz
 	return fail_status(*body != NULL ? FAIL_NONE : FAIL_OVERLOADED);
 }
 
-static int answer(void *arg, struct io_thread *t, const struct request_asked *asked,
+static int answer(void *arg, struct io_thread *t, const struct local_asked *asked,
 	char **body, size_t *n)
 {
 	struct models *models = arg;
@@ -124,5 +124,5 @@ static int answer(void *arg, struct io_thread *t, const struct request_asked *as
 
 void local_answers_start(struct models *models)
 {
-	request_set_local(answer, models);
+	own_answer_set_local(answer, models);
 }

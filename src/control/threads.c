@@ -414,7 +414,7 @@ static void close_thread(struct thread *t)
 		drop_sockets(t);
 		t->io->on_last_conn = NULL;
 		conn_close_all(t->io);
-		errand_cancel_all(t->io);
+		cleanup_cancel_all(t->io);
 		/* What was closed is reaped while its thread is still there. */
 		loop_turn(t->loop, 0);
 		loop_turn(t->loop, 0);

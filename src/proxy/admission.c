@@ -1,9 +1,9 @@
 /*
  * Caps, queue and last resort. See admission.h.
  *
- * What waits is a ticket, apart from its request: the letter that tells of a grant may
- * still be under way when the request has gone. A ticket is freed by its owner, or by the
- * letter where one was posted and has not come yet; both on the owner's thread.
+ * A ticket waits in place of its request: the letter that tells of a grant may still be
+ * under way when the request has gone. Its owner frees it, or the letter does where one
+ * was posted and has not come yet; both on the owner's thread.
  */
 #include "proxy/admission.h"
 
@@ -12,20 +12,18 @@
 #include "base/metric.h"
 #include "io/mailbox.h"
 #include "policy/routing_key.h"
-#include "pool/priority.h"
-#include "proxy/client_key.h"
-#include "proxy/prefill_decode.h"
-#include "proxy/request_state.h"
+#include "pool/pool.h"
+#include "proxy/io_thread.h"
 
 #include <stdlib.h>
 
 #define RETRY_AFTER_MAX_SECS 60
 
 struct ticket {
+	struct admission_wait who;
 	struct pool_waiter waiter;
 	struct routing routing;
-	struct request *owner; /* NULL: it has gone */
-	struct io_thread *t;
+	bool is_left;        /* by its request */
 	uint64_t due_ms;     /* 0: never */
 	bool is_for_a_state; /* all were out, rather than full */
 	bool is_counted;     /* in process->queued */
@@ -38,10 +36,10 @@ static void on_letter(void *arg)
 	struct ticket *k = arg;
 
 	k->has_come = true;
-	if (k->owner == NULL)
+	if (k->is_left)
 		free(k);
 	else
-		k->owner->c->run(k->owner->c);
+		k->who.wake(k->who.arg);
 }
 
 /* Under the pool's lock. Without memory the deadline will find the grant. */
@@ -49,243 +47,217 @@ static void wake(struct pool_waiter *w)
 {
 	struct ticket *k = container_of(w, struct ticket, waiter);
 
-	k->is_posted = mailbox_post(k->t->mailbox, on_letter, k) == 0;
+	k->is_posted = mailbox_post(k->who.t->mailbox, on_letter, k) == 0;
 }
 
-static void drop_ticket(struct request *r)
+static void drop_ticket(struct ticket **ticket)
 {
-	struct ticket *k = r->ticket;
+	struct ticket *k = *ticket;
 
-	r->ticket = NULL;
-	k->owner = NULL;
+	*ticket = NULL;
+	k->is_left = true;
 	if (!k->is_posted || k->has_come)
 		free(k);
 }
 
 /* ---- who may wait ---- */
 
-static uint64_t no_worker_wait_ms(const struct request *r)
+static uint64_t no_worker_wait_ms(const struct ticket *k)
 {
-	return pool_no_worker_wait_ms(r->pool, pd_role(r));
+	return pool_no_worker_wait_ms(k->who.pool, k->waiter.ask.role);
 }
 
-/* Not one that wants the worker that has its response, which is out; nor one that was
- * failed by others: their answer is at hand. */
-static bool wants_any(const struct request *r, const struct pool_ask *ask)
+/* Any worker will do. Not so for a request whose worker has its stored response, and is
+ * out; nor for one that others failed: their answer is at hand. */
+static bool wants_any(const struct ticket *k)
 {
-	return pd_n_failed(r) == 0 && !pool_ask_is_pinned(ask) && ask->home == 0;
+	return !k->who.was_tried && !pool_ask_is_pinned(&k->waiter.ask) &&
+	       k->waiter.ask.home == 0;
 }
 
 /* Asked under the pool's lock, by the thread of the request. */
 static bool may_wait(void *arg, int err)
 {
 	struct ticket *k = arg;
-	struct process *process = k->t->process;
-	const struct request *r = k->owner;
+	_Atomic unsigned *queued = &k->who.t->process->queued;
 
 	k->is_for_a_state = err == ERR_STATE;
 	/* A pinned worker is there or not. */
 	if (pool_ask_is_pinned(&k->waiter.ask))
 		return false;
 	if (k->is_for_a_state &&
-		(!wants_any(r, &k->waiter.ask) || no_worker_wait_ms(r) == 0 ||
-			pd_skips_at_once(r)))
+		(!wants_any(k) || no_worker_wait_ms(k) == 0 || k->who.skips_at_once))
 		return false;
-	/* Before the last look for a free worker: see pool_wait.c. One that has begun is
-	 * not sent away. */
-	k->is_counted = atomic_fetch_add(&process->queued, 1) < opts(r)->queue_size ||
-			pd_is_begun(r);
+	/* Before the last look for a free worker: see pool_wait.c. */
+	k->is_counted =
+		atomic_fetch_add(queued, 1) < k->who.opts->queue_size || k->who.is_begun;
 	if (!k->is_counted)
-		atomic_fetch_sub(&process->queued, 1);
+		atomic_fetch_sub(queued, 1);
 	return k->is_counted;
 }
 
 static void uncount(struct ticket *k)
 {
 	if (k->is_counted)
-		atomic_fetch_sub(&k->t->process->queued, 1);
+		atomic_fetch_sub(&k->who.t->process->queued, 1);
 	k->is_counted = false;
 }
 
-static void begin_wait(struct request *r)
+static void begin_wait(struct ticket *k)
 {
-	struct ticket *k = r->ticket;
 	uint64_t wait_ms =
-		k->is_for_a_state ? no_worker_wait_ms(r) : opts(r)->queue_timeout_ms;
+		k->is_for_a_state ? no_worker_wait_ms(k) : k->who.opts->queue_timeout_ms;
 
 	k->due_ms = wait_ms == 0 ? 0 : clock_now_ms() + wait_ms;
-	/* What it sends meanwhile of a body that goes on as it comes is read after the
-	 * wait, and so is a FIN in its middle; that it has broken off is noticed at once.
-	 */
-	if (r->upload.is_on) {
-		r->upload.awaits_client = false;
-		stream_pause(&r->c->stream);
-	}
 	metric_add(METRIC_QUEUE_DEPTH, 1);
 }
 
 /* True: it was granted. */
-static bool end_wait(struct request *r)
+static bool end_wait(struct ticket *k)
 {
-	bool is_granted = pool_wait_end(r->pool, &r->ticket->waiter);
+	bool is_granted = pool_wait_end(k->who.pool, &k->waiter);
 
-	uncount(r->ticket);
+	uncount(k);
 	metric_add(METRIC_QUEUE_DEPTH, -1);
 	return is_granted;
-}
-
-static enum priority priority_of(const struct request *r)
-{
-	enum priority p;
-
-	if (pd_is_begun(r))
-		return PRIORITY_BEGUN;
-	if (client_key_priority(r, &p))
-		return p;
-	return priority_read(&opts(r)->priority_headers, r->c->buf, &r->head);
 }
 
 /* ---- asking ---- */
 
 static struct ticket *new_ticket(
-	struct request *r, const struct pool_ask *ask, const struct routing *routing)
+	const struct admission_wait *who, const struct pool_ask *ask)
 {
 	struct ticket *k = calloc(1, sizeof(*k));
 
 	if (k == NULL)
 		return NULL;
-	k->owner = r;
-	k->t = r->t;
+	k->who = *who;
 	k->waiter.ask = *ask;
 	if (ask->routing != NULL) {
-		k->routing = *routing;
+		k->routing = *ask->routing;
 		k->waiter.ask.routing = &k->routing;
 	}
-	k->waiter.guard = &r->guard;
-	k->waiter.pick = &r->pick;
+	k->waiter.guard = who->guard;
+	k->waiter.pick = who->pick;
 	k->waiter.wake = wake;
 	return k;
 }
 
-static int last_resort(struct request *r)
+static int last_resort(struct ticket *k)
 {
-	struct pool_ask ask = r->ticket->waiter.ask;
+	struct pool_ask ask = k->waiter.ask;
 
-	if (pd_can_skip(r))
+	if (k->who.may_skip)
 		return ERR_STATE;
 	ask.is_last_resort = true;
 	ask.now_ms = clock_now_ms();
-	return pool_pick(r->pool, &ask, &r->guard, &r->pick);
+	return pool_pick(k->who.pool, &ask, k->who.guard, k->who.pick);
 }
 
 /* Asks with the ticket; drops it unless it waits. */
-static int ask_or_wait(struct request *r)
+static int ask_or_wait(struct ticket **ticket)
 {
-	struct ticket *k = r->ticket;
-	int err = pool_pick_or_wait(r->pool, &k->waiter, priority_of(r), may_wait, k);
+	struct ticket *k = *ticket;
+	int err =
+		pool_pick_or_wait(k->who.pool, &k->waiter, k->who.priority, may_wait, k);
 
 	if (err == ERR_AGAIN) {
-		begin_wait(r);
+		begin_wait(k);
 		return ERR_AGAIN;
 	}
 	uncount(k);
-	if (err == ERR_STATE && wants_any(r, &k->waiter.ask))
-		err = last_resort(r);
+	if (err == ERR_STATE && wants_any(k))
+		err = last_resort(k);
 	else if (pool_ask_is_pinned(&k->waiter.ask) && err == ERR_LIMIT)
 		err = ERR_STATE;
-	drop_ticket(r);
+	drop_ticket(ticket);
 	return err;
 }
 
-int admission_ask(
-	struct request *r, const struct pool_ask *asked, const struct routing *routing)
+int admission_pick(struct pool *pool, const struct pool_ask *ask, struct guard *guard,
+	struct pool_pick *pick)
 {
-	struct pool_ask ask = *asked;
-	int err = ERR_LIMIT;
-
-	ask.slots = pd_has_slot(r) ? NULL : &r->t->process->slots;
-	ask.max_slots = opts(r)->max_concurrent_requests;
-	/* The usual case: nobody waits, and a worker is there. */
-	if (pool_waiting(r->pool) == 0)
-		err = pool_pick(r->pool, &ask, &r->guard, &r->pick);
-	if (err != ERR_LIMIT && err != ERR_STATE)
-		return err;
-	r->ticket = new_ticket(r, &ask, routing);
-	return r->ticket != NULL ? ask_or_wait(r) : ERR_NOMEM;
+	/* The usual case: the queue is empty, and a worker is there. */
+	return pool_waiting(pool) == 0 ? pool_pick(pool, ask, guard, pick) : ERR_LIMIT;
 }
 
-bool admission_is_waiting(const struct request *r)
+int admission_wait(struct ticket **ticket, const struct admission_wait *wait,
+	const struct pool_ask *ask)
 {
-	return r->ticket != NULL;
+	*ticket = new_ticket(wait, ask);
+	return *ticket != NULL ? ask_or_wait(ticket) : ERR_NOMEM;
 }
 
 /* All were out for the whole wait: the least bad one, and behind others if it is full. */
-static int after_no_worker_wait(struct request *r)
+static int after_no_worker_wait(struct ticket **ticket)
 {
-	int err = last_resort(r);
+	struct ticket *k = *ticket;
+	int err = last_resort(k);
 
 	if (err == ERR_LIMIT) {
-		r->ticket->waiter.ask.is_last_resort = true;
-		r->ticket->waiter.ask.now_ms = clock_now_ms();
-		return ask_or_wait(r);
+		k->waiter.ask.is_last_resort = true;
+		k->waiter.ask.now_ms = clock_now_ms();
+		return ask_or_wait(ticket);
 	}
-	drop_ticket(r);
+	drop_ticket(ticket);
 	return err;
 }
 
-int admission_resume(struct request *r)
+int admission_resume(struct ticket **ticket)
 {
-	struct ticket *k = r->ticket;
+	struct ticket *k = *ticket;
 	bool is_due = k->due_ms != 0 && clock_now_ms() >= k->due_ms;
 
-	/* It is run for other reasons, too. */
+	/* The request runs for other reasons, too. */
 	if (!is_due && !k->has_come)
 		return ERR_AGAIN;
-	if (end_wait(r)) {
-		drop_ticket(r);
+	if (end_wait(k)) {
+		drop_ticket(ticket);
 		return 0;
 	}
 	assert(is_due);
 	if (k->is_for_a_state)
-		return after_no_worker_wait(r);
-	drop_ticket(r);
+		return after_no_worker_wait(ticket);
+	drop_ticket(ticket);
 	return ERR_TIMEOUT;
 }
 
-uint64_t admission_deadline_ms(const struct request *r)
+uint64_t admission_deadline_ms(const struct ticket *k)
 {
-	return r->ticket != NULL ? r->ticket->due_ms : 0;
+	return k != NULL ? k->due_ms : 0;
 }
 
-void admission_leave(struct request *r)
+void admission_leave(struct ticket **ticket)
 {
-	if (r->ticket == NULL)
+	if (*ticket == NULL)
 		return;
-	end_wait(r); /* a guard that came with a grant is dropped with r */
-	drop_ticket(r);
+	end_wait(*ticket); /* the request drops a guard that came with a grant */
+	drop_ticket(ticket);
 }
 
-void admission_freed(struct request *r)
+/* ---- those that wait ---- */
+
+void admission_freed(struct io_thread *t, struct pool *pool)
 {
 	uint64_t now_ms;
 	size_t i;
 
-	if (atomic_load(&r->t->process->queued) == 0)
+	if (atomic_load(&t->process->queued) == 0)
 		return;
 	now_ms = clock_now_ms();
-	pool_serve(r->pool, now_ms);
-	/* A slot of the process may be what others wait for. */
-	for (i = 0; i < r->site->n_pools; i++)
-		pool_serve(r->site->pools[i], now_ms);
+	pool_serve(pool, now_ms);
+	/* Requests of other pools may wait for a slot of the process. */
+	for (i = 0; i < t->site->n_pools; i++)
+		pool_serve(t->site->pools[i], now_ms);
 }
 
-unsigned admission_retry_after_secs(const struct request *r)
+unsigned admission_retry_after_secs(const struct pool *pool)
 {
-	double rate = r->pool != NULL ? pool_finish_rate(r->pool) : 0;
+	double rate = pool != NULL ? pool_finish_rate(pool) : 0;
 	double secs;
 
 	if (rate <= 0)
 		return 1;
-	secs = (pool_waiting(r->pool) + 1) / rate;
+	secs = (pool_waiting(pool) + 1) / rate;
 	return secs <= 1 ? 1 : (unsigned)MIN(secs + 0.999, RETRY_AFTER_MAX_SECS);
 }

@@ -1,8 +1,8 @@
 /*
  * Whether a request gets a worker now, waits for one, or is refused: the caps of workers
  * and of the process, the queue before them, and what happens when every worker is out
- * (DESIGN 10). The PICK step of request.c calls it; what is waited for is freed by other
- * requests, on any thread, which then call admission_freed().
+ * (DESIGN 10). Called by pick.c. Other requests free what it waits for, on any thread,
+ * and then call admission_freed().
  *
  * Waiting is bounded: in number by queue_size for the whole process, in time by
  * queue_timeout where workers are full, and by no_worker_wait where all are out; after
@@ -13,30 +13,58 @@
 #define PROXY_ADMISSION_H
 
 #include "base/base.h"
+#include "pool/queue.h"
 
-struct request;
+struct guard;
+struct io_thread;
+struct pool;
 struct pool_ask;
-struct routing;
+struct pool_pick;
+struct router_opts;
+struct ticket;
+
+/* A request that no worker has room for, and what decides whether and how long it may
+ * wait. Pointers live as long as it waits. */
+struct admission_wait {
+	struct io_thread *t;
+	struct pool *pool;
+	const struct router_opts *opts;
+	struct guard *guard; /* filled when it is granted a worker */
+	struct pool_pick *pick;
+	void (*wake)(void *arg); /* may be granted, or its time is up: ask again */
+	void *arg;
+	enum priority priority;
+	bool is_begun; /* a worker has done a part: a full queue does not refuse it */
+	bool was_tried; /* workers of this role failed it: no wait for a worker to return */
+	bool may_skip;      /* it can do without this worker: no last resort */
+	bool skips_at_once; /* and does not wait for one that is out */
+};
 
 /*
- * Picks for r (its guard and pick are filled), or lets it wait. ask and routing are
- * copied; what they point to lives as long as r waits. 0; ERR_AGAIN: it waits, and will
- * be run again; ERR_PARSE, ERR_NOENT: as pool_pick(); ERR_LIMIT: the queue is full;
- * ERR_STATE: nobody is there, not even as a last resort; ERR_NOMEM.
+ * Picks at once. 0: guard and pick are filled; ERR_PARSE, ERR_NOENT: as pool_pick();
+ * ERR_LIMIT, ERR_STATE: admission_wait() is next.
  */
-int admission_ask(struct request *r, const struct pool_ask *ask,
-	const struct routing *routing) MUST_CHECK;
-bool admission_is_waiting(const struct request *r);
-/* Run again: as admission_ask(), and ERR_TIMEOUT: it waited for queue_timeout. */
-int admission_resume(struct request *r) MUST_CHECK;
-/* When it is to be run again at the latest; 0: it does not wait, or has no end. */
-uint64_t admission_deadline_ms(const struct request *r);
-/* It ends while it waits, or perhaps was granted a worker: then its guard is held. */
-void admission_leave(struct request *r);
-/* After r's guard was dropped: who waits is served. */
-void admission_freed(struct request *r);
-/* Seconds after which a refused client may find room: those who wait before it over the
- * rate at which its pool finishes requests. */
-unsigned admission_retry_after_secs(const struct request *r);
+int admission_pick(struct pool *pool, const struct pool_ask *ask, struct guard *guard,
+	struct pool_pick *pick) MUST_CHECK;
+/*
+ * Picks, behind those that wait already, or lets it wait. ask is copied. 0;
+ * ERR_AGAIN: it waits, *ticket is set, and wake() will be called; ERR_PARSE, ERR_NOENT:
+ * as pool_pick(); ERR_LIMIT: the queue is full; ERR_STATE: no worker is there, not even
+ * as a last resort; ERR_NOMEM.
+ */
+int admission_wait(struct ticket **ticket, const struct admission_wait *wait,
+	const struct pool_ask *ask) MUST_CHECK;
+/* After wake(), and whenever the request runs: as admission_wait(), and ERR_TIMEOUT: it
+ * waited for queue_timeout. */
+int admission_resume(struct ticket **ticket) MUST_CHECK;
+/* When admission_resume() is to be called at the latest; 0: never. NULL is fine. */
+uint64_t admission_deadline_ms(const struct ticket *k);
+/* The request ends. If it was granted a worker meanwhile, its guard is held. */
+void admission_leave(struct ticket **ticket);
+/* A slot of the pool or of the process was given back: serves those that wait. */
+void admission_freed(struct io_thread *t, struct pool *pool);
+/* Seconds after which a refused client may find room: those that wait before it over the
+ * rate at which the pool finishes requests. pool: NULL: none. */
+unsigned admission_retry_after_secs(const struct pool *pool);
 
 #endif

@@ -1,23 +1,77 @@
 /*
- * Retries: leave, back-off, and the answer that is kept. See attempt.h.
+ * Retries: leave, back-off, and the response that is kept. See attempt.h.
  */
 #include "proxy/attempt.h"
 
 #include "base/clock.h"
+#include "base/err.h"
 #include "base/log.h"
 #include "base/metric.h"
 #include "http/http_parse.h"
 #include "pool/retry.h"
-#include "proxy/request_state.h"
+#include "proxy/placement.h"
 #include "proxy/upstream.h"
+#include "worker/worker.h"
 
 #include <stdlib.h>
 
-bool attempt_has_one_left(const struct request *r)
+/* ---- the workers that were asked ---- */
+
+static void tell_ask(struct retry_case *c)
 {
-	return r->pick.is_trial ||
-	       r->attempts.n - r->attempts.n_free < r->pick.max_retries;
+	c->ask.tried = c->attempts->tried;
+	c->ask.n_tried = c->attempts->n_tried;
 }
+
+static int reserve(struct attempts *a)
+{
+	unsigned cap = a->tried_cap == 0 ? 16 : 2 * a->tried_cap;
+	uint64_t *grown;
+
+	if (a->n_tried < a->tried_cap)
+		return 0;
+	grown = realloc(a->tried, cap * sizeof(*grown));
+	if (grown == NULL)
+		return ERR_NOMEM;
+	a->tried = grown;
+	a->tried_cap = cap;
+	return 0;
+}
+
+int attempt_note_tried(struct retry_case *c, uint64_t id)
+{
+	struct attempts *a = c->attempts;
+	unsigned i;
+
+	if (reserve(a) != 0)
+		return ERR_NOMEM;
+	for (i = a->n_tried; i > 0 && a->tried[i - 1] > id; i--)
+		a->tried[i] = a->tried[i - 1];
+	a->tried[i] = id;
+	a->n_tried++;
+	tell_ask(c);
+	return 0;
+}
+
+static void unnote_tried(struct retry_case *c, uint64_t id)
+{
+	struct attempts *a = c->attempts;
+	unsigned i = 0;
+
+	while (a->tried[i] != id)
+		i++;
+	a->n_tried--;
+	memmove(a->tried + i, a->tried + i + 1, (a->n_tried - i) * sizeof(*a->tried));
+	tell_ask(c);
+}
+
+void attempt_forget_tried(struct retry_case *c)
+{
+	c->attempts->n_tried = 0;
+	tell_ask(c);
+}
+
+/* ---- leave ---- */
 
 static const struct {
 	int status;
@@ -30,7 +84,7 @@ static const struct {
 	{504, METRIC_RETRIES_504},
 };
 
-bool attempt_is_worth(int status)
+bool attempt_is_worth_a_retry(int status)
 {
 	size_t i;
 
@@ -55,19 +109,23 @@ static void count(int status, enum fail why)
 	}
 }
 
-bool attempt_take_leave(
-	struct request *r, const struct pool_ask *asked, int status, enum fail why)
+/* As far as retry_max_retries goes. A trial that failed is no doing of the client's. */
+static bool has_one_left(const struct attempts *a, const struct pool_pick *pick)
 {
-	struct pool_ask ask = *asked;
+	return pick->is_trial || a->n - a->n_free < pick->max_retries;
+}
 
-	ask.is_free = r->pick.is_trial;
-	/* With an answer at hand nobody queues for a better one. */
-	switch (pool_may_retry(r->pool, &ask, status == 0)) {
+/* Whether another worker may have it, and the budget says yes. */
+static bool take_leave(struct retry_case *c, int status, enum fail why)
+{
+	c->ask.is_free = c->at->pick.is_trial;
+	/* With a response at hand the request does not queue for a better one. */
+	switch (pool_may_retry(c->pool, &c->ask, status == 0)) {
 	case RETRY_NOBODY:
 		return false;
 	case RETRY_SPENT:
 		metric_inc(METRIC_RETRIES_REFUSED);
-		log_at(LOG_LEVEL_DEBUG, r, "no retry: the budget is spent");
+		log_at(LOG_LEVEL_DEBUG, c->request, "no retry: the budget is spent");
 		return false;
 	default:
 		count(status, why);
@@ -75,28 +133,39 @@ bool attempt_take_leave(
 	}
 }
 
-void attempt_back_off(struct request *r)
+void attempt_back_off(struct retry_case *c)
 {
+	struct attempts *a = c->attempts;
 	uint64_t wait_ms;
 
-	r->attempts.n++;
-	r->attempts.n_free += r->pick.is_trial;
-	wait_ms = retry_backoff_ms(r->attempts.n - r->attempts.n_free, &r->t->rng);
-	r->attempts.not_before_ms = wait_ms > 0 ? clock_now_ms() + wait_ms : 0;
-	/* What the client sends meanwhile is for later; that it leaves is noticed. */
-	if (r->upload.is_on) {
-		r->upload.awaits_client = false;
-		stream_pause(&r->c->stream);
-	}
+	a->n++;
+	a->n_free += c->at->pick.is_trial;
+	wait_ms = retry_backoff_ms(a->n - a->n_free, c->rng);
+	a->not_before_ms = wait_ms > 0 ? clock_now_ms() + wait_ms : 0;
 }
 
-bool attempt_is_waiting(struct request *r)
+bool attempt_retry(struct retry_case *c, uint64_t id, int status, enum fail why)
 {
-	if (r->attempts.not_before_ms > clock_now_ms())
+	if (!c->may_repeat || !c->has_time || !has_one_left(c->attempts, &c->at->pick) ||
+		attempt_note_tried(c, id) != 0)
+		return false;
+	if (take_leave(c, status, why)) {
+		attempt_back_off(c);
 		return true;
-	r->attempts.not_before_ms = 0;
+	}
+	unnote_tried(c, id);
 	return false;
 }
+
+bool attempt_is_waiting(struct attempts *a)
+{
+	if (a->not_before_ms > clock_now_ms())
+		return true;
+	a->not_before_ms = 0;
+	return false;
+}
+
+/* ---- the response that is kept ---- */
 
 /* All of the body that is there by now, to out. False: more is to come, or it is long. */
 static bool read_body(struct exchange *ex, char *out, size_t *n)
@@ -119,44 +188,104 @@ static bool read_body(struct exchange *ex, char *out, size_t *n)
 	}
 }
 
-void attempt_keep(struct request *r, const struct http_head *a, const char *base)
+void attempt_keep(struct retry_case *c, const struct http_head *a, const char *base)
 {
+	struct attempts *all = c->attempts;
 	size_t head = a->head_len, body;
 	char *kept = malloc(head + ATTEMPT_KEPT_BYTES);
 
 	if (kept == NULL)
 		return;
 	memcpy(kept, base, head);
-	if (!read_body(r->ex, kept + head, &body)) {
+	if (!read_body(c->at->ex, kept + head, &body)) {
 		free(kept);
 		return;
 	}
-	exchange_finish(&r->ex);
-	free(r->attempts.kept);
-	r->attempts.kept = kept;
-	r->attempts.kept_head = head;
-	r->attempts.kept_body = body;
-	memcpy(r->attempts.kept_worker, r->worker_name, sizeof(r->worker_name));
+	exchange_finish(&c->at->ex);
+	free(all->kept);
+	all->kept = kept;
+	all->kept_head = head;
+	all->kept_body = body;
+	memcpy(all->kept_worker, c->worker_name, sizeof(all->kept_worker));
 }
 
-bool attempt_kept(
-	struct request *r, struct http_head *a, const char **base, struct span *body)
+bool attempt_kept(const struct attempts *a, enum http_method method, struct http_head *h,
+	const char **base, struct span *body)
 {
 	enum fail why;
 
-	if (r->attempts.kept == NULL ||
-		http_parse_response(r->attempts.kept, (uint32_t)r->attempts.kept_head,
-			r->head.method, a, &why) != 0)
+	if (a->kept == NULL || http_parse_response(a->kept, (uint32_t)a->kept_head,
+				       method, h, &why) != 0)
 		return false;
-	*base = r->attempts.kept;
-	*body = span_make(
-		r->attempts.kept + r->attempts.kept_head, r->attempts.kept_body);
-	memcpy(r->worker_name, r->attempts.kept_worker, sizeof(r->worker_name));
+	*base = a->kept;
+	*body = span_make(a->kept + a->kept_head, a->kept_body);
 	return true;
 }
 
-void attempt_free(struct request *r)
+void attempt_free(struct attempts *a)
 {
-	free(r->attempts.kept);
-	r->attempts.kept = NULL;
+	free(a->kept);
+	free(a->tried);
+	a->kept = NULL;
+	a->tried = NULL;
+	a->n_tried = a->tried_cap = 0;
+}
+
+/* ---- decisions ---- */
+
+bool attempt_sends_again(struct attempts *a, const struct exchange *ex, bool may_repeat)
+{
+	if (exchange_failure(ex) != FAIL_WORKER_RESET || !exchange_was_reused(ex) ||
+		a->died_reused || !may_repeat)
+		return false;
+	a->died_reused = true;
+	return true;
+}
+
+/* The safe repeats: the worker was never connected, or it died in silence and is the
+ * first to do so, or it was on trial. */
+struct no_response attempt_no_response(
+	const struct attempts *a, const struct placement *p)
+{
+	struct no_response end = {.why = exchange_failure(p->ex)};
+
+	end.is_death = end.why == FAIL_WORKER_RESET && exchange_was_silent(p->ex);
+	end.may_repeat = exchange_never_connected(p->ex) ||
+			 (end.is_death ? !a->died_fresh : p->pick.is_trial);
+	return end;
+}
+
+struct decision attempt_gives_up(const struct attempts *a, enum fail why)
+{
+	return a->kept != NULL ? next_is(NEXT_KEPT) : next_fail(why);
+}
+
+struct decision attempt_failed(struct retry_case *c, const struct no_response *end)
+{
+	struct attempts *a = c->attempts;
+
+	a->died_fresh |= end->is_death;
+	a->last_failure = end->why;
+	if (end->may_repeat &&
+		attempt_retry(c, c->at->guard.worker->host_id, 0, end->why))
+		return next_is(NEXT_ELSEWHERE);
+	return attempt_gives_up(a, end->why);
+}
+
+struct decision attempt_trial_is_over(struct retry_case *c)
+{
+	log_at(LOG_LEVEL_DEBUG, c->request, "no answer to a trial");
+	return attempt_retry(c, c->at->guard.worker->id, 0, FAIL_WORKER_TIMEOUT)
+		       ? next_is(NEXT_ELSEWHERE)
+		       : next_is(NEXT_STEP);
+}
+
+struct decision attempt_answered(
+	struct retry_case *c, const struct http_head *a, const char *base)
+{
+	if (!attempt_is_worth_a_retry(a->status) ||
+		!attempt_retry(c, c->at->guard.worker->id, a->status, FAIL_NONE))
+		return next_is(NEXT_STEP);
+	attempt_keep(c, a, base);
+	return next_is(NEXT_ELSEWHERE);
 }

@@ -4,7 +4,7 @@
 #include "proxy/body.h"
 
 #include "base/err.h"
-#include "base/metric.h"
+#include "proxy/budget.h"
 #include "proxy/client.h"
 #include "proxy/io_thread.h"
 
@@ -60,20 +60,13 @@ bool body_has_room(const struct body *b)
 
 /* Memory is counted in steps as it fills; over the limit the request is refused, not the
  * process killed. */
-static int count_memory(
-	struct body *b, struct process *p, uint64_t memory_limit, enum fail *why)
+static int count_memory(struct body *b, struct budget *budget, enum fail *why)
 {
 	size_t want = (b->len + COUNT_STEP - 1) / COUNT_STEP * COUNT_STEP;
-	uint64_t total;
+	size_t more = want > b->counted ? want - b->counted : 0;
 
-	if (want <= b->counted)
-		return 0;
-	total = atomic_fetch_add_explicit(
-		&p->body_memory, want - b->counted, memory_order_relaxed);
-	metric_add(METRIC_BODY_MEMORY, (int64_t)(want - b->counted));
-	total += want - b->counted;
-	b->counted = want;
-	if (total <= memory_limit)
+	b->counted += more;
+	if (more == 0 || budget_hold(budget, more))
 		return 0;
 	*why = FAIL_OVERLOADED;
 	return ERR_PARSE;
@@ -274,8 +267,7 @@ static int skip_length(struct body *b, struct client *c, enum fail *why)
 	}
 }
 
-int body_read(struct body *b, struct client *c, struct process *p, uint64_t memory_limit,
-	enum fail *why)
+int body_read(struct body *b, struct client *c, struct budget *budget, enum fail *why)
 {
 	int err;
 
@@ -299,7 +291,7 @@ int body_read(struct body *b, struct client *c, struct process *p, uint64_t memo
 	if (b->is_discarded && b->len > BODY_DISCARD_MAX)
 		return ERR_CLOSED;
 	if (b->own != NULL && (err == 0 || err == ERR_AGAIN)) {
-		int over = count_memory(b, p, memory_limit, why);
+		int over = count_memory(b, budget, why);
 
 		if (over != 0)
 			return over;
@@ -320,15 +312,11 @@ size_t body_used(const struct body *b)
 	return b->head_len + (b->is_inline ? b->len : 0);
 }
 
-void body_free(struct body *b, struct io_thread *t)
+void body_free(struct body *b, struct io_thread *t, struct budget *budget)
 {
 	io_body_put(t, b->own, b->cap);
 	b->own = NULL;
 	b->cap = 0;
-	if (b->counted > 0) {
-		atomic_fetch_sub_explicit(
-			&t->process->body_memory, b->counted, memory_order_relaxed);
-		metric_add(METRIC_BODY_MEMORY, -(int64_t)b->counted);
-	}
+	budget_let_go(budget, b->counted);
 	b->counted = 0;
 }

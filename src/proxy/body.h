@@ -2,7 +2,7 @@
  * A request's body: collected whole, in one contiguous piece; or, where nobody needs it
  * whole, held only until it is handed on (body_stream). A small one with a length stays
  * where it was read, behind its head in the client's buffer; others get their own memory,
- * counted against the process's body_memory. Owned by the request.
+ * counted in the request's budget. Owned by the request.
  */
 #ifndef PROXY_BODY_H
 #define PROXY_BODY_H
@@ -13,9 +13,9 @@
 #include "http/http_chunk.h"
 #include "http/http_head.h"
 
+struct budget;
 struct client;
 struct io_thread;
-struct process;
 
 #define BODY_DISCARD_MAX 65536 /* of a refused request, to keep its connection */
 #define BODY_WINDOW 65536      /* of one that is handed on as it comes */
@@ -52,12 +52,12 @@ bool body_has_room(const struct body *b);
  * One round of reading. 0: complete; ERR_AGAIN; ERR_CLOSED: the client left; ERR_PARSE
  * and *why.
  */
-int body_read(struct body *b, struct client *c, struct process *p, uint64_t memory_limit,
+int body_read(struct body *b, struct client *c, struct budget *budget,
 	enum fail *why) MUST_CHECK;
 /* What is held. */
 struct span body_bytes(const struct body *b, const struct client *c);
 /* Bytes at the front of the client's buffer that head and body take. */
 size_t body_used(const struct body *b);
-void body_free(struct body *b, struct io_thread *t);
+void body_free(struct body *b, struct io_thread *t, struct budget *budget);
 
 #endif

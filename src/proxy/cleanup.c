@@ -9,107 +9,101 @@
 #include "pool/pool.h"
 #include "proxy/io_thread.h"
 #include "proxy/outcome.h"
+#include "proxy/placement.h"
 #include "proxy/upstream.h"
-#include "worker/guard.h"
 #include "worker/worker.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-struct errand {
-	TAILQ_ENTRY(errand) link;
+/* A call that gives back KV blocks. */
+struct kv_release {
+	LIST_ENTRY(kv_release) link;
 	struct reap reap;
 	struct io_thread *t;
 	struct worker *worker; /* a reference */
-	struct pool *pool;     /* a reference, where it drains */
-	struct guard guard;    /* likewise */
 	struct exchange *ex;
-	bool has_head;
+	bool has_header;
 	char *body; /* owned */
 };
 
-static void errand_destroy(struct reap *r)
-{
-	struct errand *e = container_of(r, struct errand, reap);
+/* A prefill that goes on, with its slot. */
+struct drain {
+	LIST_ENTRY(drain) link;
+	struct reap reap;
+	struct io_thread *t;
+	struct pool *pool; /* a reference */
+	struct placement at;
+	char *body; /* owned */
+};
 
-	free(e->body);
-	free(e);
+static bool may_begin(const struct io_thread *t)
+{
+	return t->n_cleanups < CLEANUPS_MAX;
 }
 
-static enum fail failure(const struct errand *e)
-{
-	enum fail why = exchange_failure(e->ex);
-
-	return why != FAIL_NONE ? why : FAIL_WORKER_PROTOCOL;
-}
-
-/* Its worker's breaker and load learn of it, and who waits is served. */
-static void end_drain(struct errand *e, bool is_done)
-{
-	outcome_of(&e->guard, e->ex, is_done ? FAIL_NONE : failure(e));
-	guard_drop(&e->guard);
-	if (atomic_load(&e->t->process->queued) > 0)
-		pool_serve(e->pool, clock_now_ms());
-	pool_unref(e->pool);
-}
-
-static void errand_end(struct errand *e, bool is_done)
-{
-	if (e->pool != NULL)
-		end_drain(e, is_done);
-	else
-		metric_inc(is_done ? METRIC_KV_RELEASES_DONE : METRIC_KV_RELEASES_FAILED);
-	if (is_done)
-		exchange_finish(&e->ex);
-	exchange_cancel(&e->ex);
-	worker_unref(e->worker);
-	TAILQ_REMOVE(&e->t->errands, e, link);
-	e->t->n_errands--;
-	loop_reap(e->t->loop, &e->reap, errand_destroy);
-}
-
-static bool is_good(int status)
-{
-	return status >= 200 && status < 300;
-}
-
-/* As exchange_head(); END: it is no good answer. */
-static enum exchange_result read_head(struct errand *e)
+/* As exchange_head(), once; END: the header is no 2xx. */
+static enum exchange_result read_header(struct exchange *ex, bool *has_header)
 {
 	const struct http_head *a;
 	const char *base;
 	enum exchange_result res;
 
-	if (e->has_head)
+	if (*has_header)
 		return EXCHANGE_OK;
-	res = exchange_head(e->ex, &a, &base);
+	res = exchange_head(ex, &a, &base);
 	if (res != EXCHANGE_OK)
 		return res;
-	e->has_head = true;
-	return is_good(a->status) ? EXCHANGE_OK : EXCHANGE_END;
+	*has_header = a->status >= 200 && a->status < 300;
+	return *has_header ? EXCHANGE_OK : EXCHANGE_END;
 }
 
-static void errand_run(void *arg)
+/* Reads what there is. AGAIN: more is to come; END: the response is whole, and good. */
+static enum exchange_result read_all(struct exchange *ex, bool *has_header)
 {
-	struct errand *e = arg;
-	enum exchange_result res = read_head(e);
+	enum exchange_result res = read_header(ex, has_header);
 	struct span data;
 
-	if (res == EXCHANGE_AGAIN)
-		return;
-	if (res != EXCHANGE_OK) {
-		errand_end(e, false);
-		return;
-	}
-	do
-		res = exchange_body(e->ex, &data);
-	while (res == EXCHANGE_OK);
+	if (res == EXCHANGE_END)
+		return EXCHANGE_FAILED;
+	while (res == EXCHANGE_OK)
+		res = exchange_body(ex, &data);
+	return res;
+}
+
+/* ---- KV blocks ---- */
+
+static void release_destroy(struct reap *r)
+{
+	struct kv_release *k = container_of(r, struct kv_release, reap);
+
+	free(k->body);
+	free(k);
+}
+
+static void release_end(struct kv_release *k, bool is_done)
+{
+	metric_inc(is_done ? METRIC_KV_RELEASES_DONE : METRIC_KV_RELEASES_FAILED);
+	if (is_done)
+		exchange_finish(&k->ex);
+	exchange_cancel(&k->ex);
+	worker_unref(k->worker);
+	LIST_REMOVE(k, link);
+	k->t->n_cleanups--;
+	loop_reap(k->t->loop, &k->reap, release_destroy);
+}
+
+static void release_run(void *arg)
+{
+	struct kv_release *k = arg;
+	enum exchange_result res = read_all(k->ex, &k->has_header);
+
 	if (res != EXCHANGE_AGAIN)
-		errand_end(e, res == EXCHANGE_END);
+		release_end(k, res == EXCHANGE_END);
 }
 
 /* Into the thread's scratch. 0: it does not fit. */
-static size_t write_head(struct io_thread *t, const struct worker *w,
+static size_t write_header(struct io_thread *t, const struct worker *w,
 	struct span authorization, size_t body_bytes)
 {
 	int n = snprintf(t->out, IO_OUT_BYTES,
@@ -125,80 +119,115 @@ static size_t write_head(struct io_thread *t, const struct worker *w,
 	return n > 0 && n < IO_OUT_BYTES ? (size_t)n : 0;
 }
 
-static bool start(struct errand *e, size_t n, struct span authorization)
+static bool release_start(struct kv_release *k, size_t n, struct span authorization)
 {
 	struct exchange_opts o = {
-		.body = span_make(e->body, n),
+		.body = span_make(k->body, n),
 		.method = HTTP_POST,
 		.fresh_only = true, /* it is not tried again */
-		.connect_timeout_ms = ERRAND_TIMEOUT_MS,
-		.first_byte_timeout_ms = ERRAND_TIMEOUT_MS,
-		.stream_idle_timeout_ms = ERRAND_TIMEOUT_MS,
-		.total_due_ms = clock_now_ms() + 2 * ERRAND_TIMEOUT_MS,
+		.connect_timeout_ms = RELEASE_TIMEOUT_MS,
+		.first_byte_timeout_ms = RELEASE_TIMEOUT_MS,
+		.stream_idle_timeout_ms = RELEASE_TIMEOUT_MS,
+		.total_due_ms = clock_now_ms() + 2 * RELEASE_TIMEOUT_MS,
 	};
-	size_t len = write_head(e->t, e->worker, authorization, n);
+	size_t len = write_header(k->t, k->worker, authorization, n);
 
 	if (len == 0)
 		return false;
-	o.head = span_make(e->t->out, len);
-	e->ex = exchange_start(e->t, e->worker, &o, errand_run, e);
-	return e->ex != NULL;
+	o.head = span_make(k->t->out, len);
+	k->ex = exchange_start(k->t, k->worker, &o, release_run, k);
+	return k->ex != NULL;
 }
 
-void errand_release(struct io_thread *t, struct worker *w, struct span authorization,
+void cleanup_release(struct io_thread *t, struct worker *w, struct span authorization,
 	char *body, size_t n)
 {
-	struct errand *e = t->n_errands < ERRANDS_MAX ? calloc(1, sizeof(*e)) : NULL;
+	struct kv_release *k = may_begin(t) ? calloc(1, sizeof(*k)) : NULL;
 
-	if (e == NULL) {
+	if (k == NULL) {
 		metric_inc(METRIC_KV_RELEASES_FAILED);
 		free(body);
 		return;
 	}
-	e->t = t;
-	e->worker = worker_ref(w);
-	e->body = body;
-	TAILQ_INSERT_TAIL(&t->errands, e, link);
-	t->n_errands++;
-	if (start(e, n, authorization))
-		errand_run(e); /* it may have failed already */
+	k->t = t;
+	k->worker = worker_ref(w);
+	k->body = body;
+	LIST_INSERT_HEAD(&t->releases, k, link);
+	t->n_cleanups++;
+	if (release_start(k, n, authorization))
+		release_run(k); /* it may have failed already */
 	else
-		errand_end(e, false);
+		release_end(k, false);
 }
 
-void errand_drain(struct io_thread *t, struct pool *p, struct exchange **ex,
-	bool has_head, struct guard *g, char *body)
-{
-	struct errand *e = t->n_errands < ERRANDS_MAX ? calloc(1, sizeof(*e)) : NULL;
+/* ---- a prefill that is slower than its decode ---- */
 
-	if (e == NULL) {
-		exchange_cancel(ex);
-		guard_drop(g);
+static void drain_destroy(struct reap *r)
+{
+	struct drain *d = container_of(r, struct drain, reap);
+
+	free(d->body);
+	free(d);
+}
+
+static void drain_end(struct drain *d)
+{
+	placement_leave(&d->at, d->t, d->pool, NULL);
+	pool_unref(d->pool);
+	LIST_REMOVE(d, link);
+	d->t->n_cleanups--;
+	loop_reap(d->t->loop, &d->reap, drain_destroy);
+}
+
+static enum fail failure(const struct exchange *ex)
+{
+	enum fail why = exchange_failure(ex);
+
+	return why != FAIL_NONE ? why : FAIL_WORKER_PROTOCOL;
+}
+
+static void drain_run(void *arg)
+{
+	struct drain *d = arg;
+	enum exchange_result res = read_all(d->at.ex, &d->at.is_confirmed);
+
+	if (res == EXCHANGE_AGAIN)
+		return;
+	if (res == EXCHANGE_END) {
+		outcome_end(&d->at.guard, d->at.ex, FAIL_NONE);
+		exchange_finish(&d->at.ex);
+	} else {
+		outcome_end(&d->at.guard, d->at.ex, failure(d->at.ex));
+	}
+	drain_end(d);
+}
+
+void cleanup_drain(
+	struct io_thread *t, struct pool *pool, struct placement *p, char *body)
+{
+	struct drain *d = may_begin(t) ? calloc(1, sizeof(*d)) : NULL;
+
+	if (d == NULL) {
+		placement_leave(p, t, pool, NULL);
 		free(body);
 		return;
 	}
-	e->t = t;
-	e->pool = pool_ref(p);
-	e->guard = *g;
-	*g = (struct guard){0};
-	e->ex = *ex;
-	*ex = NULL;
-	e->has_head = has_head;
-	e->body = body;
-	TAILQ_INSERT_TAIL(&t->errands, e, link);
-	t->n_errands++;
-	exchange_set_wake(e->ex, errand_run, e);
-	errand_run(e);
+	d->t = t;
+	d->pool = pool_ref(pool);
+	d->at = *p;
+	*p = (struct placement){0};
+	d->body = body;
+	LIST_INSERT_HEAD(&t->drains, d, link);
+	t->n_cleanups++;
+	exchange_set_wake(d->at.ex, drain_run, d);
+	drain_run(d);
 }
 
-void errand_cancel_all(struct io_thread *t)
+void cleanup_cancel_all(struct io_thread *t)
 {
-	while (!TAILQ_EMPTY(&t->errands)) {
-		struct errand *e = TAILQ_FIRST(&t->errands);
-
-		/* Not its worker's failure: a guard that nobody reported is neutral. */
-		if (e->pool != NULL)
-			e->guard.is_reported = true;
-		errand_end(e, false);
-	}
+	while (!LIST_EMPTY(&t->releases))
+		release_end(LIST_FIRST(&t->releases), false);
+	/* Without a report: that the thread ends is not the worker's failure. */
+	while (!LIST_EMPTY(&t->drains))
+		drain_end(LIST_FIRST(&t->drains));
 }

@@ -1,7 +1,8 @@
 /*
- * Small exchanges that nobody waits for: a request that has ended leaves them behind.
- * Owned by their thread; bounded in number and time, and given up quietly: whatever they
- * ask for happens later by itself, too. Called by prefill_decode.c.
+ * Exchanges that outlive their request: KV blocks that no decode worker took are given
+ * back, and a prefill that is slower than its decode is read to its end. Owned by their
+ * thread; bounded in number, those that give back blocks in time as well. A worker that
+ * fails them comes to the same end by itself, later. Called by the spine.
  */
 #ifndef PROXY_CLEANUP_H
 #define PROXY_CLEANUP_H
@@ -9,29 +10,28 @@
 #include "base/base.h"
 #include "base/span.h"
 
-struct exchange;
-struct guard;
 struct io_thread;
+struct placement;
 struct pool;
 struct worker;
 
-#define ERRANDS_MAX 256        /* of one thread */
-#define ERRAND_TIMEOUT_MS 2000 /* for the connection, and then for the answer */
+#define CLEANUPS_MAX 256        /* of one thread, of both kinds */
+#define RELEASE_TIMEOUT_MS 2000 /* for the connection, and then for the answer */
 
 /*
  * POST /v1/kv/release to w, whose body, of n bytes, is taken. authorization: its value,
- * or empty.
+ * or empty. Beyond CLEANUPS_MAX, or without memory, the blocks are left to their lease.
  */
-void errand_release(struct io_thread *t, struct worker *w, struct span authorization,
+void cleanup_release(struct io_thread *t, struct worker *w, struct span authorization,
 	char *body, size_t n);
 /*
- * Reads the rest of an answer that nobody wants any more, and then drops its guard. *ex,
- * *g and body, what it sends or sent (NULL: nothing), are taken. has_head: its head was
- * read, and good.
+ * Reads the rest of a response that no client gets, then leaves its worker. *p and body,
+ * what the exchange sends (NULL: nothing), are taken. Beyond CLEANUPS_MAX, or without
+ * memory, it leaves at once.
  */
-void errand_drain(struct io_thread *t, struct pool *p, struct exchange **ex,
-	bool has_head, struct guard *g, char *body);
+void cleanup_drain(
+	struct io_thread *t, struct pool *pool, struct placement *p, char *body);
 /* The thread ends. */
-void errand_cancel_all(struct io_thread *t);
+void cleanup_cancel_all(struct io_thread *t);
 
 #endif

@@ -16,8 +16,9 @@
 static struct span authorization(const struct request *r, const struct worker *w)
 {
 	const char *own = atomic_load_explicit(&w->authorization, memory_order_acquire);
-	bool has_own = r->tenant == NULL && (field(r, FIELD_AUTHORIZATION).n > 0 ||
-						    field(r, FIELD_X_API_KEY).n > 0);
+	bool has_own =
+		r->caller.tenant == NULL &&
+		(field(r, FIELD_AUTHORIZATION).n > 0 || field(r, FIELD_X_API_KEY).n > 0);
 
 	return has_own || own == NULL ? span_make(NULL, 0) : span_str(own);
 }
@@ -26,7 +27,7 @@ struct span dispatch_authorization(const struct request *r, const struct worker 
 {
 	struct span value = authorization(r, w);
 
-	if (value.n == 0 && r->tenant == NULL)
+	if (value.n == 0 && r->caller.tenant == NULL)
 		value = field(r, FIELD_AUTHORIZATION);
 	return value;
 }
@@ -39,9 +40,10 @@ static enum http_framing framing_upstream(const struct request *r)
 	return HTTP_BODY_LENGTH;
 }
 
-static struct span request_body(const struct request *r)
+static struct span body_of_attempt(const struct request *r)
 {
-	return r->pd != NULL ? pd_body(r) : resume_request_body(r);
+	return r->pd != NULL ? pd_body(r->pd, request_body(r))
+			     : resume_body(r->resume, request_body(r));
 }
 
 /* The first exchange of a request starts the time that all of them share; 0: no limit. */
@@ -53,9 +55,11 @@ static uint64_t total_due_ms(struct request *r, const struct pool_pick *pick)
 }
 
 /* To this worker, as it was picked. */
-static struct exchange *send_to(struct request *r, struct worker *w,
-	const struct pool_pick *pick, struct span body, bool fresh_only, bool is_prefill)
+static struct exchange *send_to(struct request *r, const struct placement *p,
+	struct span body, bool fresh_only, bool is_prefill)
 {
+	const struct pool_pick *pick = &p->pick;
+	struct worker *w = p->guard.worker;
 	struct http_request_out out = {
 		.base = r->c->buf,
 		.head = &r->head,
@@ -63,9 +67,9 @@ static struct exchange *send_to(struct request *r, struct worker *w,
 		.host_line = w->host_line,
 		.rank_line = w->rank_line,
 		.client_ip = span_make(r->c->ip, r->c->ip_len),
-		.request_id = pd_request_id(r),
+		.request_id = pd_request_id(r->pd, request_id(r)),
 		.authorization = authorization(r, w),
-		.drop_credentials = r->tenant != NULL,
+		.drop_credentials = r->caller.tenant != NULL,
 		.accepts_plain = is_prefill,
 		.framing = framing_upstream(r),
 		.content_length = r->upload.is_on ? r->body.expected : body.n,
@@ -92,18 +96,31 @@ static struct exchange *send_to(struct request *r, struct worker *w,
 
 bool dispatch(struct request *r, bool fresh_only)
 {
-	struct span body = r->upload.is_on ? span_make(NULL, 0) : request_body(r);
+	struct span body = r->upload.is_on ? span_make(NULL, 0) : body_of_attempt(r);
 
 	upload_rewind(&r->upload);
-	r->ex = send_to(r, r->guard.worker, &r->pick, body, fresh_only, pd_is_prefill(r));
-	return r->ex != NULL;
+	r->place.ex = send_to(r, &r->place, body, fresh_only, pd_is_prefill(r->pd));
+	return r->place.ex != NULL;
 }
 
-struct exchange *dispatch_parallel(struct request *r, struct worker *w,
-	const struct pool_pick *pick, struct span body)
+static bool dispatch_prefill(struct request *r, struct placement *prefill)
 {
-	struct pool_pick beside = *pick;
+	/* The request's own exchange says whether it is tried elsewhere. */
+	prefill->pick.trial_timeout_ms = 0;
+	prefill->ex = send_to(r, prefill, pd_parallel_body(r->pd), true, true);
+	return prefill->ex != NULL;
+}
 
-	beside.trial_timeout_ms = 0; /* the request has another exchange to go by */
-	return send_to(r, w, &beside, body, true, true);
+enum fail dispatch_attempt(struct request *r)
+{
+	struct placement *prefill = pd_parallel(r->pd);
+	enum fail why = FAIL_NONE;
+
+	if (r->pd != NULL)
+		why = pd_prepare(r->pd, request_body(r));
+	if (why != FAIL_NONE)
+		return why;
+	if (!dispatch(r, false) || (prefill != NULL && !dispatch_prefill(r, prefill)))
+		return FAIL_INTERNAL;
+	return FAIL_NONE;
 }

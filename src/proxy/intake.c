@@ -1,19 +1,21 @@
 /*
- * What the client's head and body say of its request. See intake.h.
+ * What comes from the client. See intake.h.
  */
 #include "proxy/intake.h"
 
+#include "base/clock.h"
+#include "base/err.h"
+#include "http/http_parse.h"
 #include "policy/routing_key.h"
 #include "pool/request_key.h"
-#include "proxy/body.h"
-#include "proxy/client.h"
-#include "proxy/client_key.h"
+#include "proxy/own_answer.h"
+#include "proxy/pin.h"
 #include "proxy/prefill_decode.h"
 #include "proxy/request_state.h"
-#include "proxy/stored_response.h"
+#include "rewrite/kv_transfer.h"
 #include "route/path_table.h"
 
-/* ---- the head ---- */
+/* ---- the header ---- */
 
 /* Websockets end here, at once: without its Upgrade such a request would only confuse a
  * worker. */
@@ -34,7 +36,18 @@ static enum fail read_prefix_header(struct request *r)
 	return FAIL_NONE;
 }
 
-enum fail intake_judge(struct request *r)
+/* Health needs no key; those that end sessions present the admin key. */
+static enum fail check_caller(struct request *r)
+{
+	if (r->site->tenants == NULL ||
+		(r->verdict.action != PATH_FORWARD && r->verdict.action != PATH_MODELS))
+		return FAIL_NONE;
+	return caller_check(&r->caller, r->site->tenants, r->t->digester,
+		field(r, FIELD_AUTHORIZATION), field(r, FIELD_X_API_KEY));
+}
+
+/* What the header alone says against the request; the body is then skipped. */
+static enum fail judge(struct request *r)
 {
 	struct span path = http_head_path(r->c->buf, &r->head);
 	enum fail why;
@@ -46,10 +59,12 @@ enum fail intake_judge(struct request *r)
 		return FAIL_NOT_IMPLEMENTED;
 	if (r->c->is_late && r->verdict.action == PATH_FORWARD)
 		return FAIL_DRAINING;
-	why = client_key_check(r);
+	why = check_caller(r);
 	if (why == FAIL_NONE)
 		why = read_prefix_header(r);
-	return why == FAIL_NONE ? client_key_enter(r) : why;
+	if (why == FAIL_NONE && r->verdict.action == PATH_FORWARD)
+		why = caller_enter(&r->caller);
+	return why;
 }
 
 /* "X-Kvsteer-..." as it is spelled, in any case. */
@@ -67,7 +82,7 @@ static bool is_pinned(const struct request *r)
 	return opts(r)->allow_pin && field(r, FIELD_X_KVSTEER_WORKER).n > 0;
 }
 
-void intake_start_scan(struct request *r)
+static void start_scan(struct request *r)
 {
 	struct site_head h = {
 		.endpoint = r->verdict.endpoint,
@@ -92,17 +107,153 @@ void intake_start_scan(struct request *r)
 		route_scan_begin(r->json, r->verdict.endpoint);
 }
 
+static struct decision header_is_complete(struct request *r)
+{
+	enum fail why;
+
+	r->has_head = r->reads_body = true;
+	r->progress_ms = clock_now_ms();
+	own_answer_make_id(r);
+	why = body_start(&r->body, &r->head, opts(r)->max_body_size);
+	r->refused = judge(r);
+	if (why == FAIL_NONE || r->refused != FAIL_NONE)
+		why = r->refused;
+	if (why == FAIL_NONE) {
+		start_scan(r);
+		return next_is(NEXT_STEP);
+	}
+	/* The client has not sent the body yet, or too much of it: say so now. */
+	if (r->head.expect_100 || r->body.expected > BODY_DISCARD_MAX)
+		return next_fail(why);
+	r->refused = why;
+	body_discard(&r->body);
+	return next_is(NEXT_STEP);
+}
+
+static struct decision header_failed(ssize_t got)
+{
+	return next_fail(got == ERR_CLOSED  ? FAIL_CLIENT_GONE
+			 : got == ERR_LIMIT ? FAIL_HEAD_TOO_LARGE
+					    : FAIL_OVERLOADED);
+}
+
+struct decision intake_read_header(struct request *r)
+{
+	enum fail why;
+	uint32_t head_len;
+	int err;
+
+	for (;;) {
+		ssize_t got;
+
+		err = http_scan_run(&r->scan, r->c->buf, r->c->len, &head_len, &why);
+		if (err == 0)
+			break;
+		if (err != ERR_AGAIN)
+			return next_fail(why);
+		if (r->c->len == r->c->cap && r->c->cap < HTTP_REQUEST_HEAD_MAX + 16 &&
+			client_reserve(r->c, HTTP_REQUEST_HEAD_MAX + 16) != 0)
+			return next_fail(FAIL_OVERLOADED);
+		got = client_fill(r->c);
+		if (got == ERR_AGAIN)
+			return next_is(NEXT_WAIT);
+		if (got <= 0)
+			return header_failed(got);
+	}
+	if (http_parse_request(r->c->buf, head_len, &r->head, &why) != 0)
+		return next_fail(why);
+	return header_is_complete(r);
+}
+
 /* ---- the body ---- */
 
-void intake_scan_body(struct request *r)
+/* 100 Continue: only after limits and route are right, and only if the client still
+ * holds its body back. FAIL_NONE; or why the request ends. */
+static enum fail send_continue(struct request *r)
 {
-	struct span b = body_bytes(&r->body, r->c);
+	static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
+	struct iovec iov = {(void *)text, sizeof(text) - 1};
+	int err;
+
+	if (!r->head.expect_100 || r->sent_continue || r->c->len > r->head.head_len ||
+		r->body.total > 0 || r->body.is_complete)
+		return FAIL_NONE;
+	r->sent_continue = true;
+	err = stream_write(&r->c->stream, &iov, 1);
+	if (err == 0 || err == ERR_LIMIT)
+		return FAIL_NONE;
+	/* A part of it may have gone: no answer can follow. */
+	r->was_cut = true;
+	return err == ERR_NOMEM ? FAIL_OVERLOADED : FAIL_CLIENT_GONE;
+}
+
+static void scan_body(struct request *r)
+{
+	struct span b = request_body(r);
 
 	if (!r->is_scanning || b.n == r->scanned)
 		return;
 	if (route_scan_feed(r->json, b.p, r->scanned, b.n) != 0)
 		r->is_scanning = false;
 	r->scanned = b.n;
+}
+
+/* What is not here yet is handed on as it comes. */
+static struct decision hand_on_later(struct request *r)
+{
+	r->is_scanning = false;
+	upload_start(&r->upload, &r->body);
+	return next_is(NEXT_STEP);
+}
+
+struct decision intake_read_body(struct request *r)
+{
+	enum fail why = FAIL_NONE;
+	size_t before = r->body.len;
+	int err;
+
+	if (!r->reads_body && !r->body.is_inline)
+		return hand_on_later(r);
+	if (r->reads_body)
+		why = send_continue(r);
+	if (why != FAIL_NONE)
+		return next_fail(why);
+	err = body_read(&r->body, r->c, &r->budget, &why);
+	if (r->body.len != before)
+		r->progress_ms = clock_now_ms();
+	if (err == ERR_PARSE)
+		return next_fail(why);
+	if (err == ERR_CLOSED)
+		return next_fail(r->refused != FAIL_NONE && !r->c->saw_eof
+					 ? r->refused
+					 : FAIL_CLIENT_GONE);
+	if (err == ERR_AGAIN && !r->reads_body)
+		return hand_on_later(r);
+	scan_body(r);
+	if (err == ERR_AGAIN)
+		return next_is(NEXT_WAIT);
+	return r->refused != FAIL_NONE ? next_fail(r->refused) : next_is(NEXT_STEP);
+}
+
+struct decision intake_hand_on(struct request *r)
+{
+	bool was_awaited = r->upload.awaits_client;
+	uint64_t before = r->body.total;
+	enum fail why;
+	int err;
+
+	if (r->upload.is_ended)
+		return next_is(NEXT_STEP);
+	why = send_continue(r);
+	if (why != FAIL_NONE)
+		return next_fail(why);
+	err = upload_run(&r->upload, &r->body, r->c, r->place.ex, &r->budget, &why);
+	if (r->body.total != before || (r->upload.awaits_client && !was_awaited))
+		r->progress_ms = clock_now_ms();
+	if (err == 0)
+		return next_is(NEXT_STEP);
+	r->was_cut |= r->head_sent;
+	return next_fail(err == ERR_PARSE ? why : FAIL_CLIENT_GONE);
 }
 
 /* ---- the route key ---- */
@@ -112,12 +263,43 @@ static struct request_key_source key_source(const struct request *r)
 	return (struct request_key_source){
 		.site = r->site,
 		.scan = r->is_scanning ? r->json : NULL,
-		.body = body_bytes(&r->body, r->c),
+		.body = request_body(r),
 		.is_body_awaited = r->reads_body,
 		.model = own_field(r, SPAN_LIT("x-kvsteer-model")),
 		.lora = own_field(r, SPAN_LIT("x-kvsteer-lora-path")),
 		.cache_salt = own_field(r, SPAN_LIT("x-kvsteer-cache-salt")),
 	};
+}
+
+/* Where the pool is split: what the request needs for two legs. */
+static enum fail begin_legs(struct request *r, const struct request_key_source *src)
+{
+	struct pd_opts o = {
+		.site = r->site,
+		.pool = r->pool,
+		.endpoint = r->verdict.endpoint,
+		.body = src->body,
+		.is_stored = r->stored.is_asked_for,
+		.budget = &r->budget,
+	};
+	struct pool_ask pins = {0};
+	enum fail why;
+
+	if (kv_id_names_peers(request_id(r)))
+		own_answer_new_id(r);
+	/* Its pool was no split one when its header came: the body was not read. */
+	if (r->upload.is_on)
+		return FAIL_NO_WORKER;
+	if (r->body.total == 0)
+		return FAIL_NONE;
+	if (opts(r)->allow_pin)
+		pin_read_head(r->c->buf, &r->head, &pins);
+	o.pinned = pins.pinned;
+	r->pd = pd_new(&o, &why);
+	if (why == FAIL_NONE && request_key_decode(src, r->pool, caller_salt(&r->caller),
+					&r->key, pd_decode_key(r->pd)) != 0)
+		why = FAIL_OVERLOADED;
+	return why;
 }
 
 enum fail intake_route_key(struct request *r)
@@ -126,11 +308,13 @@ enum fail intake_route_key(struct request *r)
 
 	if (request_key_read(&src, &r->key, &r->pool) != 0)
 		return FAIL_OVERLOADED;
-	stored_look_up(r);
+	r->stored.map = r->t->process->responses;
+	r->stored.site = r->site;
+	stored_look_up(&r->stored, &r->verdict, r->key.previous, &r->pool);
 	if (r->pool == NULL)
 		return FAIL_MODEL_NOT_FOUND;
-	if (request_key_hash(&src, r->pool, client_key_salt(r), &r->key) != 0)
+	if (request_key_hash(&src, r->pool, caller_salt(&r->caller), &r->key) != 0)
 		return FAIL_OVERLOADED;
 	r->is_keyed = r->key.is_sealed;
-	return pd_begin(r, &src);
+	return pool_is_split(r->pool) ? begin_legs(r, &src) : FAIL_NONE;
 }

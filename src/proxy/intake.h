@@ -1,24 +1,27 @@
 /*
- * What the client's head and body say of its request: whether it may be served, what of
- * its body must be read, its pool and its route key. Called by the first three steps of
- * request.c; part of its request.
+ * What comes from the client: the header and body of its request, read as they arrive;
+ * whether it may be served, what of its body must be read, its pool and its route key.
+ * Called by request.c.
  */
 #ifndef PROXY_INTAKE_H
 #define PROXY_INTAKE_H
 
 #include "base/base.h"
 #include "base/fail.h"
+#include "proxy/decision.h"
 
 struct request;
 
-/* What the head alone says against the request; the body is then skipped, not read. */
-enum fail intake_judge(struct request *r) MUST_CHECK;
-/* Sets whether the body must be awaited to route the request, and what of it is scanned.
- */
-void intake_start_scan(struct request *r);
-/* Scans what came of the body since the last call. */
-void intake_scan_body(struct request *r);
-/* Sets r->pool and r->key, sealed. FAIL_OVERLOADED: memory; FAIL_MODEL_NOT_FOUND. */
+/* READ_HEAD: reads and parses the header, judges it, and begins the body. */
+struct decision intake_read_header(struct request *r);
+/* READ_BODY: reads and scans the body, or leaves it for intake_hand_on(), where routing
+ * does not need it. */
+struct decision intake_read_body(struct request *r);
+/* FORWARD and RELAY, where the upload is on: its body goes to the worker as it comes.
+ * NEXT_STEP: what there is has gone. */
+struct decision intake_hand_on(struct request *r);
+/* ROUTE_KEY: sets r->pool and r->key, sealed. FAIL_OVERLOADED: memory;
+ * FAIL_MODEL_NOT_FOUND. */
 enum fail intake_route_key(struct request *r) MUST_CHECK;
 
 #endif

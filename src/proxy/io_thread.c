@@ -1,13 +1,8 @@
 /*
- * What one I/O thread owns. See io_thread.h.
+ * Buffers, bodies and references to the site that a thread lends. See io_thread.h; made
+ * and freed in io_thread_life.c.
  */
 #include "proxy/io_thread.h"
-
-#include "base/digest.h"
-#include "http/http_head.h"
-#include "proxy/access_log.h"
-#include "proxy/request.h"
-#include "proxy/upstream.h"
 
 #include <stdlib.h>
 
@@ -17,72 +12,6 @@
 struct io_block {
 	struct io_block *next;
 };
-
-static void free_blocks(struct io_block *b)
-{
-	while (b != NULL) {
-		struct io_block *next = b->next;
-
-		free(b);
-		b = next;
-	}
-}
-
-static void io_thread_destroy(struct io_thread *t)
-{
-	unsigned i;
-
-	upstream_idle_free(t->idle);
-	request_free_all(t);
-	exchange_free_all(t);
-	access_log_free(t->log);
-	free_blocks(t->free_blocks);
-	for (i = 0; i < IO_BODY_SIZES; i++)
-		free_blocks(t->free_bodies[i]);
-	site_unref_many(t->site, 1 + t->spare_site_refs);
-	digester_free(t->digester);
-	free(t->scratch);
-	free(t->out);
-	free(t);
-}
-
-struct io_thread *io_thread_new(unsigned index, struct loop *l, struct process *p,
-	struct site *site, int access_log_fd)
-{
-	struct io_thread *t = calloc(1, sizeof(*t));
-	uint64_t seed;
-
-	if (t == NULL)
-		return NULL;
-	rng_secret(&seed, sizeof(seed));
-	rng_seed(&t->rng, seed);
-	t->index = index;
-	t->loop = l;
-	t->wheel = loop_wheel(l);
-	t->process = p;
-	t->site = site_ref(site);
-	TAILQ_INIT(&t->conns);
-	TAILQ_INIT(&t->errands);
-	t->scratch = malloc(IO_SCRATCH_BYTES);
-	t->out = malloc(IO_OUT_BYTES);
-	t->idle = upstream_idle_new(t);
-	t->log = access_log_new(l, access_log_fd);
-	t->digester = digester_new();
-	if (t->scratch == NULL || t->out == NULL || t->idle == NULL || t->log == NULL ||
-		t->digester == NULL) {
-		io_thread_destroy(t);
-		return NULL;
-	}
-	return t;
-}
-
-void io_thread_free(struct io_thread *t)
-{
-	if (t == NULL)
-		return;
-	assert(t->n_conns == 0 && t->n_errands == 0);
-	io_thread_destroy(t);
-}
 
 void io_thread_set_site(struct io_thread *t, struct site *site)
 {
@@ -110,6 +39,25 @@ void io_site_give(struct io_thread *t, struct site *site)
 		t->spare_site_refs++;
 	else
 		site_unref(site);
+}
+
+static void free_blocks(struct io_block *b)
+{
+	while (b != NULL) {
+		struct io_block *next = b->next;
+
+		free(b);
+		b = next;
+	}
+}
+
+void io_free_all(struct io_thread *t)
+{
+	unsigned i;
+
+	free_blocks(t->free_blocks);
+	for (i = 0; i < IO_BODY_SIZES; i++)
+		free_blocks(t->free_bodies[i]);
 }
 
 char *io_block_get(struct io_thread *t)

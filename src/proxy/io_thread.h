@@ -29,7 +29,8 @@
 
 struct access_log;
 struct digester;
-struct errand;
+struct drain;
+struct kv_release;
 struct mailbox;
 struct upstream_idle;
 struct conn;
@@ -74,8 +75,9 @@ struct io_thread {
 	struct exchange *free_exchanges;
 	unsigned n_free_exchanges;
 
-	TAILQ_HEAD(errand_list, errand) errands;
-	unsigned n_errands;
+	LIST_HEAD(kv_release_list, kv_release) releases; /* cleanup.h */
+	LIST_HEAD(drain_list, drain) drains;
+	unsigned n_cleanups; /* both */
 
 	struct digester *digester; /* of clients' keys */
 	struct upstream_idle *idle;
@@ -109,5 +111,7 @@ void io_block_put(struct io_thread *t, char *block);
  */
 char *io_body_get(struct io_thread *t, size_t want, size_t *cap);
 void io_body_put(struct io_thread *t, char *body, size_t cap); /* NULL is fine */
+/* The thread ends: the memory of what was given back. */
+void io_free_all(struct io_thread *t);
 
 #endif

@@ -5,7 +5,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "proxy/request_state.h"
 #include "proxy/upstream.h"
 #include "worker/guard.h"
 #include "worker/worker.h"
@@ -54,15 +53,14 @@ uint64_t outcome_retry_after_ms(struct span value, uint64_t wall_ms)
 	return read_date(text, &at_ms) && at_ms > wall_ms ? at_ms - wall_ms : 0;
 }
 
-static void pause_worker(
-	struct request *r, const struct http_head *a, struct span retry_after)
+static void pause_worker(struct worker *w, const struct http_head *a,
+	struct span retry_after, const void *request)
 {
-	struct worker *w = r->guard.worker;
 	uint64_t ms = MIN(outcome_retry_after_ms(retry_after, clock_wall_ms()),
 		(uint64_t)OUTCOME_PAUSE_MAX_MS);
 
 	if (ms > 0 && breaker_pause(&w->breaker, clock_now_ms() + ms))
-		log_at(LOG_LEVEL_INFO, r,
+		log_at(LOG_LEVEL_INFO, request,
 			"worker %s answered %d: no requests to it for %.1f s "
 			"(Retry-After)",
 			w->name, a->status, (double)ms / 1000);
@@ -84,7 +82,8 @@ static void report(struct guard *g, enum outcome o, const char *why)
 		"worker %s: %s", w->name, text);
 }
 
-void outcome_head(struct request *r, const struct http_head *a, const char *base)
+void outcome_header(
+	struct guard *g, const struct http_head *a, const char *base, const void *request)
 {
 	const struct http_field *f;
 	char why[32];
@@ -93,9 +92,9 @@ void outcome_head(struct request *r, const struct http_head *a, const char *base
 		return;
 	f = http_head_find(a, FIELD_RETRY_AFTER);
 	if (f != NULL && (a->status == 429 || a->status == 503))
-		pause_worker(r, a, http_field_value(base, f));
+		pause_worker(g->worker, a, http_field_value(base, f), request);
 	snprintf(why, sizeof(why), "status %d", a->status);
-	report(&r->guard, a->status >= 500 ? OUTCOME_FAILURE : OUTCOME_NEUTRAL, why);
+	report(g, a->status >= 500 ? OUTCOME_FAILURE : OUTCOME_NEUTRAL, why);
 }
 
 /* The worker's own, and not what the operator wanted cut. */
@@ -105,7 +104,7 @@ static bool is_failure(const struct exchange *ex, enum fail why)
 	       (ex == NULL || !exchange_was_overlong(ex));
 }
 
-void outcome_of(struct guard *g, const struct exchange *ex, enum fail why)
+void outcome_end(struct guard *g, const struct exchange *ex, enum fail why)
 {
 	if (why == FAIL_NONE) {
 		atomic_fetch_add_explicit(
@@ -116,14 +115,4 @@ void outcome_of(struct guard *g, const struct exchange *ex, enum fail why)
 	atomic_fetch_add_explicit(&g->worker->failures[why], 1, memory_order_relaxed);
 	report(g, is_failure(ex, why) ? OUTCOME_FAILURE : OUTCOME_NEUTRAL,
 		fail_code(why));
-}
-
-void outcome_failed(struct request *r, enum fail why)
-{
-	outcome_of(&r->guard, r->ex, why);
-}
-
-void outcome_done(struct request *r)
-{
-	outcome_of(&r->guard, r->ex, FAIL_NONE);
 }

@@ -8,15 +8,14 @@
 #include "http/http_write.h"
 #include "proxy/admission.h"
 #include "proxy/answer.h"
-#include "proxy/request.h"
 #include "proxy/request_state.h"
 
 #include <stdlib.h>
 
-static request_local_fn *local_fn;
+static local_answer_fn *local_fn;
 static void *local_arg;
 
-void request_set_local(request_local_fn *fn, void *arg)
+void own_answer_set_local(local_answer_fn *fn, void *arg)
 {
 	local_fn = fn;
 	local_arg = arg;
@@ -43,13 +42,13 @@ static void send_own(struct request *r, int status, struct span type, struct spa
 	r->relay.bytes = iov[1].iov_len;
 	if (err != 0 && err != ERR_LIMIT) {
 		r->keep = false;
-		r->why = FAIL_CLIENT_GONE;
+		r->why = err == ERR_NOMEM ? FAIL_OVERLOADED : FAIL_CLIENT_GONE;
 	}
 }
 
 static int ask_local(struct request *r, char **body, size_t *n)
 {
-	struct request_asked asked = {
+	struct local_asked asked = {
 		.what = r->verdict.action == PATH_MODELS           ? LOCAL_MODELS
 			: r->verdict.action == PATH_FINISH_SESSION ? LOCAL_FINISH_SESSION
 								   : LOCAL_READINESS,
@@ -90,9 +89,9 @@ void own_answer_failure(struct request *r)
 		own_answer_make_id(r);
 	x = answer_id_line(request_id(r), extra);
 	if (status == 429 || status == 503)
-		x += answer_retry_line(r->retry_after_secs > 0
-					       ? r->retry_after_secs
-					       : admission_retry_after_secs(r),
+		x += answer_retry_line(r->caller.retry_after_secs > 0
+					       ? r->caller.retry_after_secs
+					       : admission_retry_after_secs(r->pool),
 			extra + x);
 	if (status == 401)
 		x += answer_challenge_line(extra + x);

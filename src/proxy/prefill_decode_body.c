@@ -3,12 +3,12 @@
  * answer, and the memory of both, which counts as body_memory. See prefill_decode.h; the wire forms
  * are model/kv_transfer.h.
  */
+#include "base/cleanup.h"
 #include "base/err.h"
-#include "base/metric.h"
 #include "base/rng.h"
+#include "proxy/budget.h"
 #include "proxy/prefill_decode.h"
 #include "proxy/prefill_decode_state.h"
-#include "proxy/request_state.h"
 #include "proxy/upstream.h"
 #include "worker/worker.h"
 
@@ -16,54 +16,39 @@
 
 /* ---- memory ---- */
 
-static bool hold(struct request *r, size_t n)
+void pd_drop_body(struct pd *m)
 {
-	uint64_t total = atomic_fetch_add_explicit(
-				 &r->t->process->body_memory, n, memory_order_relaxed) +
-			 n;
-
-	metric_add(METRIC_BODY_MEMORY, (int64_t)n);
-	r->pd->counted += n;
-	return total <= opts(r)->body_memory;
-}
-
-static void let_go(struct request *r, size_t n)
-{
-	assert(r->pd->counted >= n);
-	r->pd->counted -= n;
-	atomic_fetch_sub_explicit(&r->t->process->body_memory, n, memory_order_relaxed);
-	metric_add(METRIC_BODY_MEMORY, -(int64_t)n);
-}
-
-void pd_drop_body(struct request *r)
-{
-	struct pd *m = r->pd;
-
 	free(m->body);
-	let_go(r, m->body_len);
+	budget_let_go(m->budget, m->body_len);
 	m->body = NULL;
 	m->body_len = 0;
 	free(m->parallel_body);
-	let_go(r, m->parallel_len);
+	budget_let_go(m->budget, m->parallel_len);
 	m->parallel_body = NULL;
 	m->parallel_len = 0;
 }
 
-void pd_give_body(struct request *r)
+char *pd_take_parallel_body(struct pd *m)
 {
-	let_go(r, r->pd->parallel_len);
-	r->pd->parallel_len = 0;
+	budget_let_go(m->budget, m->parallel_len);
+	m->parallel_len = 0;
+	return take_ptr(m->parallel_body);
 }
 
-void pd_drop_answer(struct request *r)
+void pd_drop_answer(struct pd *m)
 {
-	struct pd *m = r->pd;
-
 	free(m->answer);
-	let_go(r, m->answer_cap);
+	budget_let_go(m->budget, m->answer_cap);
 	m->answer = NULL;
 	m->answer_len = m->answer_cap = 0;
 	m->params = span_make(NULL, 0);
+}
+
+void pd_drop_bodies(struct pd *m)
+{
+	pd_drop_answer(m);
+	pd_drop_body(m);
+	m->id_len = 0;
 }
 
 /* ---- bodies ---- */
@@ -74,8 +59,8 @@ static size_t make_id(struct pd *m)
 {
 	struct worker_conf p = {
 		.url = m->prefill->url, .bootstrap_port = m->prefill_pick.bootstrap_port};
-	struct worker_conf d = {.url = m->reserved.worker->url,
-		.bootstrap_port = m->reserved_pick.bootstrap_port};
+	struct worker_conf d = {.url = m->reserved.guard.worker->url,
+		.bootstrap_port = m->reserved.pick.bootstrap_port};
 	char at[KV_ADDRESS_ROOM], to[KV_ADDRESS_ROOM];
 	size_t n_at = kv_address(&p, at), n_to = kv_address(&d, to);
 	uint8_t secret[16];
@@ -92,9 +77,8 @@ static unsigned ranks_of(const struct pd *m)
 }
 
 /* What this pair has that no other has. False: it cannot be named. */
-static bool begin_pair(struct request *r)
+static bool begin_pair(struct pd *m)
 {
-	struct pd *m = r->pd;
 	uint8_t secret[16];
 	uint64_t random;
 
@@ -124,13 +108,11 @@ static struct kv_pair pair_of(const struct pd *m)
 	};
 }
 
-static int make_body(struct request *r, char **out, size_t *n)
+static int make_body(const struct pd *m, struct span body, char **out, size_t *n)
 {
-	struct pd *m = r->pd;
-	struct span body = body_bytes(&r->body, r->c);
 	struct kv_pair pair;
 
-	if (!m->is_computed && m->at != PD_PREFILL && !pd_is_parallel(r))
+	if (!m->is_computed && m->at != PD_PREFILL && !pd_is_parallel(m))
 		return kv_request_whole(&m->kv, body, out, n);
 	pair = pair_of(m);
 	if (m->at == PD_PREFILL)
@@ -138,58 +120,53 @@ static int make_body(struct request *r, char **out, size_t *n)
 	return kv_request_decode(&m->kv, body, &pair, m->params, out, n);
 }
 
-static enum fail make_beside(struct request *r)
+static enum fail make_parallel(struct pd *m, struct span body)
 {
-	struct pd *m = r->pd;
 	struct kv_pair pair = pair_of(m);
 
-	if (kv_request_prefill(&m->kv, body_bytes(&r->body, r->c), &pair,
-		    &m->parallel_body, &m->parallel_len) != 0) {
+	if (kv_request_prefill(
+		    &m->kv, body, &pair, &m->parallel_body, &m->parallel_len) != 0) {
 		m->parallel_body = NULL;
 		m->parallel_len = 0;
 		return FAIL_OVERLOADED;
 	}
-	return hold(r, m->parallel_len) ? FAIL_NONE : FAIL_OVERLOADED;
+	return budget_hold(m->budget, m->parallel_len) ? FAIL_NONE : FAIL_OVERLOADED;
 }
 
-enum fail pd_prepare(struct request *r)
+enum fail pd_prepare(struct pd *m, struct span body)
 {
-	struct pd *m = r->pd;
-
-	if (m == NULL)
-		return FAIL_NONE;
-	pd_drop_body(r);
-	if ((m->at == PD_PREFILL || pd_is_parallel(r)) && !begin_pair(r))
+	pd_drop_body(m);
+	if ((m->at == PD_PREFILL || pd_is_parallel(m)) && !begin_pair(m))
 		return FAIL_INTERNAL;
-	if (make_body(r, &m->body, &m->body_len) != 0) {
+	if (make_body(m, body, &m->body, &m->body_len) != 0) {
 		m->body = NULL;
 		m->body_len = 0;
 		return FAIL_OVERLOADED;
 	}
-	if (!hold(r, m->body_len))
+	if (!budget_hold(m->budget, m->body_len))
 		return FAIL_OVERLOADED;
-	return pd_is_parallel(r) ? make_beside(r) : FAIL_NONE;
+	return pd_is_parallel(m) ? make_parallel(m, body) : FAIL_NONE;
 }
 
-struct span pd_body(const struct request *r)
+struct span pd_body(const struct pd *m, struct span body)
 {
-	if (r->pd == NULL || r->pd->body == NULL)
-		return body_bytes(&r->body, r->c);
-	return span_make(r->pd->body, r->pd->body_len);
+	return m->body != NULL ? span_make(m->body, m->body_len) : body;
 }
 
-struct span pd_request_id(const struct request *r)
+struct span pd_parallel_body(const struct pd *m)
 {
-	if (r->pd == NULL || r->pd->id_len == 0)
-		return request_id(r);
-	return span_make(r->pd->id, r->pd->id_len);
+	return span_make(m->parallel_body, m->parallel_len);
+}
+
+struct span pd_request_id(const struct pd *m, struct span id)
+{
+	return m == NULL || m->id_len == 0 ? id : span_make(m->id, m->id_len);
 }
 
 /* ---- the prefill's answer ---- */
 
-static int keep(struct request *r, struct span data)
+static int append(struct pd *m, struct span data)
 {
-	struct pd *m = r->pd;
 	size_t cap = MAX(m->answer_cap, (size_t)4096);
 	char *grown;
 
@@ -200,7 +177,7 @@ static int keep(struct request *r, struct span data)
 		if (grown == NULL)
 			return ERR_NOMEM;
 		m->answer = grown;
-		if (!hold(r, cap - m->answer_cap)) {
+		if (!budget_hold(m->budget, cap - m->answer_cap)) {
 			m->answer_cap = cap;
 			return ERR_NOMEM;
 		}
@@ -211,7 +188,7 @@ static int keep(struct request *r, struct span data)
 	return 0;
 }
 
-static enum fail judge(struct pd *m)
+static enum fail read_params(struct pd *m)
 {
 	struct span answer = span_make(m->answer, m->answer_len);
 
@@ -227,34 +204,32 @@ static enum fail judge(struct pd *m)
 	}
 }
 
-static enum fail take(struct request *r, struct span data)
+static enum fail take_data(struct pd *m, struct span data)
 {
-	struct pd *m = r->pd;
-
 	if (!m->form->has_params)
 		return FAIL_NONE;
 	if (data.n > PD_ANSWER_MAX - m->answer_len)
 		return FAIL_WORKER_PROTOCOL;
-	return keep(r, data) == 0 ? FAIL_NONE : FAIL_OVERLOADED;
+	return append(m, data) == 0 ? FAIL_NONE : FAIL_OVERLOADED;
 }
 
-int pd_read_answer(struct request *r, enum fail *why)
+int pd_read_answer(struct pd *m, struct exchange *ex, enum fail *why)
 {
 	struct span data;
 
 	for (*why = FAIL_NONE; *why == FAIL_NONE;) {
-		switch (exchange_body(r->ex, &data)) {
+		switch (exchange_body(ex, &data)) {
 		case EXCHANGE_OK:
-			*why = take(r, data);
+			*why = take_data(m, data);
 			break;
 		case EXCHANGE_AGAIN:
 			return ERR_AGAIN;
 		case EXCHANGE_END:
-			if (r->pd->form->has_params)
-				*why = judge(r->pd);
+			if (m->form->has_params)
+				*why = read_params(m);
 			return *why == FAIL_NONE ? 0 : ERR_STATE;
 		default:
-			*why = exchange_failure(r->ex);
+			*why = exchange_failure(ex);
 		}
 	}
 	return ERR_STATE;

@@ -1,18 +1,16 @@
 /*
- * What is known of a request on two workers, for the files that are the legs: prefill_decode.c (the
- * order of things), prefill_decode_body.c (what each leg sends and gets), prefill_decode_parallel.c (both at
- * once). Nobody else includes this.
+ * What is known of a request on two workers, for prefill_decode.c (the order of things),
+ * prefill_decode_body.c (what each leg sends and gets) and prefill_decode_parallel.c
+ * (both at once).
  */
 #ifndef PROXY_PREFILL_DECODE_STATE_H
 #define PROXY_PREFILL_DECODE_STATE_H
 
-#include "pool/pool.h"
+#include "proxy/placement.h"
 #include "rewrite/kv_transfer.h"
 #include "route/route_key.h"
-#include "worker/guard.h"
 
-struct exchange;
-struct request;
+struct budget;
 
 #define PD_ANSWER_MAX (1u << 20) /* of a prefill */
 
@@ -29,7 +27,7 @@ enum pd_way {
 	WAY_RECOMPUTED, /* over both, but prefill's answer named no blocks */
 	WAY_SHORT,      /* below pd_min_prefill: decode alone */
 	WAY_WHOLE,      /* it cannot be split: decode alone */
-	WAY_NO_PREFILL, /* no prefill worker was to be had: decode alone */
+	WAY_NO_PREFILL, /* no prefill worker was available: decode alone */
 };
 
 struct pd {
@@ -37,16 +35,15 @@ struct pd {
 	enum pd_way way;
 	struct kv_request kv;
 	const struct kv_form *form;
-	uint64_t min_prefill; /* tokens */
+	struct budget *budget; /* of its request */
+	uint64_t min_prefill;  /* tokens */
 	bool is_prefill_pinned;
 	uint64_t pinned_group, kv_group; /* 0: any */
 	unsigned failed[ROLE_MAX];       /* workers that did */
 	struct route_key decode_key;     /* sealed: decode cuts prompts otherwise */
 
-	/* decode's worker that was picked before prefill's */
-	struct guard reserved;
-	struct pool_pick reserved_pick;
-	struct slots *slot; /* between prefill's guard and decode's; NULL: none */
+	struct placement reserved; /* decode's worker that was picked before prefill's */
+	struct slots *slot;        /* between prefill's guard and decode's; NULL: none */
 
 	/* this attempt's prefill */
 	struct worker *prefill; /* a reference; NULL: none yet */
@@ -66,32 +63,29 @@ struct pd {
 	struct span params; /* in it */
 
 	/* both at once: prefill's part, while decode's is the request's */
-	struct guard parallel; /* holds nothing: it has ended, or has not begun */
-	struct exchange *parallel_ex;
-	bool is_parallel_good; /* its head was 2xx */
-	char *parallel_body;   /* owned */
+	struct placement parallel; /* no worker: it has ended, or has not begun */
+	char *parallel_body;       /* owned */
 	size_t parallel_len;
 
 	/* of the leg that is sent; NULL: the client's own */
 	char *body;
 	size_t body_len;
-
-	uint64_t counted; /* in body_memory */
 };
 
-/* prefill_decode_body.c: as prefill_decode.h has it, and what the next attempt begins without. */
-void pd_drop_body(struct request *r);
-void pd_drop_answer(struct request *r);
-/* parallel_body is no longer counted: who takes it frees it. */
-void pd_give_body(struct request *r);
+static inline bool pd_is_parallel(const struct pd *m)
+{
+	return m->parallel.guard.worker != NULL;
+}
 
-/* Since its prefill was picked for, in us. */
+/* prefill_decode_body.c: the prefill's response is not needed any more. */
+void pd_drop_answer(struct pd *m);
+void pd_drop_body(struct pd *m);
+
+/* prefill_decode_parallel.c. PICK: p is prefill's worker; decode's was reserved before,
+ * and is p afterwards. */
+void pd_begin_parallel(struct pd *m, struct placement *p);
+
+/* Since its prefill was picked, in us. */
 uint64_t pd_since(const struct pd *m);
-
-/* prefill_decode_parallel.c. PICK: prefill's worker was picked, and decode's before: both go. */
-void pd_go_parallel(struct request *r);
-/* Prefill's exchange ends with the attempt. may_go_on: decode has answered all: prefill
- * is drained when the request has gone. */
-void pd_end_parallel(struct request *r, bool may_go_on);
 
 #endif

@@ -39,5 +39,7 @@ int relay_send(struct relay *r, struct span head, struct span data, bool last)
 	err = stream_write(r->to, iov, n);
 	r->bytes += data.n;
 	r->is_full = err == ERR_LIMIT;
-	return err == 0 || err == ERR_LIMIT ? 0 : ERR_CLOSED;
+	if (err == 0 || err == ERR_LIMIT)
+		return 0;
+	return err == ERR_NOMEM ? ERR_NOMEM : ERR_CLOSED;
 }

@@ -22,7 +22,8 @@ struct relay {
 
 /*
  * Sends head (may be empty) and data (may be empty) in one write; last: the body ends
- * here. 0; ERR_CLOSED: the client is gone. is_full is set when the source should rest.
+ * here. 0; ERR_CLOSED: the client is gone; ERR_NOMEM: bytes were lost, nothing can follow.
+ * is_full is set when the source should rest.
  * Both spans may be reused at once.
  */
 int relay_send(struct relay *r, struct span head, struct span data, bool last) MUST_CHECK;

@@ -11,9 +11,7 @@
 #include "base/span.h"
 
 struct client;
-struct http_head;
 struct io_thread;
-struct site;
 struct request;
 
 /* NULL: out of memory. */
@@ -49,22 +47,5 @@ bool request_survives_eof(const struct request *r);
 /* Fills the log prefix "c=12 w=w1 step=forward". */
 size_t request_log_prefix(const void *request, char *out, size_t n);
 void request_free_all(struct io_thread *t);
-
-/*
- * Asked for answers that are made here; set once by the daemon before the threads start.
- * Returns the status and sets *body to new memory (NULL: none) with its length and
- * content type.
- */
-enum request_local { LOCAL_READINESS, LOCAL_MODELS, LOCAL_FINISH_SESSION };
-struct request_asked {
-	enum request_local what;
-	const struct site *site; /* that the request began under */
-	const char *base;        /* of head's offsets */
-	const struct http_head *head;
-	struct span client_ip;
-};
-typedef int request_local_fn(void *arg, struct io_thread *t,
-	const struct request_asked *asked, char **body, size_t *n);
-void request_set_local(request_local_fn *fn, void *arg);
 
 #endif

@@ -1,6 +1,7 @@
 /*
  * How requests are made, made anew and freed: each thread keeps some for their memory.
- * See request.h; what a request does is in request.c.
+ * And what conn asks of one, whatever its step. See request.h; what a request does is in
+ * request.c.
  */
 #include "base/clock.h"
 #include "base/metric.h"
@@ -47,6 +48,8 @@ struct request *request_new(struct io_thread *t, struct client *c)
 	r->t = t;
 	r->c = c;
 	r->site = io_site_take(t);
+	r->budget.total = &t->process->body_memory;
+	r->budget.limit = opts(r)->body_memory;
 	r->began_ms = r->progress_ms = clock_now_ms();
 	r->began_us = clock_turn_us();
 	http_scan_start(&r->scan, HTTP_SCAN_REQUEST);
@@ -65,12 +68,14 @@ void request_free(struct request *r)
 {
 	struct io_thread *t = r->t;
 
-	assert(r->magic == REQUEST_MAGIC && r->guard.worker == NULL && r->ex == NULL);
+	assert(r->magic == REQUEST_MAGIC && r->place.guard.worker == NULL &&
+		r->place.ex == NULL && r->ticket == NULL);
 	r->magic = 0;
-	attempt_free(r);
-	pd_free(r);
-	resume_free(r);
-	body_free(&r->body, t);
+	attempt_free(&r->attempts);
+	pd_free(r->pd);
+	resume_free(r->resume);
+	body_free(&r->body, t, &r->budget);
+	assert(r->budget.held == 0);
 	route_key_reset(&r->key);
 	io_site_give(t, r->site);
 	metric_add(METRIC_REQUESTS, -1);
@@ -92,4 +97,41 @@ void request_free_all(struct io_thread *t)
 		request_destroy(r);
 	}
 	t->n_free_requests = 0;
+}
+
+/* ---- what conn asks ---- */
+
+bool request_keeps_alive(const struct request *r)
+{
+	return r->keep;
+}
+
+bool request_was_cut(const struct request *r)
+{
+	return r->was_cut && r->relay.framing == HTTP_BODY_UNTIL_CLOSE;
+}
+
+bool request_is_unread(const struct request *r)
+{
+	return r->has_head && !r->body.is_complete && r->why != FAIL_BAD_CHUNK &&
+	       r->why != FAIL_CLIENT_TIMEOUT;
+}
+
+size_t request_used(const struct request *r)
+{
+	return r->has_head ? body_used(&r->body) : 0;
+}
+
+bool request_survives_eof(const struct request *r)
+{
+	if (request_is_reading(r))
+		return false;
+	switch (opts(r)->half_close) {
+	case HALF_CLOSE_ABORT:
+		return false;
+	case HALF_CLOSE_ALLOW:
+		return true;
+	default:
+		return r->head.wants_close;
+	}
 }

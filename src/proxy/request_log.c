@@ -15,13 +15,13 @@ void request_log_line(struct request *r, uint64_t now_us)
 	struct access_line line = {
 		.request_id = request_id(r),
 		.client = span_make(r->c->ip, r->c->ip_len),
-		.tenant = r->tenant != NULL ? r->tenant->conf->name : NULL,
+		.tenant = r->caller.tenant != NULL ? r->caller.tenant->conf->name : NULL,
 		.model = span_make(
 			r->key.model.p, MIN(r->key.model.n, (size_t)MODEL_LOG_MAX)),
 		.route = path_route_name(
 			r->has_head ? r->verdict.route : path_route_none()),
 		.worker = r->worker_name[0] != '\0' ? r->worker_name : NULL,
-		.reason = pick_reason_name(r->pick.reason),
+		.reason = pick_reason_name(r->place.pick.reason),
 		.status = r->status,
 		.why = r->why,
 		.bytes_in = r->body.total,
@@ -32,8 +32,8 @@ void request_log_line(struct request *r, uint64_t now_us)
 		.retries = r->attempts.n,
 	};
 
-	pd_matched(r, &line.matched, &line.blocks);
-	pd_tell(r, &line);
+	pd_matched(r->pd, &r->place.pick, &line.matched, &line.blocks);
+	pd_tell(r->pd, &line);
 	if (r->has_head) {
 		line.method = span_str(http_method_name(r->head.method));
 		line.path = http_head_path(r->c->buf, &r->head);

@@ -1,7 +1,8 @@
 /*
- * What a request is made of, for the files that are the spine: request.c (the steps),
- * request_life.c (made, reset, freed) and request_log.c (its line and counts). Nobody
- * else includes this. Its fields are written by the step that they belong to.
+ * What a request is made of. Each feature has its own part, and gets that part alone; the
+ * whole is known to the spine (request.c) and to the files that stand beside it: intake,
+ * pick, dispatch, response, own_answer, request_life and request_log. A field is written
+ * by the step that it belongs to.
  */
 #ifndef PROXY_REQUEST_STATE_H
 #define PROXY_REQUEST_STATE_H
@@ -17,22 +18,22 @@
 #include "proxy/answer.h"
 #include "proxy/attempt.h"
 #include "proxy/body.h"
+#include "proxy/budget.h"
+#include "proxy/caller.h"
 #include "proxy/client.h"
 #include "proxy/io_thread.h"
+#include "proxy/placement.h"
 #include "proxy/relay.h"
 #include "proxy/stored_response.h"
 #include "proxy/upload.h"
 #include "route/path_table.h"
-#include "worker/guard.h"
 
 #define REQUEST_MAGIC 0x52455131u
-#define TRIED_MAX 64
 
-struct exchange;
 struct pd;
 struct resume;
-struct ticket;
 struct route_scan;
+struct ticket;
 
 struct request {
 	uint32_t magic;
@@ -52,12 +53,10 @@ struct request {
 	struct path_verdict verdict;
 	enum fail refused; /* known from the head; said once the body was skipped */
 	bool has_head, sent_continue;
-	const struct tenant *tenant; /* the site's; NULL: nobody was asked who he is */
-	const struct conf_client_key *client_key; /* of that */
-	bool is_entered;                          /* among the tenant's requests */
-	unsigned retry_after_secs; /* of a limit that was reached; 0: of none */
+	struct caller caller;
 	struct body body;
 	struct upload upload;
+	struct budget budget; /* bytes of all its bodies */
 	size_t id_len;
 
 	/* where it goes */
@@ -65,20 +64,14 @@ struct request {
 	bool is_scanning;
 	size_t scanned;
 	bool is_keyed;
-	struct pool *pool; /* the site's */
-	struct guard guard;
-	struct pool_pick pick;
+	struct pool *pool;      /* the site's */
+	struct placement place; /* the worker that it has now */
 	struct ticket *ticket;  /* while it waits in the queue */
-	bool is_confirmed;      /* a 2xx head came: the insertion stays */
-	enum fail last_failure; /* of a worker tried before */
-	unsigned n_tried;
+	struct attempts attempts;
 	struct stored stored;
-	bool died_reused, died_fresh;
-	struct attempts attempts; /* after the first */
-	struct pd *pd;            /* owned; NULL: one worker serves it */
+	struct pd *pd; /* owned; NULL: one worker serves it */
 
 	/* the answer */
-	struct exchange *ex;
 	struct relay relay;
 	struct span out_head; /* in t->out, within the turn */
 	bool is_event_stream, sent_last;
@@ -92,10 +85,9 @@ struct request {
 	 * memory, or written before it is read. */
 	struct route_scan *json;
 	struct route_key key;
-	struct http_head head;     /* has no fields until it is parsed */
-	char worker_name[64];      /* for the log line, after the guard is gone */
-	char id[REQUEST_ID_MAX];   /* id_len of it */
-	uint64_t tried[TRIED_MAX]; /* n_tried of them */
+	struct http_head head;   /* has no fields until it is parsed */
+	char worker_name[64];    /* for the log line, after the guard is gone */
+	char id[REQUEST_ID_MAX]; /* id_len of it */
 };
 
 static inline const struct router_opts *opts(const struct request *r)
@@ -115,11 +107,18 @@ static inline struct span request_id(const struct request *r)
 	return span_make(r->id, r->id_len);
 }
 
+/* The client's body, as far as it is held. */
+static inline struct span request_body(const struct request *r)
+{
+	return body_bytes(&r->body, r->c);
+}
+
 /* total_timeout has not passed since its first byte went to a worker. */
 static inline bool request_has_time(const struct request *r)
 {
-	return r->pick.total_timeout_ms == 0 || r->sent_ms == 0 ||
-	       clock_now_ms() < r->sent_ms + r->pick.total_timeout_ms;
+	uint64_t limit_ms = r->place.pick.total_timeout_ms;
+
+	return limit_ms == 0 || r->sent_ms == 0 || clock_now_ms() < r->sent_ms + limit_ms;
 }
 
 /* Its connection may serve the next request. */

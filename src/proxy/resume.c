@@ -6,60 +6,57 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/metric.h"
-#include "proxy/request_state.h"
+#include "proxy/answer.h"
+#include "proxy/attempt.h"
+#include "proxy/budget.h"
+#include "proxy/placement.h"
 #include "rewrite/resume_body.h"
 #include "rewrite/resume_stream.h"
+#include "worker/worker.h"
 
 #include <stdlib.h>
 
 struct resume {
 	struct resume_body plan;
 	struct resume_stream stream;
-	char *body; /* of the request that goes on; NULL: the client's own */
+	struct budget *budget;
+	char *body; /* of the request that resumes the stream; NULL: the client's own */
 	size_t body_len;
+	struct span rest;
 };
 
-static bool is_plain_event_stream(
-	const struct request *r, const struct http_head *a, const char *base)
+static bool is_plain_event_stream(const struct http_head *a, const char *base)
 {
 	return a->status == 200 && a->framing == HTTP_BODY_CHUNKED &&
 	       answer_is_event_stream(a, base) &&
-	       http_head_find(a, FIELD_CONTENT_ENCODING) == NULL &&
-	       r->relay.framing != HTTP_BODY_LENGTH;
+	       http_head_find(a, FIELD_CONTENT_ENCODING) == NULL;
 }
 
-static bool is_its_kind(const struct request *r)
+struct resume *resume_new(const struct http_head *a, const char *base, bool is_chat,
+	struct span body, struct budget *budget)
 {
-	return r->verdict.endpoint == ENDPOINT_CHAT ||
-	       r->verdict.endpoint == ENDPOINT_COMPLETIONS;
-}
-
-void resume_begin(struct request *r, const struct http_head *a, const char *base)
-{
-	bool is_chat = r->verdict.endpoint == ENDPOINT_CHAT;
 	struct resume_body plan;
+	struct resume *m;
 
-	assert(r->resume == NULL);
-	/* A body that went on as it came is not there any more. */
-	if (!r->pick.resumes_streams || !is_its_kind(r) || r->upload.is_on ||
-		r->pd != NULL || !is_plain_event_stream(r, a, base) ||
-		!resume_body_read(body_bytes(&r->body, r->c), is_chat, &plan))
-		return;
-	r->resume = calloc(1, sizeof(*r->resume));
-	if (r->resume == NULL)
-		return;
-	r->resume->plan = plan;
-	resume_stream_init(&r->resume->stream, is_chat);
+	if (!is_plain_event_stream(a, base) || !resume_body_read(body, is_chat, &plan))
+		return NULL;
+	m = calloc(1, sizeof(*m));
+	if (m == NULL)
+		return NULL;
+	m->plan = plan;
+	m->budget = budget;
+	resume_stream_init(&m->stream, is_chat);
+	return m;
 }
 
-int resume_see(struct request *r, struct span *data, bool last)
+int resume_relay(struct resume *m, struct span *data, bool last)
 {
-	return resume_stream_feed(&r->resume->stream, *data, last, data);
+	return resume_stream_feed(&m->stream, *data, last, data);
 }
 
-bool resume_is_on(const struct request *r)
+bool resume_is_on(const struct resume *m)
 {
-	return r->resume != NULL && r->resume->stream.is_continued;
+	return m != NULL && m->stream.is_continued;
 }
 
 static uint64_t tokens_left(const struct resume *m)
@@ -67,115 +64,139 @@ static uint64_t tokens_left(const struct resume *m)
 	return resume_body_left(&m->plan, m->stream.tokens);
 }
 
-static void drop_body(struct request *r)
+static void drop_body(struct resume *m)
 {
-	struct resume *m = r->resume;
-
 	if (m->body == NULL)
 		return;
-	atomic_fetch_sub_explicit(
-		&r->t->process->body_memory, m->body_len, memory_order_relaxed);
-	metric_add(METRIC_BODY_MEMORY, -(int64_t)m->body_len);
+	budget_let_go(m->budget, m->body_len);
 	free(m->body);
 	m->body = NULL;
 }
 
-/* The request that goes on after the text so far. Its memory counts as the client's body
- * does. */
-static int make_body(struct request *r)
+/* The request that goes on after the text so far. */
+static int make_body(struct resume *m, struct span clients)
 {
-	struct resume *m = r->resume;
-	uint64_t held;
-
-	drop_body(r);
+	drop_body(m);
 	if (m->stream.text.n == 0)
 		return 0;
-	if (resume_body_make(&m->plan, body_bytes(&r->body, r->c),
+	if (resume_body_make(&m->plan, clients,
 		    span_make(m->stream.text.p, m->stream.text.n), m->stream.tokens,
 		    &m->body, &m->body_len) != 0)
 		return ERR_NOMEM;
-	held = atomic_fetch_add_explicit(
-		&r->t->process->body_memory, m->body_len, memory_order_relaxed);
-	metric_add(METRIC_BODY_MEMORY, (int64_t)m->body_len);
-	if (held + m->body_len <= opts(r)->body_memory)
+	if (budget_hold(m->budget, m->body_len))
 		return 0;
-	drop_body(r);
+	drop_body(m);
 	return ERR_LIMIT;
 }
 
-static enum resume_way fails(enum metric_id reason)
+/* The client is told what broke the stream, not what was wrong with the attempts to
+ * resume it. */
+static struct decision cut(const struct retry_case *c, enum metric_id reason)
 {
 	metric_inc(reason);
-	return RESUME_NOT;
+	return next_cut(c->attempts->last_failure);
 }
 
-static enum resume_way goes_elsewhere(struct request *r, const struct pool_ask *ask)
+static bool may_retry(struct retry_case *c)
 {
-	if (r->attempts.n >= r->pick.max_retries || !request_has_time(r))
-		return fails(METRIC_RESUMES_FAILED);
-	switch (pool_may_retry(r->pool, ask, true)) {
+	if (c->attempts->n >= c->at->pick.max_retries || !c->has_time)
+		return false;
+	switch (pool_may_retry(c->pool, &c->ask, true)) {
 	case RETRY_SPENT:
 		metric_inc(METRIC_RETRIES_REFUSED);
-		return fails(METRIC_RESUMES_FAILED);
+		return false;
 	case RETRY_NOBODY:
-		return fails(METRIC_RESUMES_FAILED);
+		return false;
 	default:
-		break;
+		return true;
 	}
-	if (make_body(r) != 0)
-		return fails(METRIC_RESUMES_FAILED);
-	resume_stream_continue(&r->resume->stream);
-	return RESUME_ELSEWHERE;
 }
 
-enum resume_way resume_after(
-	struct request *r, const struct pool_ask *ask, enum fail why, struct span *data)
+static struct decision ask_another(struct resume *m, struct retry_case *c)
 {
-	struct resume_stream *s = &r->resume->stream;
+	if (c->at->is_confirmed) { /* it has streamed: others may be well again */
+		attempt_forget_tried(c);
+		c->attempts->died_fresh = false;
+	}
+	if (attempt_note_tried(c, c->at->guard.worker->host_id) != 0 || !may_retry(c) ||
+		make_body(m, c->body) != 0)
+		return cut(c, METRIC_RESUMES_FAILED);
+	resume_stream_continue(&m->stream);
+	c->attempts->died_reused = false;
+	attempt_back_off(c);
+	return next_is(NEXT_ELSEWHERE);
+}
 
-	if (s->is_done || s->is_finished ||
-		(!s->is_lost && tokens_left(r->resume) == 0)) {
-		if (resume_stream_end(s, data) != 0)
-			return fails(METRIC_RESUMES_FAILED);
-		log_at(LOG_LEVEL_INFO, r, "%s at the end of a stream, which is ended",
-			fail_code(why));
+struct decision resume_failed(struct resume *m, struct retry_case *c, enum fail why)
+{
+	struct resume_stream *s = &m->stream;
+
+	if (s->is_done || s->is_finished || (!s->is_lost && tokens_left(m) == 0)) {
+		if (resume_stream_end(s, &m->rest) != 0)
+			return cut(c, METRIC_RESUMES_FAILED);
+		log_at(LOG_LEVEL_INFO, c->request,
+			"%s at the end of a stream, which is ended", fail_code(why));
 		metric_inc(METRIC_RESUMES_ENDED);
-		return RESUME_ENDS;
+		return next_is(NEXT_REST);
 	}
 	if (s->is_lost)
-		return fails(METRIC_RESUMES_UNFIT);
-	log_at(LOG_LEVEL_INFO, r, "%s after %llu tokens of a stream", fail_code(why),
-		(unsigned long long)s->tokens);
-	return goes_elsewhere(r, ask);
+		return cut(c, METRIC_RESUMES_UNFIT);
+	log_at(LOG_LEVEL_INFO, c->request, "%s after %llu tokens of a stream",
+		fail_code(why), (unsigned long long)s->tokens);
+	return ask_another(m, c);
 }
 
-void resume_found_nobody(const struct request *r)
+struct decision resume_gives_up(enum fail why)
 {
-	assert(resume_is_on(r));
 	metric_inc(METRIC_RESUMES_FAILED);
+	return next_cut(why);
 }
 
-bool resume_goes_on(struct request *r, const struct http_head *a, const char *base)
+struct decision resume_no_response(
+	struct resume *m, struct retry_case *c, const struct no_response *end)
 {
-	if (!is_plain_event_stream(r, a, base))
-		return false;
-	metric_inc(METRIC_RESUMES_RESUMED);
-	return true;
+	struct attempts *a = c->attempts;
+
+	/* A request that has killed two workers is not given to a third. */
+	if (end->is_death && a->died_fresh)
+		return resume_gives_up(a->last_failure);
+	a->died_fresh |= end->is_death;
+	return resume_failed(m, c, end->why);
 }
 
-struct span resume_request_body(const struct request *r)
+struct decision resume_answered(struct resume *m, struct retry_case *c,
+	const struct http_head *a, const char *base)
 {
-	if (r->resume == NULL || r->resume->body == NULL)
-		return body_bytes(&r->body, r->c);
-	return span_make(r->resume->body, r->resume->body_len);
+	enum fail broke = c->attempts->last_failure;
+
+	if (is_plain_event_stream(a, base)) {
+		metric_inc(METRIC_RESUMES_RESUMED);
+		return next_is(NEXT_STEP);
+	}
+	log_at(LOG_LEVEL_DEBUG, c->request, "does not resume a stream: %d", a->status);
+	/* What is wrong with the request is so everywhere. */
+	return a->status >= 500 || attempt_is_worth_a_retry(a->status)
+		       ? resume_failed(m, c, broke)
+		       : resume_gives_up(broke);
 }
 
-void resume_free(struct request *r)
+struct span resume_rest(const struct resume *m)
 {
-	if (r->resume == NULL)
+	return m->rest;
+}
+
+struct span resume_body(const struct resume *m, struct span clients)
+{
+	if (m == NULL || m->body == NULL)
+		return clients;
+	return span_make(m->body, m->body_len);
+}
+
+void resume_free(struct resume *m)
+{
+	if (m == NULL)
 		return;
-	resume_stream_free(&r->resume->stream);
-	drop_body(r);
-	free(r->resume);
-	r->resume = NULL;
+	resume_stream_free(&m->stream);
+	drop_body(m);
+	free(m);
 }

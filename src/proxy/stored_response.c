@@ -3,132 +3,118 @@
  */
 #include "proxy/stored_response.h"
 
-#include "proxy/request_state.h"
+#include "base/err.h"
+#include "pool/site.h"
+#include "proxy/attempt.h"
+#include "proxy/placement.h"
+#include "route/path_table.h"
 #include "worker/worker.h"
 
 #define NOT_FOUND 404
 
-static struct response_map *map_of(const struct request *r)
+static struct span wanted(const struct stored *s)
 {
-	return r->t->process->responses;
+	return span_make(s->reader.id, s->reader.n);
 }
 
-/* Named by the path alone: no body says a model, so any pool may have it. */
-static bool is_by_path(const struct request *r)
+void stored_look_up(struct stored *s, const struct path_verdict *verdict,
+	struct span previous, struct pool **pool)
 {
-	return r->verdict.id.n > 0;
-}
-
-static struct span wanted(const struct request *r)
-{
-	return is_by_path(r) ? span_make(r->stored.reader.id, r->stored.reader.n)
-			     : r->key.previous;
-}
-
-void stored_look_up(struct request *r)
-{
-	struct stored *s = &r->stored;
-
-	if (is_by_path(r)) {
-		/* The head may move; the id is wanted once more when it was answered. */
-		assert(r->verdict.id.n <= sizeof(s->reader.id));
-		memcpy(s->reader.id, r->verdict.id.p, r->verdict.id.n);
-		s->reader.n = (uint16_t)r->verdict.id.n;
-		r->pool = r->site->pools[0];
-	} else if (r->verdict.endpoint != ENDPOINT_RESPONSES || r->key.previous.n == 0) {
+	s->is_by_path = verdict->id.n > 0;
+	if (s->is_by_path) {
+		/* The header may move, and the id is needed again with the answer. */
+		assert(verdict->id.n <= sizeof(s->reader.id));
+		memcpy(s->reader.id, verdict->id.p, verdict->id.n);
+		s->reader.n = (uint16_t)verdict->id.n;
+		*pool = s->site->pools[0];
+	} else if (verdict->endpoint != ENDPOINT_RESPONSES || previous.n == 0) {
 		return;
 	}
 	s->is_asked_for = true;
-	s->home = response_map_find(map_of(r), wanted(r));
+	s->home = response_map_find(s->map, s->is_by_path ? wanted(s) : previous);
 }
 
-bool stored_look_elsewhere(struct request *r)
+/* Its worker is gone, or has forgotten it: all others, from the first pool on. */
+static void forget_home(struct stored *s, struct pool **pool)
 {
-	struct stored *s = &r->stored;
+	s->home = 0;
+	s->pool_at = 0;
+	if (s->is_by_path)
+		*pool = s->site->pools[0];
+}
 
+bool stored_asks_others(struct stored *s, struct pool **pool)
+{
 	if (!s->is_asked_for)
 		return false;
-	if (is_by_path(r) && s->pool_at + 1 < r->site->n_pools) {
-		r->pool = r->site->pools[++s->pool_at];
+	if (s->is_by_path && s->pool_at + 1 < s->site->n_pools) {
+		*pool = s->site->pools[++s->pool_at];
 		return true;
 	}
 	if (s->home == 0)
 		return false;
-	/* Its worker is gone or cannot be had. */
-	s->home = 0;
-	s->pool_at = 0;
-	if (is_by_path(r))
-		r->pool = r->site->pools[0];
+	forget_home(s, pool);
 	return true;
 }
 
-static bool has_other(struct request *r, struct pool_ask *ask)
+static bool has_other(const struct stored *s, struct retry_case *c)
 {
+	struct pool_ask ask = c->ask;
 	size_t i;
 
-	if (!is_by_path(r))
-		return pool_has_candidate(r->pool, ask);
-	for (i = r->stored.home != 0 ? 0 : r->stored.pool_at; i < r->site->n_pools; i++) {
-		ask->role = pool_whole_role(r->site->pools[i]);
-		if (pool_has_candidate(r->site->pools[i], ask))
+	ask.home = 0;
+	if (!s->is_by_path)
+		return pool_has_candidate(c->pool, &ask);
+	for (i = s->home != 0 ? 0 : s->pool_at; i < s->site->n_pools; i++) {
+		ask.role = pool_whole_role(s->site->pools[i]);
+		if (pool_has_candidate(s->site->pools[i], &ask))
 			return true;
 	}
 	return false;
 }
 
-bool stored_asks_on(struct request *r, int status, struct pool_ask *ask)
+struct decision stored_answered(
+	struct stored *s, struct retry_case *c, int status, struct pool **pool)
 {
-	struct stored *s = &r->stored;
-	uint64_t tried[TRIED_MAX];
-	unsigned n = r->n_tried;
-
-	if (!s->is_asked_for || status != NOT_FOUND || n == TRIED_MAX ||
-		!upload_is_repeatable(&r->upload, &r->body))
-		return false;
-	memcpy(tried, r->tried, n * sizeof(*tried));
-	tried[n++] = r->guard.worker->host_id;
-	ask->tried = tried;
-	ask->n_tried = n;
-	ask->home = 0;
-	if (!has_other(r, ask))
-		return false;
-	if (s->home != 0) {
-		/* It has forgotten: from the first pool on, all others. */
-		s->home = 0;
-		s->pool_at = 0;
-		if (is_by_path(r))
-			r->pool = r->site->pools[0];
-	}
-	return true;
+	if (status != NOT_FOUND || !c->may_repeat)
+		return next_is(NEXT_STEP);
+	/* Without the list a worker would be asked twice; 404 would be no answer. */
+	if (attempt_note_tried(c, c->at->guard.worker->host_id) != 0)
+		return next_fail(FAIL_OVERLOADED);
+	if (!has_other(s, c))
+		return next_is(NEXT_STEP);
+	if (s->home != 0)
+		forget_home(s, pool);
+	return next_is(NEXT_ELSEWHERE);
 }
 
-void stored_answered(struct request *r, int status)
+void stored_note_answer(struct stored *s, bool makes_one, enum http_method method,
+	int status, const struct worker *w)
 {
 	bool is_good = status >= 200 && status < 300;
 
-	if (is_by_path(r)) {
-		if (is_good && r->head.method == HTTP_DELETE)
-			response_map_drop(map_of(r), wanted(r));
+	if (s->is_by_path) {
+		if (is_good && method == HTTP_DELETE)
+			response_map_drop(s->map, wanted(s));
 		else if (is_good)
-			response_map_put(map_of(r), wanted(r), r->guard.worker->host_id);
+			response_map_put(s->map, wanted(s), w->host_id);
 		return;
 	}
-	r->stored.is_reading = is_good && r->verdict.endpoint == ENDPOINT_RESPONSES;
-	if (r->stored.is_reading)
-		response_reader_start(&r->stored.reader);
+	s->is_reading = is_good && makes_one;
+	if (s->is_reading)
+		response_reader_start(&s->reader);
 }
 
-void stored_see(struct request *r, struct span bytes)
+void stored_read(struct stored *s, struct span bytes, const struct worker *w)
 {
-	struct response_reader *reader = &r->stored.reader;
+	struct response_reader *reader = &s->reader;
 
-	if (!r->stored.is_reading)
+	if (!s->is_reading)
 		return;
 	response_reader_feed(reader, bytes);
 	if (!reader->is_done)
 		return;
-	r->stored.is_reading = false;
-	if (reader->n > 0 && r->guard.worker != NULL)
-		response_map_put(map_of(r), span_make(reader->id, reader->n),
-			r->guard.worker->host_id);
+	s->is_reading = false;
+	if (reader->n > 0 && w != NULL)
+		response_map_put(s->map, span_make(reader->id, reader->n), w->host_id);
 }

@@ -6,7 +6,6 @@
 #include "base/err.h"
 #include "proxy/body.h"
 #include "proxy/client.h"
-#include "proxy/io_thread.h"
 #include "proxy/upstream.h"
 
 #define TURN_PIECES 8 /* of BODY_WINDOW, before other connections get a turn */
@@ -31,7 +30,7 @@ bool upload_is_repeatable(const struct upload *u, const struct body *b)
 /* What was given is taken, or nothing was: the next bytes may be read. ERR_AGAIN: there
  * are none for now, or all have come. */
 static int read_more(struct upload *u, struct body *b, struct client *c,
-	uint64_t memory_limit, enum fail *why)
+	struct budget *budget, enum fail *why)
 {
 	int err;
 
@@ -40,7 +39,7 @@ static int read_more(struct upload *u, struct body *b, struct client *c,
 		body_drop(b);
 		u->is_given = false;
 	}
-	err = body_read(b, c, c->t->process, memory_limit, why);
+	err = body_read(b, c, budget, why);
 	return err == 0 ? ERR_AGAIN : err;
 }
 
@@ -83,14 +82,14 @@ static void turn_client(struct upload *u, const struct body *b, struct client *c
 }
 
 int upload_run(struct upload *u, struct body *b, struct client *c, struct exchange *ex,
-	uint64_t memory_limit, enum fail *why)
+	struct budget *budget, enum fail *why)
 {
 	unsigned left = TURN_PIECES;
 	int err = 0;
 
 	while (!u->is_ended && left-- > 0) {
 		if (!u->is_given || exchange_wants_piece(ex))
-			err = read_more(u, b, c, memory_limit, why);
+			err = read_more(u, b, c, budget, why);
 		if (err != 0 && err != ERR_AGAIN)
 			return err;
 		if (!has_piece(u, b) || !exchange_wants_piece(ex))
@@ -104,4 +103,12 @@ int upload_run(struct upload *u, struct body *b, struct client *c, struct exchan
 	}
 	turn_client(u, b, c, ex);
 	return 0;
+}
+
+void upload_pause(struct upload *u, struct client *c)
+{
+	if (!u->is_on)
+		return;
+	u->awaits_client = false;
+	stream_pause(&c->stream);
 }

@@ -13,9 +13,9 @@
 #include "http/http_chunk.h"
 
 struct body;
+struct budget;
 struct client;
 struct exchange;
-struct process;
 
 struct upload {
 	bool is_on;
@@ -38,6 +38,9 @@ bool upload_is_repeatable(const struct upload *u, const struct body *b);
  * 0; ERR_CLOSED: the client left; ERR_PARSE and *why.
  */
 int upload_run(struct upload *u, struct body *b, struct client *c, struct exchange *ex,
-	uint64_t memory_limit, enum fail *why) MUST_CHECK;
+	struct budget *budget, enum fail *why) MUST_CHECK;
+/* No exchange takes what the client sends. That it has broken off is noticed, the rest is
+ * read with the next exchange. */
+void upload_pause(struct upload *u, struct client *c);
 
 #endif

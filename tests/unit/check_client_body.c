@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "http/http_parse.h"
 #include "proxy/body.h"
+#include "proxy/budget.h"
 #include "proxy/client.h"
 #include "proxy/io_thread.h"
 #include "tests/unit/unit_loop.h"
@@ -22,6 +23,7 @@ static struct process process;
 static struct io_thread thread;
 static struct client client;
 static struct body body;
+static struct budget budget;
 static struct http_head head;
 static int peer;
 
@@ -57,6 +59,7 @@ static void set_up(void)
 	memset(&body, 0, sizeof(body));
 	thread.loop = loop;
 	thread.process = &process;
+	budget = (struct budget){.total = &process.body_memory, .limit = NO_LIMIT};
 	client.t = &thread;
 	ck_assert_int_eq(
 		socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds),
@@ -80,7 +83,7 @@ static void drop_kept_bodies(void)
 
 static void tear_down(void)
 {
-	body_free(&body, &thread);
+	body_free(&body, &thread, &budget);
 	ck_assert_uint_eq(atomic_load(&process.body_memory), 0);
 	ck_assert_int_eq(metric_total(METRIC_BODY_MEMORY), 0);
 	client_drop_buffer(&client);
@@ -135,8 +138,8 @@ static int finish(uint64_t memory_limit, enum fail *why)
 	uint64_t end_us = clock_us() + UNIT_DEADLINE_US;
 	int err;
 
-	while ((err = body_read(&body, &client, &process, memory_limit, why)) ==
-		ERR_AGAIN) {
+	budget.limit = memory_limit;
+	while ((err = body_read(&body, &client, &budget, why)) == ERR_AGAIN) {
 		ck_assert_msg(clock_us() < end_us, "never");
 		send_some();
 		loop_turn(loop, n_unsent > 0 ? 0 : 100);
@@ -308,7 +311,8 @@ START_TEST(by_length)
 	will_send(bytes, n + sizeof(next) - 1, MAX(step, n / PIECES_MAX));
 	ck_assert_int_eq(finish(NO_LIMIT, &why), 0);
 	want_body(bytes, n);
-	ck_assert_int_eq(body_read(&body, &client, &process, 0, &why), 0);
+	budget.limit = 0;
+	ck_assert_int_eq(body_read(&body, &client, &budget, &why), 0);
 	/* In place where it fits behind its head, else in its own memory. */
 	ck_assert_int_eq(body.own == NULL, n + head.head_len <= IO_IN_BYTES);
 	ck_assert_uint_ge(atomic_load(&process.body_memory), body.own != NULL ? n : 0);
@@ -374,7 +378,7 @@ START_TEST(all_in_one_read)
 	n = (size_t)snprintf(behind, sizeof(behind), "%sGET", rests[_i]);
 	memcpy(client.buf + client.len, behind, n);
 	client.len += n;
-	ck_assert_int_eq(body_read(&body, &client, &process, NO_LIMIT, &why), 0);
+	ck_assert_int_eq(body_read(&body, &client, &budget, &why), 0);
 	want_body("hello", 5);
 	ck_assert_uint_eq(client.len - body_used(&body), 3);
 	ck_assert(memcmp(client.buf + body_used(&body), "GET", 3) == 0);
@@ -483,7 +487,7 @@ START_TEST(over_the_processes_memory)
 	ck_assert_int_eq(finish(1000000 + 65536, &why), ERR_PARSE);
 	ck_assert_int_eq(why, FAIL_OVERLOADED);
 	ck_assert_uint_eq(atomic_load(&process.body_memory), 1000000 + 131072);
-	body_free(&body, &thread);
+	body_free(&body, &thread, &budget);
 	ck_assert_uint_eq(atomic_load(&process.body_memory), 1000000);
 	atomic_store(&process.body_memory, 0);
 	free(bytes);
@@ -653,7 +657,7 @@ START_TEST(bodies_follow_one_another_in_kept_memory)
 		want_body(bytes, 100000);
 		ck_assert(i == 0 || body.own == was);
 		was = body.own;
-		body_free(&body, &thread);
+		body_free(&body, &thread, &budget);
 		client_consume(&client, client.len);
 	}
 	free(bytes);

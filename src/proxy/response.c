@@ -1,0 +1,117 @@
+/*
+ * The response that the client gets of a worker. See response.h.
+ */
+#include "proxy/response.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "http/http_write.h"
+#include "proxy/prefill_decode.h"
+#include "proxy/request_state.h"
+#include "proxy/upstream.h"
+
+static enum http_framing framing_for(const struct request *r, const struct http_head *a)
+{
+	if (a->framing == HTTP_BODY_NONE || a->framing == HTTP_BODY_LENGTH)
+		return a->framing;
+	return r->head.minor == 1 ? HTTP_BODY_CHUNKED : HTTP_BODY_UNTIL_CLOSE;
+}
+
+/* The worker's name and its cached blocks, where the operator wants them seen. */
+static struct span worker_lines(const struct request *r, char *out)
+{
+	uint32_t matched, blocks;
+
+	if (!opts(r)->expose_worker)
+		return span_make(NULL, 0);
+	pd_matched(r->pd, &r->place.pick, &matched, &blocks);
+	return span_make(
+		out, answer_worker_lines(span_str(r->worker_name), matched, blocks, out));
+}
+
+bool response_make_header(struct request *r, const struct http_head *a, const char *base)
+{
+	char extra[ANSWER_LINES_MAX];
+	struct http_response_out out = {
+		.base = base,
+		.head = a,
+		.framing = framing_for(r, a),
+		.content_length = a->content_length,
+		.keepalive_secs = (unsigned)(opts(r)->keepalive_timeout_ms / 1000),
+		.request_id = request_id(r),
+		.extra = worker_lines(r, extra),
+	};
+	size_t n;
+
+	r->relay = (struct relay){.to = &r->c->stream, .framing = out.framing};
+	r->keep = request_may_go_on(r) && (r->head.minor == 1 || r->head.keep_alive_10);
+	out.close = !r->keep;
+	out.keep_alive_10 = r->keep && r->head.minor == 0;
+	n = http_write_response(&out, r->t->out, IO_OUT_BYTES);
+	if (n == 0)
+		return false;
+	r->out_head = span_make(r->t->out, n);
+	r->status = a->status;
+	r->is_event_stream = answer_is_event_stream(a, base);
+	r->first_byte_us = clock_turn_us();
+	return true;
+}
+
+static enum fail failure_of(struct request *r, int err)
+{
+	if (err != ERR_NOMEM)
+		return FAIL_CLIENT_GONE;
+	r->was_cut = true;
+	return FAIL_OVERLOADED;
+}
+
+enum fail response_send(struct request *r, struct span data, bool last)
+{
+	struct span head = r->out_head;
+	int err;
+
+	if (head.n == 0 && data.n == 0 && !last)
+		return FAIL_NONE;
+	r->out_head = span_make(NULL, 0);
+	r->head_sent = true;
+	r->sent_last = last;
+	err = relay_send(&r->relay, head, data, last);
+	return err == 0 ? FAIL_NONE : failure_of(r, err);
+}
+
+bool response_is_held_back(struct request *r)
+{
+	if (exchange_failure(r->place.ex) != FAIL_NONE)
+		return false;
+	if (r->relay.is_full && stream_queued(&r->c->stream) <= STREAM_LOW_BYTES)
+		r->relay.is_full = false;
+	if (r->relay.is_full)
+		exchange_pause(r->place.ex);
+	else
+		exchange_resume(r->place.ex);
+	return r->relay.is_full;
+}
+
+enum fail response_cut(struct request *r, enum fail why)
+{
+	char text[1024];
+	struct span none = span_make(NULL, 0);
+	struct span parts[] = {
+		SPAN_LIT("\n\ndata: "),
+		span_make(text, fail_body(why, text, sizeof(text))),
+		SPAN_LIT("\n\n"),
+	};
+	size_t i;
+
+	r->was_cut = true;
+	r->keep = false;
+	if (!r->is_event_stream || r->relay.framing == HTTP_BODY_LENGTH)
+		return why;
+	for (i = 0; i < ARRAY_LEN(parts); i++) {
+		int err = relay_send(&r->relay, none, parts[i], false);
+
+		if (err != 0)
+			return failure_of(r, err);
+	}
+	return why;
+}
