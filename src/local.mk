@@ -278,6 +278,7 @@ libbench_a_SOURCES += src/bench/corpus.c src/bench/corpus.h
 libbench_a_SOURCES += src/bench/flags.c src/bench/flags.h
 libbench_a_SOURCES += src/bench/hashes.c src/bench/hashes.h
 libbench_a_SOURCES += src/bench/histogram.c src/bench/histogram.h
+libbench_a_SOURCES += src/bench/outcome.c src/bench/outcome.h
 libbench_a_SOURCES += src/bench/reply.c src/bench/reply.h
 libbench_a_SOURCES += src/bench/report.c src/bench/report.h
 libbench_a_SOURCES += src/bench/run.c src/bench/run.h

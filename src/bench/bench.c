@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "bench/flags.h"
 #include "bench/hashes.h"
+#include "bench/outcome.h"
 #include "bench/report.h"
 #include "bench/run.h"
 #include "bench/url.h"
@@ -23,11 +24,8 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-enum { DONE = 0, FAILED = 1, USAGE = 2 };
 
 #define FILE_BYTES_MAX (1u << 30)
 #define MODELS_TIMEOUT_MS 10000
@@ -44,18 +42,6 @@ struct bench {
 	struct addr_list *addrs;
 	uint64_t seed;
 };
-
-static int PRINTF_LIKE(2, 3) complain(int status, const char *fmt, ...)
-{
-	va_list args;
-
-	va_start(args, fmt);
-	(void)fputs("kvsteer-bench: ", stderr);
-	(void)vfprintf(stderr, fmt, args);
-	(void)fputc('\n', stderr);
-	va_end(args);
-	return status;
-}
 
 /* The whole file; false: errno says why. */
 static bool read_file(const char *name, struct text *out)
@@ -83,11 +69,12 @@ static int take_key(struct bench *b, struct span key)
 	key = span_trim_all(key);
 	for (size_t i = 0; i < key.n; i++) {
 		if (!http_is(key.p[i], HTTP_VISIBLE))
-			return complain(USAGE, "--api-key: the key there has blanks or "
-					       "bytes that no header may hold");
+			return bench_complain(USAGE,
+				"--api-key: the key there has blanks or "
+				"bytes that no header may hold");
 	}
 	if (key.n == 0)
-		return complain(USAGE, "--api-key: the key there is empty");
+		return bench_complain(USAGE, "--api-key: the key there is empty");
 	b->api_key = xstrndup(key.p, key.n);
 	return DONE;
 }
@@ -103,12 +90,12 @@ static int read_key(struct bench *b)
 	if (strncmp(from, "env:", 4) == 0) {
 		value = getenv(from + 4);
 		if (value == NULL)
-			return complain(USAGE, "--api-key %s: it is not set", from);
+			return bench_complain(USAGE, "--api-key %s: it is not set", from);
 		return take_key(b, span_str(value));
 	}
-	status = !read_file(from + 5, &text)
-			 ? complain(USAGE, "--api-key %s: %s", from, strerror(errno))
-			 : take_key(b, text_span(&text));
+	status = !read_file(from + 5, &text) ? bench_complain(USAGE, "--api-key %s: %s",
+						       from, strerror(errno))
+					     : take_key(b, text_span(&text));
 	if (text.p != NULL)
 		mem_wipe(text.p, text.n);
 	text_free(&text);
@@ -125,14 +112,14 @@ static int read_trace(struct bench *b)
 	if (name == NULL)
 		return DONE;
 	if (!read_file(name, &text)) {
-		status = complain(USAGE, "--trace %s: %s", name, strerror(errno));
+		status = bench_complain(USAGE, "--trace %s: %s", name, strerror(errno));
 	} else {
 		err = trace_read(text_span(&text), &b->trace, &fault);
 		if (err == ERR_PARSE)
-			status = complain(
+			status = bench_complain(
 				USAGE, "%s:%zu: %s", name, fault.line, fault.message);
 		else if (err != 0)
-			status = complain(FAILED, "%s: %s", name, err_text(err));
+			status = bench_complain(FAILED, "%s: %s", name, err_text(err));
 	}
 	text_free(&text);
 	return status;
@@ -147,7 +134,7 @@ static int open_json(struct bench *b)
 		return DONE;
 	b->json = fopen(name, "we");
 	if (b->json == NULL)
-		return complain(USAGE, "--json %s: %s", name, strerror(errno));
+		return bench_complain(USAGE, "--json %s: %s", name, strerror(errno));
 	return DONE;
 }
 
@@ -156,7 +143,7 @@ static int read_url(struct bench *b)
 	const char *why;
 
 	if (url_parse(b->flags.url, &b->url, &why) != 0)
-		return complain(USAGE, "--url %s: %s", b->flags.url, why);
+		return bench_complain(USAGE, "--url %s: %s", b->flags.url, why);
 	b->target = xasprintf("%s/v1/%s", b->url.prefix,
 		b->flags.is_completions ? "completions" : "chat/completions");
 	return DONE;
@@ -167,7 +154,7 @@ static int check_files(struct bench *b)
 	unsigned long limit = sock_raise_fd_limit();
 
 	if (b->flags.connections + SPARE_FDS > limit)
-		return complain(USAGE,
+		return bench_complain(USAGE,
 			"--connections %" PRIu64 ": at most %lu are possible here; raise "
 			"the limit of open files (ulimit -n)",
 			b->flags.connections, limit > SPARE_FDS ? limit - SPARE_FDS : 0);
@@ -224,12 +211,13 @@ static int find_model(struct bench *b)
 	if (b->model != NULL)
 		return DONE;
 	if (a.result != FETCH_OK)
-		return complain(
+		return bench_complain(
 			FAILED, "%s: %s", b->flags.url, fetch_result_text(a.result));
 	if (a.status == 401 || a.status == 403)
-		return complain(FAILED, "%s/v1/models: status %d; --api-key gives a key",
-			b->flags.url, a.status);
-	return complain(FAILED,
+		return bench_complain(FAILED,
+			"%s/v1/models: status %d; --api-key gives a key", b->flags.url,
+			a.status);
+	return bench_complain(FAILED,
 		"%s/v1/models: status %d and no model's name; --model says which to use",
 		b->flags.url, a.status);
 }
@@ -265,7 +253,8 @@ static int resolve(struct bench *b)
 	resolver_free(r);
 	b->addrs = up.list;
 	if (b->addrs == NULL)
-		return complain(FAILED, "%s: %s", b->url.host, err_text(ERR_RESOLVE));
+		return bench_complain(
+			FAILED, "%s: %s", b->url.host, err_text(ERR_RESOLVE));
 	return DONE;
 }
 
@@ -329,7 +318,8 @@ static int write_json(struct bench *b, const struct report *r)
 		b->json = NULL;
 	}
 	return ok ? DONE
-		  : complain(FAILED, "--json %s: %s", b->flags.json, strerror(errno));
+		  : bench_complain(
+			    FAILED, "--json %s: %s", b->flags.json, strerror(errno));
 }
 
 static int tell(struct bench *b, const struct report *r)
@@ -342,9 +332,9 @@ static int tell(struct bench *b, const struct report *r)
 	if (json != NULL)
 		status = write_json(b, r);
 	if (fflush(stdout) != 0)
-		status = complain(FAILED, "stdout: %s", strerror(errno));
+		status = bench_complain(FAILED, "stdout: %s", strerror(errno));
 	if (report_is_busy(r))
-		(void)complain(0,
+		(void)bench_complain(0,
 			"warning: this program itself used %.0f %% of a core and waited "
 			"for "
 			"one %.0f %% of the time, so it may be what the figures show; "
@@ -369,10 +359,10 @@ static int measure(struct bench *b)
 	tally_sort(r.tally);
 	status = tell(b, &r);
 	if (r.result.gave_up != NULL)
-		status = complain(
+		status = bench_complain(
 			FAILED, "%s: cannot connect: %s", b->flags.url, r.result.gave_up);
 	else if (status == DONE && r.tally->ok == 0)
-		status = complain(FAILED, "no request was answered well");
+		status = bench_complain(FAILED, "no request was answered well");
 	tally_free(r.tally);
 	return status;
 }
@@ -392,7 +382,7 @@ static int set_up(struct bench *b)
 	}
 	b->loop = loop_new();
 	if (b->loop == NULL)
-		return complain(FAILED, "%s", err_text(ERR_NOMEM));
+		return bench_complain(FAILED, "%s", err_text(ERR_NOMEM));
 	return resolve(b);
 }
 

@@ -12,6 +12,7 @@
 #include "pool/pool.h"
 #include "worker/worker.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 /* A worker with its pool, for families that walk over all of them. */
@@ -160,6 +161,15 @@ static double value_matched_blocks(const struct item *it)
 	return (double)atomic_load(&it->w->hits.matched);
 }
 
+/* name{pool="…",…,what="value"} n */
+static void worker_sample(struct metric_text *out, const char *name,
+	const struct item *it, const char *what, const char *value, uint64_t n)
+{
+	worker_labels(out, name, it);
+	label(out, what, value, false);
+	metric_printf(out, "} %" PRIu64 "\n", n);
+}
+
 /* Only of workers that said something lately: a number that nobody says is no zero. */
 static void print_reported(struct metric_text *out, const struct items *items)
 {
@@ -173,12 +183,10 @@ static void print_reported(struct metric_text *out, const struct items *items)
 
 		if (!worker_report_is_fresh(w, now_ms))
 			continue;
-		worker_labels(out, name, &items->list[i]);
-		label(out, "state", "running", false);
-		metric_printf(out, "} %u\n", atomic_load(&w->reported_running));
-		worker_labels(out, name, &items->list[i]);
-		label(out, "state", "waiting", false);
-		metric_printf(out, "} %u\n", atomic_load(&w->reported_waiting));
+		worker_sample(out, name, &items->list[i], "state", "running",
+			atomic_load(&w->reported_running));
+		worker_sample(out, name, &items->list[i], "state", "waiting",
+			atomic_load(&w->reported_waiting));
 	}
 }
 
@@ -192,12 +200,10 @@ static void print_states(struct metric_text *out, const struct items *items)
 	for (i = 0; i < items->n; i++) {
 		enum worker_state now = worker_state(items->list[i].w);
 
-		for (s = 0; s < WORKER_STATE_MAX; s++) {
-			worker_labels(out, name, &items->list[i]);
-			label(out, "state", worker_state_name((enum worker_state)s),
-				false);
-			metric_printf(out, "} %d\n", now == (enum worker_state)s);
-		}
+		for (s = 0; s < WORKER_STATE_MAX; s++)
+			worker_sample(out, name, &items->list[i], "state",
+				worker_state_name((enum worker_state)s),
+				now == (enum worker_state)s);
 	}
 }
 
@@ -216,13 +222,10 @@ static void print_failures(struct metric_text *out, const struct items *items)
 	metric_family(out, name, "counter", "Exchanges with a worker that failed");
 	for (i = 0; i < items->n; i++) {
 		for (f = 0; f < FAIL_MAX; f++) {
-			if (!is_workers_own((enum fail)f))
-				continue;
-			worker_labels(out, name, &items->list[i]);
-			label(out, "reason", fail_code((enum fail)f), false);
-			metric_printf(out, "} %llu\n",
-				(unsigned long long)atomic_load(
-					&items->list[i].w->failures[f]));
+			if (is_workers_own((enum fail)f))
+				worker_sample(out, name, &items->list[i], "reason",
+					fail_code((enum fail)f),
+					atomic_load(&items->list[i].w->failures[f]));
 		}
 	}
 }

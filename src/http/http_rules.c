@@ -431,17 +431,29 @@ static void derive_framing(const struct http_judged *j, enum http_framing if_sil
 		h->framing = HTTP_BODY_LENGTH;
 }
 
-int http_rules_request(struct http_judged *j, enum fail *why)
+/* What both kinds of message have in common; if_silent: the body's framing where neither
+ * field says one. */
+static int rule_on(struct http_judged *j, const struct rule *rules, size_t n,
+	enum http_framing if_silent, enum fail *why)
 {
-	struct http_head *h = j->head;
 	int r;
 
 	read_connection(j);
-	r = judge(j, request_rules, ARRAY_LEN(request_rules), why);
+	r = judge(j, rules, n, why);
 	if (r < 0)
 		return r;
-	derive_framing(j, HTTP_BODY_NONE);
+	derive_framing(j, if_silent);
 	derive_persistence(j);
+	return 0;
+}
+
+int http_rules_request(struct http_judged *j, enum fail *why)
+{
+	struct http_head *h = j->head;
+	int r = rule_on(j, request_rules, ARRAY_LEN(request_rules), HTTP_BODY_NONE, why);
+
+	if (r < 0)
+		return r;
 	h->expect_100 = has(j, FIELD_EXPECT) && h->minor == 1 &&
 			(h->framing == HTTP_BODY_CHUNKED || h->content_length > 0);
 	if (!h->is_absolute && has(j, FIELD_HOST)) {
@@ -455,14 +467,11 @@ int http_rules_response(struct http_judged *j, enum fail *why)
 {
 	struct http_head *h = j->head;
 	bool is_bare = h->status < 200 || h->status == 204;
-	int r;
+	int r = rule_on(
+		j, response_rules, ARRAY_LEN(response_rules), HTTP_BODY_UNTIL_CLOSE, why);
 
-	read_connection(j);
-	r = judge(j, response_rules, ARRAY_LEN(response_rules), why);
 	if (r < 0)
 		return r;
-	derive_framing(j, HTTP_BODY_UNTIL_CLOSE);
-	derive_persistence(j);
 	if (is_bare || h->status == 304 || j->for_method == HTTP_HEAD)
 		h->framing = HTTP_BODY_NONE;
 	if (is_bare) {

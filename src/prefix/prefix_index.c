@@ -336,49 +336,80 @@ struct visit {
 	size_t missing; /* cells that were not to be had; 0: none was missing */
 };
 
+/* A walk down a path: the nodes on it one after another, and the worker's uses in each. */
+struct descent {
+	const struct prefix_index *ix;
+	const uint64_t *keys;
+	size_t n;
+	uint32_t slot;
+	uint32_t node, entry; /* entry: the worker's first in node; PREFIX_NIL: none */
+	bool is_twig;         /* node is; entry is the twig itself then */
+	bool is_partial;      /* the path ends within it, or leaves it */
+	size_t base, matched; /* blocks above the node, and within it */
+};
+
+static struct descent descent_begin(
+	const struct prefix_index *ix, uint32_t slot, const uint64_t *keys, size_t n)
+{
+	return (struct descent){
+		.ix = ix, .keys = keys, .n = n, .slot = slot, .node = PREFIX_ROOT};
+}
+
+/* The next node on the path. False: there is none. */
+static bool descend(struct descent *d)
+{
+	const struct prefix_index *ix = d->ix;
+	const struct prefix_node *node;
+	uint32_t prev;
+
+	d->base += d->matched;
+	if (d->base >= d->n || d->is_partial)
+		return false;
+	d->node = tree_child(ix, d->node, d->keys[d->base]);
+	if (d->node == PREFIX_NIL)
+		return false;
+	d->is_twig = is_twig(ix, d->node);
+	if (d->is_twig) {
+		d->entry =
+			use_slot(use_at(ix, d->node)) == d->slot ? d->node : PREFIX_NIL;
+		d->matched = 1;
+		d->is_partial = true;
+		return true;
+	}
+	node = node_at(ix, d->node);
+	d->matched = node_match(ix, node, d->keys + d->base, d->n - d->base);
+	d->is_partial = d->matched < node_len(node);
+	d->entry = tree_find_entry(ix, d->node, d->slot, &prev);
+	return true;
+}
+
+/* Within the node; entries of other workers follow the worker's own. */
+static bool is_of_worker(const struct descent *d, uint32_t entry)
+{
+	return entry != PREFIX_NIL && use_slot(use_at(d->ix, entry)) == d->slot;
+}
+
 /* How deep the worker's part of the path goes; *live: how deep it has not expired. */
 static size_t find_depth(const struct prefix_index *ix, uint32_t slot,
 	const uint64_t *keys, size_t n, size_t *live)
 {
-	uint32_t node = PREFIX_ROOT;
-	size_t base = 0, held = 0;
+	struct descent d = descent_begin(ix, slot, keys, n);
+	size_t held = 0;
 
 	*live = 0;
-	while (base < n) {
-		const struct prefix_node *child;
-		uint32_t prev, entry;
-		size_t matched;
+	while (held == d.base + d.matched && descend(&d)) {
+		uint32_t entry = d.entry;
 
-		node = tree_child(ix, node, keys[base]);
-		if (node == PREFIX_NIL)
-			break;
-		if (is_twig(ix, node)) {
-			const struct prefix_use *use = use_at(ix, node);
+		while (is_of_worker(&d, entry) && held < d.base + d.matched) {
+			size_t before = held,
+			       end = d.is_twig ? 1 : entry_at(ix, entry)->end;
 
-			if (use_slot(use) != slot)
-				break;
-			held++;
-			if (*live == base && !is_expired(ix, use_clock(use), ix->now_ms))
-				*live = held;
-			break;
-		}
-		child = node_at(ix, node);
-		matched = node_match(ix, child, keys + base, n - base);
-		entry = tree_find_entry(ix, node, slot, &prev);
-		while (entry != PREFIX_NIL && use_slot(use_at(ix, entry)) == slot &&
-			held < base + matched) {
-			const struct prefix_entry *e = entry_at(ix, entry);
-			size_t before = held;
-
-			held = base + MIN(matched, (size_t)e->end);
+			held = d.base + MIN(d.matched, end);
 			if (*live == before &&
-				!is_expired(ix, use_clock(&e->use), ix->now_ms))
+				!is_expired(ix, use_clock(use_at(ix, entry)), ix->now_ms))
 				*live = held;
-			entry = e->next;
+			entry = d.is_twig ? PREFIX_NIL : entry_at(ix, entry)->next;
 		}
-		base += matched;
-		if (held < base || matched < node_len(child))
-			break;
 	}
 	return held;
 }
@@ -724,35 +755,21 @@ void prefix_index_insert(struct prefix_index *ix, uint32_t slot, const uint64_t 
 static uint32_t find_deepest(const struct prefix_index *ix, uint32_t slot,
 	const uint64_t *keys, size_t n, size_t *end)
 {
-	uint32_t node = PREFIX_ROOT, found = PREFIX_NIL;
-	size_t base = 0;
+	struct descent d = descent_begin(ix, slot, keys, n);
+	uint32_t found = PREFIX_NIL;
 
-	while (base < n) {
-		const struct prefix_node *child;
-		uint32_t prev, entry;
-		size_t matched;
+	while (descend(&d)) {
+		uint32_t entry = d.entry;
 
-		node = tree_child(ix, node, keys[base]);
-		if (node == PREFIX_NIL)
-			break;
-		if (is_twig(ix, node)) {
-			if (use_slot(use_at(ix, node)) != slot)
+		while (is_of_worker(&d, entry)) {
+			size_t last = d.is_twig ? 1 : entry_at(ix, entry)->end;
+
+			if (last > d.matched)
 				break;
-			*end = base + 1;
-			return node;
-		}
-		child = node_at(ix, node);
-		matched = node_match(ix, child, keys + base, n - base);
-		entry = tree_find_entry(ix, node, slot, &prev);
-		while (entry != PREFIX_NIL && use_slot(use_at(ix, entry)) == slot &&
-			entry_at(ix, entry)->end <= matched) {
 			found = entry;
-			*end = base + entry_at(ix, entry)->end;
-			entry = entry_at(ix, entry)->next;
+			*end = d.base + last;
+			entry = d.is_twig ? PREFIX_NIL : entry_at(ix, entry)->next;
 		}
-		base += matched;
-		if (matched < node_len(child))
-			break;
 	}
 	return found;
 }

@@ -73,9 +73,12 @@ static void chunk_free(struct prefix_arena *a, uint32_t cell)
 	arena_free(a, cell, chunk_at(a, cell)->order);
 }
 
-/* Makes the two rings one: the ring of `first` followed by that of `second` (their
- * heads). */
-static void rings_splice(struct prefix_arena *a, uint32_t first, uint32_t second)
+/*
+ * The two chunks, first != second, exchange what stands before them. Heads of two rings:
+ * they are one ring, that of `first` followed by that of `second`. A ring's head and
+ * another of its chunks: [second .. the ring's tail] is a ring of its own.
+ */
+static void rings_swap_tails(struct prefix_arena *a, uint32_t first, uint32_t second)
 {
 	uint32_t first_tail = chunk_at(a, first)->prev;
 	uint32_t second_tail = chunk_at(a, second)->prev;
@@ -84,19 +87,6 @@ static void rings_splice(struct prefix_arena *a, uint32_t first, uint32_t second
 	chunk_at(a, second)->prev = first_tail & 0xfffffff;
 	chunk_at(a, second_tail)->next = first & 0xfffffff;
 	chunk_at(a, first)->prev = second_tail & 0xfffffff;
-}
-
-/* Takes [first .. its ring's tail] out of the ring that begins at `head`, head != first.
- */
-static void ring_cut(struct prefix_arena *a, uint32_t head, uint32_t first)
-{
-	uint32_t upper_tail = chunk_at(a, first)->prev;
-	uint32_t lower_tail = chunk_at(a, head)->prev;
-
-	chunk_at(a, upper_tail)->next = head & 0xfffffff;
-	chunk_at(a, head)->prev = upper_tail & 0xfffffff;
-	chunk_at(a, lower_tail)->next = first & 0xfffffff;
-	chunk_at(a, first)->prev = lower_tail & 0xfffffff;
 }
 
 static void chunk_remove(struct prefix_arena *a, union prefix_run *run, uint32_t cell)
@@ -296,7 +286,7 @@ static uint32_t tail_with_room(struct prefix_arena *a, union prefix_run *run, si
 		return fresh;
 	fresh = chunk_new_for(a, want);
 	if (fresh != 0)
-		rings_splice(a, run->head, fresh);
+		rings_swap_tails(a, run->head, fresh);
 	return fresh;
 }
 
@@ -397,7 +387,7 @@ void keys_split(struct prefix_arena *a, union prefix_run *upper, union prefix_ru
 		cell = c->next; /* the first chunk that is wholly beyond */
 	}
 	if (at + part < len) {
-		ring_cut(a, head, cell);
+		rings_swap_tails(a, head, cell);
 		run_from_ring(a, lower, cell, len - at - part);
 		keys_join(a, &mid, part, lower, len - at - part);
 	} else {
@@ -421,7 +411,7 @@ static void ring_prepend(struct prefix_arena *a, uint64_t key, union prefix_run 
 	}
 	if (!run_to_ring(a, &front, 1))
 		assert(!"room for a cell was promised");
-	rings_splice(a, front.head, run->head);
+	rings_swap_tails(a, front.head, run->head);
 	*run = front;
 	chunk_absorb_next(a, run, run->head);
 }
@@ -446,7 +436,7 @@ void keys_join(struct prefix_arena *a, const union prefix_run *upper, uint32_t u
 		return;
 	}
 	seam = chunk_at(a, run.head)->prev;
-	rings_splice(a, run.head, lower->head);
+	rings_swap_tails(a, run.head, lower->head);
 	*lower = run;
 	chunk_absorb_next(a, lower, seam);
 }
@@ -469,7 +459,7 @@ static uint32_t chunk_copy(struct prefix_arena *a, const struct key_chunk *c)
 		if (ring == 0)
 			ring = cell;
 		else
-			rings_splice(a, ring, cell);
+			rings_swap_tails(a, ring, cell);
 	}
 	return ring;
 }
@@ -498,7 +488,7 @@ void keys_move(
 		if (ring == 0)
 			ring = cell;
 		else
-			rings_splice(a, ring, cell);
+			rings_swap_tails(a, ring, cell);
 		cell = next;
 	} while (cell != head);
 	run->head = ring;

@@ -8,6 +8,21 @@
  */
 #include "prefix/prefix_tree.h"
 
+/* What the neighbours of a place in the worker's list, or its ends, have there: the newer
+ * one `next`, the older one `last`. */
+static void set_neighbours(struct prefix_index *ix, struct prefix_worker *w,
+	uint32_t newer, uint32_t next, uint32_t older, uint32_t last)
+{
+	if (newer != PREFIX_NIL)
+		use_at(ix, newer)->older = next;
+	else
+		w->newest = next;
+	if (older != PREFIX_NIL)
+		use_at(ix, older)->newer = last;
+	else
+		w->oldest = last;
+}
+
 void lru_link(struct prefix_index *ix, uint32_t cell, uint32_t newer)
 {
 	struct prefix_use *use = use_at(ix, cell);
@@ -16,44 +31,23 @@ void lru_link(struct prefix_index *ix, uint32_t cell, uint32_t newer)
 
 	use->newer = newer;
 	use->older = older;
-	if (newer != PREFIX_NIL)
-		use_at(ix, newer)->older = cell;
-	else
-		w->newest = cell;
-	if (older != PREFIX_NIL)
-		use_at(ix, older)->newer = cell;
-	else
-		w->oldest = cell;
+	set_neighbours(ix, w, newer, cell, older, cell);
 }
 
 void lru_replace(struct prefix_index *ix, uint32_t cell)
 {
 	const struct prefix_use *use = use_at(ix, cell);
-	struct prefix_worker *w = &ix->workers[use_slot(use)];
 
-	if (use->newer != PREFIX_NIL)
-		use_at(ix, use->newer)->older = cell;
-	else
-		w->newest = cell;
-	if (use->older != PREFIX_NIL)
-		use_at(ix, use->older)->newer = cell;
-	else
-		w->oldest = cell;
+	set_neighbours(
+		ix, &ix->workers[use_slot(use)], use->newer, cell, use->older, cell);
 }
 
 void lru_unlink(struct prefix_index *ix, uint32_t cell)
 {
 	const struct prefix_use *use = use_at(ix, cell);
-	struct prefix_worker *w = &ix->workers[use_slot(use)];
 
-	if (use->newer != PREFIX_NIL)
-		use_at(ix, use->newer)->older = use->older;
-	else
-		w->newest = use->older;
-	if (use->older != PREFIX_NIL)
-		use_at(ix, use->older)->newer = use->newer;
-	else
-		w->oldest = use->newer;
+	set_neighbours(ix, &ix->workers[use_slot(use)], use->newer, use->older,
+		use->older, use->newer);
 }
 
 static bool is_older(const struct prefix_worker *a, const struct prefix_worker *b)

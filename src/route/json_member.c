@@ -40,14 +40,22 @@ enum json_event json_members_begin(struct json_members *it, struct span text)
 	return next_token(it, &t);
 }
 
+/* The token that a member or an item begins with. */
+static enum json_event next_start(
+	struct json_members *it, struct json_token *t, struct json_member *m)
+{
+	enum json_event e = next_token(it, t);
+
+	if (e != SCAN_BAD)
+		m->start = (uint32_t)t->start;
+	return e;
+}
+
 enum json_event json_members_next(struct json_members *it, struct json_member *m)
 {
 	struct json_token t;
-	enum json_event e = next_token(it, &t);
+	enum json_event e = next_start(it, &t, m);
 
-	if (e == SCAN_BAD)
-		return SCAN_BAD;
-	m->start = (uint32_t)t.start;
 	if (e != SCAN_KEY)
 		return e == SCAN_CLOSE ? SCAN_CLOSE : SCAN_BAD;
 	m->name = span_make(it->text.p + t.start + 1, t.end - t.start - 2);
@@ -59,15 +67,12 @@ enum json_event json_members_next(struct json_members *it, struct json_member *m
 enum json_event json_items_next(struct json_members *it, struct json_member *m)
 {
 	struct json_token t;
-	enum json_event e = next_token(it, &t);
+	enum json_event e = next_start(it, &t, m);
 
-	if (e == SCAN_BAD)
-		return SCAN_BAD;
-	m->start = (uint32_t)t.start;
+	if (e == SCAN_BAD || e == SCAN_CLOSE)
+		return e;
 	m->name = span_make(NULL, 0);
 	m->is_escaped = false;
-	if (e == SCAN_CLOSE)
-		return SCAN_CLOSE;
 	return take_value(it, e, &t, m) == SCAN_KEY ? SCAN_STRING : SCAN_BAD;
 }
 

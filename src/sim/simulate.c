@@ -7,17 +7,15 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "bench/outcome.h"
 #include "io/js.h"
 #include "sim/sim_plot.h"
 #include "sim/sim_report.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { DONE = 0, FAILED = 1, USAGE = 2 };
 
 #define TRACE_BYTES_MAX ((size_t)1 << 30)
 #define MARK "round_robin" /* the policy that others are held against */
@@ -41,25 +39,14 @@ bool simulate_is_asked(int argc, char **argv)
 	return false;
 }
 
-static int PRINTF_LIKE(2, 3) complain(int status, const char *fmt, ...)
-{
-	va_list args;
-
-	va_start(args, fmt);
-	(void)fputs("kvsteer-bench: ", stderr);
-	(void)vfprintf(stderr, fmt, args);
-	(void)fputc('\n', stderr);
-	va_end(args);
-	return status;
-}
-
 /* ---- what the flags name ---- */
 
 static int make_input(struct simulation *s, const struct trace *t)
 {
 	int err = sim_input_make(t, s->flags.requests, s->flags.speed, &s->input);
 
-	return err == 0 ? DONE : complain(USAGE, "%s: %s", s->flags.trace, err_text(err));
+	return err == 0 ? DONE
+			: bench_complain(USAGE, "%s: %s", s->flags.trace, err_text(err));
 }
 
 static int read_trace(struct simulation *s)
@@ -73,17 +60,17 @@ static int read_trace(struct simulation *s)
 
 	err = file_read(name, TRACE_BYTES_MAX, &text, &n);
 	if (err != 0) {
-		status = complain(USAGE, "--trace %s: %s", name,
+		status = bench_complain(USAGE, "--trace %s: %s", name,
 			err == ERR_IO ? strerror(errno) : err_text(err));
 	} else {
 		err = trace_read(span_make(text, n), &trace, &fault);
 		if (err == 0)
 			status = make_input(s, &trace);
 		else if (err == ERR_PARSE)
-			status = complain(
+			status = bench_complain(
 				USAGE, "%s:%zu: %s", name, fault.line, fault.message);
 		else
-			status = complain(FAILED, "%s: %s", name, err_text(err));
+			status = bench_complain(FAILED, "%s: %s", name, err_text(err));
 	}
 	free(text);
 	trace_free(&trace);
@@ -96,7 +83,8 @@ static int open_file(const char *flag, const char *name, FILE **out)
 		return DONE;
 	*out = fopen(name, "we");
 	return *out != NULL ? DONE
-			    : complain(USAGE, "--%s %s: %s", flag, name, strerror(errno));
+			    : bench_complain(
+				      USAGE, "--%s %s: %s", flag, name, strerror(errno));
 }
 
 /* Before the run: nobody waits to hear that a folder is missing. */
@@ -170,7 +158,7 @@ static int run_all(struct simulation *s)
 		int err = sim_run(&opts, s->specs[i], &r->results[i], &why);
 
 		if (err != 0) {
-			(void)complain(USAGE, "--policy %s: %s", s->specs[i],
+			(void)bench_complain(USAGE, "--policy %s: %s", s->specs[i],
 				why != NULL ? why : err_text(err));
 			free(why);
 			return USAGE;
@@ -185,7 +173,8 @@ static int close_file(const char *flag, const char *name, bool ok, FILE **f)
 	if (*f != NULL)
 		ok = fclose(*f) == 0 && ok;
 	*f = NULL;
-	return ok ? DONE : complain(FAILED, "--%s %s: %s", flag, name, strerror(errno));
+	return ok ? DONE
+		  : bench_complain(FAILED, "--%s %s: %s", flag, name, strerror(errno));
 }
 
 static int write_json(struct simulation *s)
@@ -223,7 +212,7 @@ static int tell(struct simulation *s)
 	if (s->plot != NULL && status == DONE)
 		status = write_plot(s);
 	if (fflush(stdout) != 0)
-		status = complain(FAILED, "stdout: %s", strerror(errno));
+		status = bench_complain(FAILED, "stdout: %s", strerror(errno));
 	return status;
 }
 
