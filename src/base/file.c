@@ -4,10 +4,23 @@
 #include "base/file.h"
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "base/mem.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
+
+/* Twice as much room, or some to begin with. */
+static int grow(char **bytes, size_t *room)
+{
+	size_t more = *room == 0 ? 65536 : *room * 2;
+	char *grown = realloc(*bytes, more);
+
+	if (grown == NULL)
+		return ERR_NOMEM;
+	*bytes = grown;
+	*room = more;
+	return 0;
+}
 
 int file_read(const char *path, size_t max_bytes, char **text, size_t *n)
 {
@@ -19,10 +32,8 @@ int file_read(const char *path, size_t max_bytes, char **text, size_t *n)
 	if (fd < 0)
 		return ERR_IO;
 	while (got > 0) {
-		if (used == room) {
-			room = room == 0 ? 65536 : room * 2;
-			bytes = xrealloc(bytes, room);
-		}
+		if (used == room && grow(&bytes, &room) != 0)
+			return ERR_NOMEM;
 		got = read(fd, bytes + used, room - used);
 		if (got < 0 && errno != EINTR)
 			return ERR_IO;

@@ -8,8 +8,8 @@
 #include "base/base.h"
 
 /*
- * *text is the caller's to free, *n its bytes (no NUL behind them). ERR_LIMIT: more than
- * max_bytes; ERR_IO with errno. Dies when out of memory.
+ * *text is the caller's to free, *n its bytes (no NUL behind them). ERR_LIMIT: the file has
+ * more than max_bytes. ERR_NOMEM. ERR_IO: errno says why.
  */
 int file_read(const char *path, size_t max_bytes, char **text, size_t *n) MUST_CHECK;
 

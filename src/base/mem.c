@@ -1,7 +1,6 @@
 /*
- * Allocate-or-die for startup, checked growth for the request path, and wiping of
- * secrets.
- * The x* functions never return NULL: they end the process instead. mem_grow never does.
+ * Allocate-or-die for the start of a program, checked growth for a running one, and wiping
+ * of secrets. The x* functions never return NULL: they end the process instead.
  */
 #include "base/mem.h"
 #include "base/err.h"
@@ -75,6 +74,18 @@ char *xasprintf(const char *fmt, ...)
 	if (n < 0)
 		die_of_memory();
 	return text;
+}
+
+char *mem_format(const char *fmt, ...)
+{
+	va_list args;
+	char *text = NULL;
+	int n;
+
+	va_start(args, fmt);
+	n = vasprintf(&text, fmt, args);
+	va_end(args);
+	return n < 0 ? NULL : text;
 }
 
 int mem_grow(void *items, size_t *cap, size_t want, size_t elem_size)

@@ -1,6 +1,7 @@
 /*
- * Allocate-or-die for startup and configuration, and overflow-checked sizes.
- * Code on the request path uses malloc and checks; it never calls the x* functions.
+ * Memory: allocate-or-die for the start of a program, overflow-checked growth, wiping.
+ * The x* functions end the process when memory runs out. Code that a running daemon can
+ * reach never calls them; it uses malloc or the functions below them, and checks.
  */
 #ifndef BASE_MEM_H
 #define BASE_MEM_H
@@ -13,6 +14,9 @@ void *xrealloc(void *p, size_t size);
 char *xstrdup(const char *s);
 char *xstrndup(const char *s, size_t n);
 char *xasprintf(const char *fmt, ...) PRINTF_LIKE(1, 2);
+
+/* A new string that the caller frees; NULL when memory runs out. */
+char *mem_format(const char *fmt, ...) PRINTF_LIKE(1, 2);
 
 /*
  * Makes room for `want` elements in the array *items of *cap elements, doubling. 0 or

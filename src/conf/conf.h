@@ -199,12 +199,12 @@ struct conf {
 	_Atomic unsigned refs;
 	struct router_opts router;
 	struct pool_conf *pools; /* in file order; at least one ("default") */
-	size_t n_pools;
+	size_t n_pools, cap_pools;
 	struct worker_conf *workers; /* in file order, names unique */
-	size_t n_workers;
+	size_t n_workers, cap_workers;
 	bool by_flags_alone;       /* no file was read */
 	struct conf_place *places; /* of what [router] says: conf_place() */
-	size_t n_places;
+	size_t n_places, cap_places;
 	struct conf_client_keys *client_keys; /* router.api_keys, read; NULL: not set */
 };
 
@@ -222,9 +222,11 @@ struct conf_error {
 
 struct conf_errors {
 	struct conf_error *items;
-	size_t n;
+	size_t n, cap;
 	size_t n_errors; /* those that are no warnings */
+	bool no_memory;  /* memory ran out; this counts as an error */
 };
+/* A fault or warning for which memory is short sets no_memory instead. */
 void conf_errors_add(struct conf_errors *errors, const char *file, unsigned line,
 	const char *key, const char *value, const char *hint, const char *fmt, ...)
 	PRINTF_LIKE(7, 8);
@@ -232,9 +234,17 @@ void conf_errors_add(struct conf_errors *errors, const char *file, unsigned line
 void conf_warnings_add(struct conf_errors *errors, const char *file, unsigned line,
 	const char *key, const char *value, const char *hint, const char *fmt, ...)
 	PRINTF_LIKE(7, 8);
+void conf_errors_no_memory(struct conf_errors *errors);
+/* The i-th error or warning, "out of memory" last where memory ran out; NULL behind it. */
+const struct conf_error *conf_errors_at(const struct conf_errors *errors, size_t i);
+/* The first one that is no warning, or NULL. */
+const struct conf_error *conf_errors_first(const struct conf_errors *errors);
 void conf_errors_free(struct conf_errors *errors);
-/* "file:line: key = value: message; hint" (or "--flag value: message; hint") into a new
- * string. */
+/* "file:line: key = value: message; hint" (or "--flag value: message; hint") into out,
+ * cut where it is longer than n. CONF_ERROR_TEXT_MAX is room for any. */
+#define CONF_ERROR_TEXT_MAX 6144
+void conf_error_print(const struct conf_error *e, char *out, size_t n);
+/* The same as a new string; NULL when memory runs out. */
 char *conf_error_text(const struct conf_error *e);
 
 /*
@@ -247,8 +257,8 @@ struct conf_flags;
 /*
  * Reads path (may be NULL) and then the conf.d/ *.conf in its directory, sorted by name,
  * applies flags (may be NULL) over it, resolves inheritance, validates the whole. 0 and
- * *out with one reference; or ERR_PARSE and at least one error in *errors (warnings may
- * be there in both cases). Reads files, nothing else.
+ * *out with one reference; or ERR_PARSE or ERR_NOMEM and at least one error in *errors
+ * (warnings may be there in all cases). Reads files, nothing else.
  */
 int conf_load(const char *path, const struct conf_flags *flags,
 	struct conf_errors *errors, struct conf **out) MUST_CHECK;
@@ -262,32 +272,34 @@ struct conf *conf_ref(struct conf *c);
 void conf_unref(struct conf *c);
 
 /* The effective configuration in file form (-T, GET config), secrets shown as "(set)"; a
- * new string. */
+ * new string. NULL when memory runs out. */
 char *conf_print(const struct conf *c);
 
 /*
  * Calls on_change(arg, "section", "key", old text, new text, needs_restart) for each
  * difference. A worker or pool that came or went is one call with the key "(section)" and
  * the texts "absent" and "present". Secrets are shown as "(set)", a changed one as
- * "(set)" and "(changed)". Nothing is called when the two are equal.
+ * "(set)" and "(changed)". Nothing is called when the two are equal. ERR_NOMEM: memory
+ * ran out, and some differences were not told.
  */
 typedef void conf_change_fn(void *arg, const char *section, const char *key,
 	const char *was, const char *now, bool needs_restart);
-void conf_diff(
-	const struct conf *was, const struct conf *now, conf_change_fn *fn, void *arg);
+int conf_diff(const struct conf *was, const struct conf *now, conf_change_fn *fn,
+	void *arg) MUST_CHECK;
 
-/* http(s)://host[:port][/base]; ERR_PARSE and a static *why. IPv6 literals in brackets;
+/* http(s)://host[:port][/base]; ERR_PARSE or ERR_NOMEM and a static *why. IPv6 literals in brackets;
  * no userinfo, query, fragment. */
 int conf_url_parse(struct span text, struct conf_url *out, const char **why) MUST_CHECK;
 void conf_url_free(struct conf_url *u);
-/* "host:port" or "[v6]:port" or ":port"; host is newly allocated. */
+/* "host:port" or "[v6]:port" or ":port"; host is newly allocated. ERR_PARSE or ERR_NOMEM
+ * and a static *why. */
 int conf_hostport_parse(
 	struct span text, char **host, uint16_t *port, const char **why) MUST_CHECK;
 
 /*
  * One worker as the admin API gives it: resolves it against the pool's defaults.
  * key/value pairs are the [worker] keys. The result is owned by the caller
- * (worker_conf_free).
+ * (worker_conf_free). ERR_PARSE or ERR_NOMEM and at least one error in *errors.
  */
 struct conf_pair {
 	const char *key;
@@ -297,6 +309,7 @@ int conf_worker_make(const struct conf *c, const char *name,
 	const struct conf_pair *pairs, size_t n, struct conf_errors *errors,
 	struct worker_conf *out) MUST_CHECK;
 void worker_conf_free(struct worker_conf *w);
+/* A copy that owns its strings. ERR_NOMEM: *to holds nothing. */
 int worker_conf_copy(const struct worker_conf *from, struct worker_conf *to) MUST_CHECK;
 
 /* '*' and '?' globs, as in models. */

@@ -7,7 +7,6 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "base/mem.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -110,13 +109,14 @@ static void report_router(const struct conf_source *source,
 	const char *hint, const char *message, struct conf_errors *errors)
 {
 	const struct conf_line *line = router_line(source, key->name, value);
-	scoped_free char *flag = xasprintf("--%s", key->name);
+	char flag[64];
 
 	if (!is_flag_given(flags, key) && line != NULL) {
 		conf_errors_add(errors, line->file, line->line, key->name, value, hint,
 			"%s", message);
 		return;
 	}
+	snprintf(flag, sizeof(flag), "--%s", key->name);
 	for (char *c = flag; *c != '\0'; c++)
 		if (*c == '_')
 			*c = '-';
@@ -124,17 +124,37 @@ static void report_router(const struct conf_source *source,
 }
 
 /* Whether two addresses cannot both be listened on: one port, of one host or of all. */
-static bool is_one_socket(const char *a, const char *b)
+static bool is_one_socket(const char *a, const char *b, struct conf_errors *errors)
 {
 	scoped_free char *host_a = NULL, *host_b = NULL;
 	uint16_t port_a, port_b;
 	const char *why;
+	int rc = conf_hostport_parse(span_str(a), &host_a, &port_a, &why);
 
-	if (conf_hostport_parse(span_str(a), &host_a, &port_a, &why) != 0 ||
-		conf_hostport_parse(span_str(b), &host_b, &port_b, &why) != 0)
+	if (rc == 0)
+		rc = conf_hostport_parse(span_str(b), &host_b, &port_b, &why);
+	if (rc == ERR_NOMEM)
+		conf_errors_no_memory(errors);
+	if (rc != 0)
 		return false;
 	return port_a == port_b && port_a != 0 &&
 	       (host_a[0] == '\0' || host_b[0] == '\0' || strcmp(host_a, host_b) == 0);
+}
+
+static void check_built(const struct conf *c, const struct conf_source *source,
+	const struct conf_flags *flags, struct conf_errors *errors)
+{
+	for (size_t i = 0; i < ARRAY_LEN(unbuilt); i++) {
+		const struct conf_key *key =
+			conf_key_find(SECTION_ROUTER, span_str(unbuilt[i].key));
+		scoped_free char *value = conf_value_text(key, &c->router);
+
+		if (value == NULL)
+			conf_errors_no_memory(errors);
+		else if (strcmp(value, "none") != 0)
+			report_router(source, flags, key, value, "leave it out",
+				unbuilt[i].message, errors);
+	}
 }
 
 static void check_router(const struct conf *c, const struct conf_source *source,
@@ -155,19 +175,11 @@ static void check_router(const struct conf *c, const struct conf_source *source,
 					"leave one of them", "the address is given twice",
 					errors);
 	for (size_t i = 0; c->router.metrics_listen != NULL && i < list->n; i++)
-		if (is_one_socket(list->items[i], c->router.metrics_listen))
+		if (is_one_socket(list->items[i], c->router.metrics_listen, errors))
 			report_router(source, flags, listen, list->items[i],
 				"give it another port",
 				"metrics_listen uses this address", errors);
-	for (size_t i = 0; i < ARRAY_LEN(unbuilt); i++) {
-		const struct conf_key *key =
-			conf_key_find(SECTION_ROUTER, span_str(unbuilt[i].key));
-		scoped_free char *value = conf_value_text(key, &c->router);
-
-		if (strcmp(value, "none") != 0)
-			report_router(source, flags, key, value, "leave it out",
-				unbuilt[i].message, errors);
-	}
+	check_built(c, source, flags, errors);
 }
 
 static const char *worker_file(
@@ -243,6 +255,7 @@ bool conf_check_pair(const struct conf_section *s, const struct conf_pair *pair,
 	struct conf_fault fault;
 	char hint[128];
 	bool is_shown;
+	int rc;
 
 	if (key == NULL) {
 		conf_errors_add(errors, NULL, 0, pair->key, NULL,
@@ -257,8 +270,13 @@ bool conf_check_pair(const struct conf_section *s, const struct conf_pair *pair,
 			"leave one of them", "duplicate key");
 		return false;
 	}
-	if (conf_value_check(key, span_str(pair->value), &fault) == 0)
+	rc = conf_value_check(key, span_str(pair->value), &fault);
+	if (rc == 0)
 		return true;
+	if (rc == ERR_NOMEM) {
+		conf_errors_no_memory(errors);
+		return false;
+	}
 	conf_errors_add(errors, NULL, 0, pair->key, is_shown ? pair->value : NULL,
 		fault.hint[0] != '\0' ? fault.hint : NULL, "%s", fault.message);
 	return false;

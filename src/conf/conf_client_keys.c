@@ -15,6 +15,7 @@
 #include "conf/conf_table.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -51,6 +52,12 @@ static void report(struct key_reader *r, unsigned line, const char *key, const c
 	else if (r->faults == FAULTS_TOLD_MAX + 1)
 		conf_errors_add(r->errors, r->file, line, NULL, NULL, NULL,
 			"there are more errors in this file");
+}
+
+static void no_memory(struct key_reader *r)
+{
+	r->faults++;
+	conf_errors_no_memory(r->errors);
 }
 
 /* ---- a line ---- */
@@ -186,11 +193,10 @@ static void take_line(struct key_reader *r, unsigned number, struct span text)
 	if (text.n == 0 || text.p[0] == '#' || text.p[0] == ';' ||
 		!read_words(r, text, &l))
 		return;
-	if (r->n == r->cap) {
-		r->cap = MAX(r->cap * 2, (size_t)16);
-		r->lines = xrealloc(r->lines, r->cap * sizeof(*r->lines));
-	}
-	r->lines[r->n++] = l;
+	if (mem_grow(&r->lines, &r->cap, r->n + 1, sizeof(l)) != 0)
+		no_memory(r);
+	else
+		r->lines[r->n++] = l;
 }
 
 /* ---- lines into tenants ---- */
@@ -233,21 +239,22 @@ static void merge(struct key_reader *r, struct key_line *into, const struct key_
 		into->cache_group = l->cache_group;
 }
 
-static void add_tenant(
-	struct conf_client_keys *k, const struct key_line *said, unsigned n_keys)
+static void add_tenant(struct key_reader *r, struct conf_client_keys *k,
+	const struct key_line *said, unsigned n_keys)
 {
+	bool has_group = said->cache_group.n > 0;
 	struct conf_tenant *t = &k->tenants[k->n_tenants++];
 
 	*t = (struct conf_tenant){
-		.name = xstrndup(said->tenant.p, said->tenant.n),
-		.cache_group = said->cache_group.n > 0 ? xstrndup(said->cache_group.p,
-								 said->cache_group.n)
-						       : NULL,
+		.name = span_dup(said->tenant),
+		.cache_group = has_group ? span_dup(said->cache_group) : NULL,
 		.max_requests = said->max_requests,
 		.rate = said->rate,
 		.rate_period_ms = said->rate_period_ms,
 		.n_keys = n_keys,
 	};
+	if (t->name == NULL || (has_group && t->cache_group == NULL))
+		no_memory(r);
 }
 
 static void make_tenants(struct key_reader *r, struct conf_client_keys *k)
@@ -264,7 +271,7 @@ static void make_tenants(struct key_reader *r, struct conf_client_keys *k)
 			r->lines[i].key.tenant = (uint32_t)k->n_tenants;
 			merge(r, &said, &r->lines[i]);
 		}
-		add_tenant(k, &said, (unsigned)(i - from));
+		add_tenant(r, k, &said, (unsigned)(i - from));
 	}
 }
 
@@ -285,27 +292,44 @@ static void make_keys(struct key_reader *r, struct conf_client_keys *k)
 		const struct key_line *l = &r->lines[i];
 
 		if (i > 0 && memcmp(l->key.digest, l[-1].key.digest, DIGEST_BYTES) == 0) {
-			scoped_free char *message =
-				xasprintf("has the key of line %u again", l[-1].number);
+			char message[64];
 
+			snprintf(message, sizeof(message), "has the key of line %u again",
+				l[-1].number);
 			report(r, l->number, NULL, "leave one of them", message);
 		}
 		k->keys[k->n_keys++] = l->key;
 	}
 }
 
+/* Room for n keys, each of a tenant of its own. NULL: out of memory. */
+static struct conf_client_keys *keys_new(size_t n)
+{
+	struct conf_client_keys *k = calloc(1, sizeof(*k));
+
+	if (k == NULL)
+		return NULL;
+	k->tenants = calloc(n + 1, sizeof(*k->tenants));
+	k->keys = calloc(n + 1, sizeof(*k->keys));
+	if (k->tenants != NULL && k->keys != NULL)
+		return k;
+	conf_client_keys_free(k);
+	return NULL;
+}
+
 struct conf_client_keys *conf_client_keys_parse(
 	struct span text, const char *file, struct conf_errors *errors)
 {
 	struct key_reader r = {.file = file, .errors = errors};
-	struct conf_client_keys *k = xcalloc(1, sizeof(*k));
+	struct conf_client_keys *k;
 	struct span line;
 
 	for (unsigned number = 1; span_next(&text, '\n', &line); number++)
 		take_line(&r, number, line);
-	k->tenants = xcalloc(r.n + 1, sizeof(*k->tenants));
-	k->keys = xcalloc(r.n + 1, sizeof(*k->keys));
-	if (r.n > 0) {
+	k = keys_new(r.n);
+	if (k == NULL) {
+		no_memory(&r);
+	} else if (r.n > 0) {
 		make_tenants(&r, k);
 		make_keys(&r, k);
 	}
@@ -357,6 +381,10 @@ struct conf_client_keys *conf_client_keys_read(
 	if (!is_guarded(path, errors))
 		return NULL;
 	err = file_read(path, FILE_MAX_BYTES, &text, &n);
+	if (err == ERR_NOMEM) {
+		conf_errors_no_memory(errors);
+		return NULL;
+	}
 	if (err != 0) {
 		conf_errors_add(errors, path, 0, "api_keys", NULL,
 			err == ERR_LIMIT ? "up to 64m" : NULL, "cannot be used: %s",

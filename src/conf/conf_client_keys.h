@@ -44,7 +44,7 @@ struct conf_client_keys {
 
 /*
  * Reads the file; every fault goes to *errors, with file and line, but never a word that
- * may be a key. NULL: there was one. Dies when out of memory.
+ * may be a key. NULL: there was one, or memory ran out, which *errors tells too.
  */
 struct conf_client_keys *conf_client_keys_read(
 	const char *path, struct conf_errors *errors);

@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FILE_MAX_BYTES = 16 << 20 };
+enum { FILE_MAX_BYTES = 16 << 20, MESSAGE_BYTES = 512 };
 
 /* What one file's items meet. */
 struct reader {
@@ -33,9 +33,13 @@ struct reader {
 static void report(struct reader *r, unsigned line, const struct conf_key *key,
 	struct span value, const char *message, const char *hint)
 {
-	scoped_free char *text = xstrndup(value.n > 0 ? value.p : "", value.n);
+	scoped_free char *text = span_dup(value);
 	bool is_shown = !key->is_secret;
 
+	if (text == NULL) {
+		conf_errors_no_memory(r->errors);
+		return;
+	}
 	/* A URL with a password in it is as good as a secret. */
 	if (key->type == CONF_TYPE_URL && strchr(text, '@') != NULL)
 		is_shown = false;
@@ -54,7 +58,7 @@ static bool is_role_word(struct span word, enum role *role)
 	return false;
 }
 
-/* Splits "pool NAME prefill"; 0, or ERR_PARSE and *fault. */
+/* Splits "pool NAME prefill"; 0, or ERR_PARSE or ERR_NOMEM and *fault. */
 static int read_section_words(
 	struct span text, struct conf_section *out, struct conf_fault *fault)
 {
@@ -81,8 +85,8 @@ static int read_section_words(
 	}
 	if (out->kind != SECTION_ROUTER && conf_name_check(words[1], fault) != 0)
 		return ERR_PARSE;
-	out->name = xstrndup(words[1].p, words[1].n);
-	return 0;
+	out->name = span_dup(words[1]);
+	return out->name != NULL ? 0 : conf_fault_no_memory(fault);
 }
 
 static struct conf_section *find_section(
@@ -98,40 +102,61 @@ static struct conf_section *find_section(
 	return NULL;
 }
 
-static void open_section(struct reader *r, const struct conf_item *item)
+/* Takes the name of `made`, also when memory runs out. */
+static int add_section(struct reader *r, struct conf_section *made)
+{
+	struct conf_source *source = r->source;
+
+	if (mem_grow(&source->sections, &source->cap_sections, source->n_sections + 1,
+		    sizeof(*source->sections)) != 0) {
+		free(made->name);
+		return ERR_NOMEM;
+	}
+	source->sections[source->n_sections] = *made;
+	r->section = source->n_sections++;
+	return 0;
+}
+
+static int open_section(struct reader *r, const struct conf_item *item)
 {
 	struct conf_section made = {.file = r->file, .line = item->line};
-	struct conf_source *source = r->source;
 	struct conf_section *old;
 	struct conf_fault fault;
+	int rc;
 
 	r->section = SIZE_MAX;
-	if (read_section_words(item->section, &made, &fault) != 0) {
+	rc = read_section_words(item->section, &made, &fault);
+	if (rc == ERR_NOMEM)
+		return rc;
+	if (rc != 0) {
 		conf_errors_add(r->errors, r->file, item->line, NULL, NULL, fault.hint,
 			"[" SPAN_FMT "]: %s", SPAN_ARG(item->section), fault.message);
-		return;
+		return 0;
 	}
-	old = find_section(source, &made);
-	if (old == NULL) {
-		source->sections = xrealloc(source->sections,
-			(source->n_sections + 1) * sizeof(*source->sections));
-		source->sections[source->n_sections] = made;
-		r->section = source->n_sections++;
-		return;
-	}
+	old = find_section(r->source, &made);
+	if (old == NULL)
+		return add_section(r, &made);
 	if (old->file == r->file)
 		conf_errors_add(r->errors, r->file, item->line, NULL, NULL,
 			"put all its keys below the first one",
 			"[" SPAN_FMT "]: duplicate section, the first is in line %u",
 			SPAN_ARG(item->section), old->line);
 	else
-		r->section = (size_t)(old - source->sections);
+		r->section = (size_t)(old - r->source->sections);
 	/* From here on a second section in this file is a duplicate of this one. */
 	if (old->file != r->file) {
 		old->file = r->file;
 		old->line = item->line;
 	}
 	free(made.name);
+	return 0;
+}
+
+static void free_value(struct conf_line *line)
+{
+	if (line->key->is_secret)
+		mem_wipe(line->value, strlen(line->value));
+	free(line->value);
 }
 
 const struct conf_line *conf_section_find(
@@ -143,50 +168,83 @@ const struct conf_line *conf_section_find(
 	return NULL;
 }
 
+int conf_section_add(
+	struct conf_section *section, struct conf_line *line, struct span value)
+{
+	line->value = span_dup(value);
+	if (line->value == NULL)
+		return ERR_NOMEM;
+	if (mem_grow(&section->lines, &section->cap_lines, section->n_lines + 1,
+		    sizeof(*line)) != 0) {
+		free_value(line);
+		return ERR_NOMEM;
+	}
+	section->lines[section->n_lines++] = *line;
+	return 0;
+}
+
+void conf_section_free(struct conf_section *section)
+{
+	for (size_t i = 0; i < section->n_lines; i++)
+		free_value(&section->lines[i]);
+	free(section->lines);
+	free(section->name);
+}
+
 static bool is_duplicate(struct reader *r, const struct conf_section *section,
 	const struct conf_item *item, const struct conf_key *key)
 {
 	const struct conf_line *first = conf_section_find(section, key->name);
-	scoped_free char *message = NULL;
+	char message[MESSAGE_BYTES];
 
 	if (first == NULL || conf_key_is_list(key))
 		return false;
 	if (first->file == r->file)
-		message =
-			xasprintf("duplicate key, the first is in line %u", first->line);
+		snprintf(message, sizeof(message),
+			"duplicate key, the first is in line %u", first->line);
 	else
-		message = xasprintf("duplicate key in one section, the first is in %s:%u",
+		snprintf(message, sizeof(message),
+			"duplicate key in one section, the first is in %s:%u",
 			first->file, first->line);
 	report(r, item->line, key, item->value, message, "leave one of them");
 	return true;
 }
 
-static void take_key(struct reader *r, const struct conf_item *item)
+/* The value is not quoted: it may be a secret under a mistyped key. */
+static int report_unknown(
+	struct reader *r, enum conf_section_kind kind, const struct conf_item *item)
+{
+	scoped_free char *name = span_dup(item->key);
+	char hint[128];
+
+	if (name == NULL)
+		return ERR_NOMEM;
+	conf_errors_add(r->errors, r->file, item->line, name, NULL,
+		conf_key_hint(kind, item->key, hint, sizeof(hint)), "unknown key in %s",
+		conf_section_form(kind));
+	return 0;
+}
+
+static int take_key(struct reader *r, const struct conf_item *item)
 {
 	struct conf_section *section = &r->source->sections[r->section];
 	const struct conf_key *key = conf_key_find(section->kind, item->key);
 	struct conf_line line = {.key = key, .file = r->file, .line = item->line};
 	struct conf_fault fault;
-	char hint[128];
+	int rc;
 
-	if (key == NULL) {
-		/* Not quoted: it may be a secret under a mistyped key. */
-		scoped_free char *name = xstrndup(item->key.p, item->key.n);
-
-		conf_errors_add(r->errors, r->file, item->line, name, NULL,
-			conf_key_hint(section->kind, item->key, hint, sizeof(hint)),
-			"unknown key in %s", conf_section_form(section->kind));
-		return;
-	}
+	if (key == NULL)
+		return report_unknown(r, section->kind, item);
 	line.is_good = !is_duplicate(r, section, item, key);
 	line.is_first = conf_section_find(section, key->name) == NULL;
-	if (conf_value_check(key, item->value, &fault) != 0) {
+	rc = conf_value_check(key, item->value, &fault);
+	if (rc == ERR_NOMEM)
+		return rc;
+	if (rc != 0) {
 		line.is_good = false;
 		report(r, item->line, key, item->value, fault.message, fault.hint);
 	}
-	line.value = xstrndup(item->value.n > 0 ? item->value.p : "", item->value.n);
-	section->lines = xrealloc(section->lines, (section->n_lines + 1) * sizeof(line));
-	section->lines[section->n_lines++] = line;
+	return conf_section_add(section, &line, item->value);
 }
 
 static int take_item(void *arg, const struct conf_item *item)
@@ -199,21 +257,25 @@ static int take_item(void *arg, const struct conf_item *item)
 			"%s", item->message);
 		break;
 	case CONF_TOKEN_SECTION:
-		open_section(r, item);
-		break;
+		return open_section(r, item);
 	case CONF_TOKEN_KEY:
-		if (r->section != SIZE_MAX)
-			take_key(r, item);
-		break;
+		return r->section != SIZE_MAX ? take_key(r, item) : 0;
 	}
 	return 0;
 }
 
+/* NULL: out of memory. */
 static const char *keep_file_name(struct conf_source *source, const char *path)
 {
-	source->files = xrealloc(source->files, (source->n_files + 1) * sizeof(char *));
-	source->files[source->n_files] = xstrdup(path);
-	return source->files[source->n_files++];
+	char *name = strdup(path);
+
+	if (name == NULL || mem_grow(&source->files, &source->cap_files,
+				    source->n_files + 1, sizeof(char *)) != 0) {
+		free(name);
+		return NULL;
+	}
+	source->files[source->n_files++] = name;
+	return name;
 }
 
 /* Opening one would wait for somebody at the other end, maybe for ever. */
@@ -250,6 +312,10 @@ static void read_file(struct conf_source *source, const char *path, bool is_main
 	int rc;
 
 	r.file = keep_file_name(source, path);
+	if (r.file == NULL) {
+		conf_errors_no_memory(errors);
+		return;
+	}
 	if (is_pipe(path)) {
 		conf_errors_add(errors, path, 0, NULL, NULL,
 			"give a regular file, which a reload can read again",
@@ -259,14 +325,14 @@ static void read_file(struct conf_source *source, const char *path, bool is_main
 	rc = file_read(path, FILE_MAX_BYTES, &text, &n);
 	if (rc == 0) {
 		rc = conf_lex(span_make(text, n), take_item, &r);
-		if (rc != 0)
-			conf_errors_add(
-				errors, path, 0, NULL, NULL, NULL, "%s", err_text(rc));
 		mem_wipe(text, n);
+	}
+	if (rc == ERR_NOMEM) {
+		conf_errors_no_memory(errors);
 	} else if (rc == ERR_LIMIT) {
 		conf_errors_add(errors, path, 0, NULL, NULL, "up to 16m",
 			"the file is too large");
-	} else {
+	} else if (rc != 0) {
 		conf_errors_add(errors, path, 0, NULL, NULL, read_hint(errno, is_main),
 			"cannot be read: %s", strerror(errno));
 	}
@@ -284,46 +350,49 @@ static int by_bytes(const struct dirent **a, const struct dirent **b)
 	return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-void conf_source_read(
-	struct conf_source *source, const char *path, struct conf_errors *errors)
+static void read_folder(
+	struct conf_source *source, const char *folder, struct conf_errors *errors)
 {
-	const char *slash = strrchr(path, '/');
-	int dir_n = slash != NULL ? (int)(slash - path) + 1 : 0;
-	scoped_free char *folder = xasprintf("%.*sconf.d", dir_n, path);
 	struct dirent **entries = NULL;
-	int n;
+	int n = scandir(folder, &entries, is_conf_name, by_bytes);
 
-	read_file(source, path, true, errors);
-	n = scandir(folder, &entries, is_conf_name, by_bytes);
-	if (n < 0 && errno != ENOENT)
+	if (n < 0 && errno == ENOMEM)
+		conf_errors_no_memory(errors);
+	else if (n < 0 && errno != ENOENT)
 		conf_errors_add(errors, folder, 0, NULL, NULL,
 			errno == ENOTDIR ? "make it a folder, or give it another name"
 					 : read_hint(errno, false),
 			"cannot be read: %s", strerror(errno));
 	for (int i = 0; i < n; i++) {
-		scoped_free char *file = xasprintf("%s/%s", folder, entries[i]->d_name);
+		scoped_free char *file = mem_format("%s/%s", folder, entries[i]->d_name);
 
-		read_file(source, file, false, errors);
+		if (file != NULL)
+			read_file(source, file, false, errors);
+		else
+			conf_errors_no_memory(errors);
 		free(entries[i]);
 	}
 	free(entries);
 }
 
+void conf_source_read(
+	struct conf_source *source, const char *path, struct conf_errors *errors)
+{
+	const char *slash = strrchr(path, '/');
+	int dir_n = slash != NULL ? (int)(slash - path) + 1 : 0;
+	scoped_free char *folder = mem_format("%.*sconf.d", dir_n, path);
+
+	read_file(source, path, true, errors);
+	if (folder != NULL)
+		read_folder(source, folder, errors);
+	else
+		conf_errors_no_memory(errors);
+}
+
 void conf_source_free(struct conf_source *source)
 {
-	for (size_t i = 0; i < source->n_sections; i++) {
-		struct conf_section *section = &source->sections[i];
-
-		for (size_t j = 0; j < section->n_lines; j++) {
-			struct conf_line *line = &section->lines[j];
-
-			if (line->key->is_secret)
-				mem_wipe(line->value, strlen(line->value));
-			free(line->value);
-		}
-		free(section->lines);
-		free(section->name);
-	}
+	for (size_t i = 0; i < source->n_sections; i++)
+		conf_section_free(&source->sections[i]);
 	for (size_t i = 0; i < source->n_files; i++)
 		free(source->files[i]);
 	free(source->files);

@@ -4,6 +4,7 @@
  * long as the configuration; a value that a flag gave has no place. Filled by conf.c,
  * asked through conf_place() by whoever reports.
  */
+#include "base/err.h"
 #include "base/mem.h"
 #include "conf/conf_source.h"
 
@@ -17,21 +18,26 @@ struct conf_place {
 	unsigned line;
 };
 
-void conf_place_add(struct conf *c, const struct conf_line *line)
-{
-	struct conf_place *p;
-
-	c->places = xrealloc(c->places, (c->n_places + 1) * sizeof(*c->places));
-	p = &c->places[c->n_places++];
-	*p = (struct conf_place){.key = line->key, .line = line->line};
-	p->file = xstrdup(line->file);
-	p->value = line->key->is_secret ? NULL : xstrdup(line->value);
-}
-
 static void clear(struct conf_place *p)
 {
 	free(p->file);
 	free(p->value);
+}
+
+int conf_place_add(struct conf *c, const struct conf_line *line)
+{
+	struct conf_place p = {.key = line->key, .line = line->line};
+	bool is_shown = !line->key->is_secret;
+
+	p.file = strdup(line->file);
+	p.value = is_shown ? strdup(line->value) : NULL;
+	if (p.file == NULL || (is_shown && p.value == NULL) ||
+		mem_grow(&c->places, &c->cap_places, c->n_places + 1, sizeof(p)) != 0) {
+		clear(&p);
+		return ERR_NOMEM;
+	}
+	c->places[c->n_places++] = p;
+	return 0;
 }
 
 void conf_place_forget(struct conf *c, const struct conf_key *key)

@@ -4,7 +4,7 @@
  * but for secrets, which are never shown. Called for -T, GET config and by reload.c.
  */
 #include "base/cleanup.h"
-#include "base/mem.h"
+#include "base/err.h"
 #include "conf/conf_client_keys.h"
 #include "conf/conf_table.h"
 
@@ -33,8 +33,14 @@ static void print_value(FILE *to, const char *value)
 	fputc('"', to);
 }
 
+struct printer {
+	FILE *to;
+	bool is_short; /* memory ran out: something is missing */
+};
+
 /* The keys of one base; with `like`, only those whose values differ from it. */
-static void print_keys(FILE *to, enum conf_base which, const void *base, const void *like)
+static void print_keys(
+	struct printer *p, enum conf_base which, const void *base, const void *like)
 {
 	for (size_t i = 0; i < conf_keys_n; i++) {
 		const struct conf_key *key = &conf_keys[i];
@@ -45,9 +51,13 @@ static void print_keys(FILE *to, enum conf_base which, const void *base, const v
 		if (like != NULL && conf_value_equal(key, base, like))
 			continue;
 		value = conf_value_shown(key, base);
-		fprintf(to, "%s = ", key->name);
-		print_value(to, value);
-		fputc('\n', to);
+		if (value == NULL) {
+			p->is_short = true;
+			return;
+		}
+		fprintf(p->to, "%s = ", key->name);
+		print_value(p->to, value);
+		fputc('\n', p->to);
 	}
 }
 
@@ -59,63 +69,67 @@ static bool has_same_keys(enum conf_base which, const void *a, const void *b)
 	return true;
 }
 
-static void print_pool(FILE *to, const struct pool_conf *pool)
+static void print_pool(struct printer *p, const struct pool_conf *pool)
 {
 	const struct role_opts *all = &pool->roles[ROLE_UNIFIED];
 
-	fprintf(to, "\n[pool %s]\n", pool->name);
-	print_keys(to, CONF_BASE_POOL, pool, NULL);
-	print_keys(to, CONF_BASE_ROLE, all, NULL);
-	print_keys(to, CONF_BASE_OPTS, &all->worker, NULL);
+	fprintf(p->to, "\n[pool %s]\n", pool->name);
+	print_keys(p, CONF_BASE_POOL, pool, NULL);
+	print_keys(p, CONF_BASE_ROLE, all, NULL);
+	print_keys(p, CONF_BASE_OPTS, &all->worker, NULL);
 	for (int r = ROLE_PREFILL; r < ROLE_MAX; r++) {
 		const struct role_opts *own = &pool->roles[r];
 
 		if (has_same_keys(CONF_BASE_ROLE, own, all) &&
 			has_same_keys(CONF_BASE_OPTS, &own->worker, &all->worker))
 			continue;
-		fprintf(to, "\n[pool %s %s]\n", pool->name, role_name((enum role)r));
-		print_keys(to, CONF_BASE_ROLE, own, all);
-		print_keys(to, CONF_BASE_OPTS, &own->worker, &all->worker);
+		fprintf(p->to, "\n[pool %s %s]\n", pool->name, role_name((enum role)r));
+		print_keys(p, CONF_BASE_ROLE, own, all);
+		print_keys(p, CONF_BASE_OPTS, &own->worker, &all->worker);
 	}
 }
 
-static void print_worker(FILE *to, const struct conf *c, const struct worker_conf *w)
+static void print_worker(
+	struct printer *p, const struct conf *c, const struct worker_conf *w)
 {
 	const struct pool_conf *pool = conf_pool_find(c, w->pool);
 
 	assert(pool != NULL);
-	fprintf(to, "\n[worker %s]\n", w->name);
-	print_keys(to, CONF_BASE_WORKER, w, NULL);
-	print_keys(to, CONF_BASE_OPTS, &w->opts, &pool->roles[w->role].worker);
+	fprintf(p->to, "\n[worker %s]\n", w->name);
+	print_keys(p, CONF_BASE_WORKER, w, NULL);
+	print_keys(p, CONF_BASE_OPTS, &w->opts, &pool->roles[w->role].worker);
 }
 
 char *conf_print(const struct conf *c)
 {
 	char *text = NULL;
 	size_t n = 0;
-	FILE *to = open_memstream(&text, &n);
+	struct printer p = {.to = open_memstream(&text, &n)};
 	bool is_whole;
 
-	if (to == NULL)
-		return xstrdup("");
-	fputs("[router]\n", to);
-	print_keys(to, CONF_BASE_ROUTER, &c->router, NULL);
+	if (p.to == NULL)
+		return NULL;
+	fputs("[router]\n", p.to);
+	print_keys(&p, CONF_BASE_ROUTER, &c->router, NULL);
 	for (size_t i = 0; i < c->n_pools; i++)
-		print_pool(to, &c->pools[i]);
+		print_pool(&p, &c->pools[i]);
 	for (size_t i = 0; i < c->n_workers; i++)
-		print_worker(to, c, &c->workers[i]);
-	is_whole = !ferror(to);
-	if (fclose(to) == 0 && is_whole)
+		print_worker(&p, c, &c->workers[i]);
+	is_whole = !p.is_short && !ferror(p.to);
+	if (fclose(p.to) == 0 && is_whole)
 		return text;
 	free(text);
-	return xstrdup("");
+	return NULL;
 }
 
 /* Differences */
 
+enum { SECTION_BYTES = 192 }; /* room for "pool NAME prefill", with any name */
+
 struct differ {
 	conf_change_fn *fn;
 	void *arg;
+	bool is_short; /* memory ran out: something was not told */
 };
 
 /* What a section inherits, before and after; NULL where it inherits nothing. */
@@ -131,7 +145,7 @@ static bool is_inherited(const struct conf_key *key, const void *was, const void
 	       conf_value_equal(key, now, from.now);
 }
 
-static void diff_keys(const struct differ *d, const char *section, enum conf_base which,
+static void diff_keys(struct differ *d, const char *section, enum conf_base which,
 	const void *was, const void *now, struct heritage from)
 {
 	for (size_t i = 0; i < conf_keys_n; i++) {
@@ -143,15 +157,19 @@ static void diff_keys(const struct differ *d, const char *section, enum conf_bas
 			continue;
 		before = conf_value_shown(key, was);
 		after = conf_value_shown(key, now);
+		if (before == NULL || after == NULL) {
+			d->is_short = true;
+			return;
+		}
 		d->fn(d->arg, section, key->name, before,
 			strcmp(before, after) == 0 ? "(changed)" : after,
 			key->needs_restart);
 	}
 }
 
-static void diff_role(const struct differ *d, const char *section,
-	const struct role_opts *was, const struct role_opts *now,
-	const struct role_opts *all_was, const struct role_opts *all_now)
+static void diff_role(struct differ *d, const char *section, const struct role_opts *was,
+	const struct role_opts *now, const struct role_opts *all_was,
+	const struct role_opts *all_now)
 {
 	struct heritage none = {NULL, NULL};
 	bool is_own = was == all_was;
@@ -164,18 +182,18 @@ static void diff_role(const struct differ *d, const char *section,
 
 /* The pool's own values; then, under the role's section, what changed there otherwise. */
 static void diff_pool(
-	const struct differ *d, const struct pool_conf *was, const struct pool_conf *now)
+	struct differ *d, const struct pool_conf *was, const struct pool_conf *now)
 {
-	scoped_free char *section = xasprintf("pool %s", now->name);
+	char section[SECTION_BYTES], own[SECTION_BYTES];
 
+	snprintf(section, sizeof(section), "pool %s", now->name);
 	diff_keys(d, section, CONF_BASE_POOL, was, now, (struct heritage){NULL, NULL});
 	diff_role(d, section, &was->roles[0], &now->roles[0], &was->roles[0],
 		&now->roles[0]);
 	for (int r = ROLE_PREFILL; r < ROLE_MAX; r++) {
-		scoped_free char *name =
-			xasprintf("%s %s", section, role_name((enum role)r));
-
-		diff_role(d, name, &was->roles[r], &now->roles[r], &was->roles[0],
+		snprintf(own, sizeof(own), "pool %s %s", now->name,
+			role_name((enum role)r));
+		diff_role(d, own, &was->roles[r], &now->roles[r], &was->roles[0],
 			&now->roles[0]);
 	}
 }
@@ -183,8 +201,9 @@ static void diff_pool(
 static void diff_presence(
 	const struct differ *d, const char *kind, const char *name, bool is_new)
 {
-	scoped_free char *section = xasprintf("%s %s", kind, name);
+	char section[SECTION_BYTES];
 
+	snprintf(section, sizeof(section), "%s %s", kind, name);
 	d->fn(d->arg, section, "(section)", is_new ? "absent" : "present",
 		is_new ? "present" : "absent", false);
 }
@@ -201,8 +220,9 @@ static void diff_pool_order(
 		if (old == NULL)
 			continue;
 		if (last != NULL && old < last) {
-			scoped_free char *section = xasprintf("pool %s", old->name);
+			char section[SECTION_BYTES];
 
+			snprintf(section, sizeof(section), "pool %s", old->name);
 			d->fn(d->arg, section, "(order)", "before", "after", false);
 		} else {
 			last = old;
@@ -210,8 +230,7 @@ static void diff_pool_order(
 	}
 }
 
-static void diff_pools(
-	const struct differ *d, const struct conf *was, const struct conf *now)
+static void diff_pools(struct differ *d, const struct conf *was, const struct conf *now)
 {
 	for (size_t i = 0; i < was->n_pools; i++)
 		if (conf_pool_find(now, was->pools[i].name) == NULL)
@@ -242,8 +261,7 @@ static const void *inherited_opts(const struct conf *c, const struct worker_conf
 	return &conf_pool_find(c, w->pool)->roles[w->role].worker;
 }
 
-static void diff_workers(
-	const struct differ *d, const struct conf *was, const struct conf *now)
+static void diff_workers(struct differ *d, const struct conf *was, const struct conf *now)
 {
 	for (size_t i = 0; i < was->n_workers; i++)
 		if (find_worker(now, was->workers[i].name) == NULL)
@@ -251,13 +269,14 @@ static void diff_workers(
 	for (size_t i = 0; i < now->n_workers; i++) {
 		const struct worker_conf *w = &now->workers[i];
 		const struct worker_conf *old = find_worker(was, w->name);
-		scoped_free char *section = xasprintf("worker %s", w->name);
 		struct heritage none = {NULL, NULL};
+		char section[SECTION_BYTES];
 
 		if (old == NULL) {
 			diff_presence(d, "worker", w->name, true);
 			continue;
 		}
+		snprintf(section, sizeof(section), "worker %s", w->name);
 		diff_keys(d, section, CONF_BASE_WORKER, old, w, none);
 		diff_keys(d, section, CONF_BASE_OPTS, &old->opts, &w->opts,
 			(struct heritage){
@@ -265,32 +284,36 @@ static void diff_workers(
 	}
 }
 
-static char *client_keys_text(const struct conf_client_keys *k)
+static void client_keys_text(const struct conf_client_keys *k, char *out, size_t n)
 {
-	return k == NULL ? xstrdup("none")
-			 : xasprintf("%zu keys of %zu tenants", k->n_keys, k->n_tenants);
+	if (k == NULL)
+		snprintf(out, n, "none");
+	else
+		snprintf(out, n, "%zu keys of %zu tenants", k->n_keys, k->n_tenants);
 }
 
 /* The same file, with something else in it. */
 static void diff_client_keys(
 	const struct differ *d, const struct conf *was, const struct conf *now)
 {
-	scoped_free char *before = client_keys_text(was->client_keys);
-	scoped_free char *after = client_keys_text(now->client_keys);
+	char before[64], after[64];
 
+	client_keys_text(was->client_keys, before, sizeof(before));
+	client_keys_text(now->client_keys, after, sizeof(after));
 	if (!conf_client_keys_equal(was->client_keys, now->client_keys))
 		d->fn(d->arg, "router", "api_keys", before,
 			strcmp(before, after) == 0 ? "(changed)" : after, false);
 }
 
-void conf_diff(
+int conf_diff(
 	const struct conf *was, const struct conf *now, conf_change_fn *fn, void *arg)
 {
-	struct differ d = {fn, arg};
+	struct differ d = {fn, arg, false};
 
 	diff_keys(&d, "router", CONF_BASE_ROUTER, &was->router, &now->router,
 		(struct heritage){NULL, NULL});
 	diff_client_keys(&d, was, now);
 	diff_pools(&d, was, now);
 	diff_workers(&d, was, now);
+	return d.is_short ? ERR_NOMEM : 0;
 }

@@ -5,9 +5,7 @@
  */
 #include "conf/conf_check.h"
 
-#include "base/cleanup.h"
-#include "base/mem.h"
-
+#include <stdio.h>
 #include <string.h>
 
 static const struct conf_section *pool_section(
@@ -192,8 +190,9 @@ static void check_worker_keys(const struct conf_source *source,
 	struct conf_errors *errors)
 {
 	enum kv_connector connector = pool->roles[ROLE_PREFILL].kv_connector;
-	scoped_free char *port = xasprintf("%u", w->bootstrap_port);
+	char port[16];
 
+	snprintf(port, sizeof(port), "%u", w->bootstrap_port);
 	if (w->kv_group != NULL && w->role == ROLE_UNIFIED)
 		warn_of_worker(source, w, "kv_group", w->kv_group, "leave it out",
 			"is unified: only prefill and decode workers have a group",

@@ -24,18 +24,18 @@ struct conf_section {
 	const char *file;
 	unsigned line;
 	struct conf_line *lines;
-	size_t n_lines;
+	size_t n_lines, cap_lines;
 };
 
 struct conf_source {
 	struct conf_section *sections; /* one for each place, merged over the files */
-	size_t n_sections;
+	size_t n_sections, cap_sections;
 	char **files;
-	size_t n_files;
+	size_t n_files, cap_files;
 };
 
-/* Reads path and the conf.d/ *.conf beside it. Every fault goes to *errors; what is good
- * stays. */
+/* Reads path and the conf.d/ *.conf beside it. Every fault goes to *errors, a lack of
+ * memory too; what is good stays. */
 void conf_source_read(
 	struct conf_source *source, const char *path, struct conf_errors *errors);
 void conf_source_free(struct conf_source *source);
@@ -44,8 +44,14 @@ void conf_source_free(struct conf_source *source);
 const struct conf_line *conf_section_find(
 	const struct conf_section *section, const char *key);
 
-/* conf_place.c: line is where a value of [router] stands; copied. */
-void conf_place_add(struct conf *c, const struct conf_line *line);
+/* Appends the line with a copy of the value. ERR_NOMEM. */
+int conf_section_add(struct conf_section *section, struct conf_line *line,
+	struct span value) MUST_CHECK;
+/* Frees what the section holds. */
+void conf_section_free(struct conf_section *section);
+
+/* conf_place.c: line is where a value of [router] stands; copied. ERR_NOMEM. */
+int conf_place_add(struct conf *c, const struct conf_line *line) MUST_CHECK;
 /* A flag gives the key's value. */
 void conf_place_forget(struct conf *c, const struct conf_key *key);
 void conf_place_free(struct conf *c);

@@ -4,6 +4,7 @@
  */
 #include "conf/conf_table.h"
 #include "base/dump.h"
+#include "base/err.h"
 #include "base/word.h"
 #include "conf/conf_keys.h"
 
@@ -123,7 +124,13 @@ void conf_fault_set(
 	va_end(args);
 }
 
-void conf_base_defaults(enum conf_base which, void *base)
+int conf_fault_no_memory(struct conf_fault *fault)
+{
+	conf_fault_set(fault, "cannot be read: out of memory", "%s", "");
+	return ERR_NOMEM;
+}
+
+int conf_base_defaults(enum conf_base which, void *base)
 {
 	for (size_t i = 0; i < conf_keys_n; i++) {
 		const struct conf_key *key = &conf_keys[i];
@@ -133,16 +140,21 @@ void conf_base_defaults(enum conf_base which, void *base)
 		if (key->base != which || key->def == NULL)
 			continue;
 		rc = conf_value_set(key, base, span_str(key->def), &fault);
-		assert(rc == 0);
-		(void)rc;
+		if (rc != 0) {
+			assert(rc == ERR_NOMEM); /* the tests read every default */
+			return rc;
+		}
 	}
+	return 0;
 }
 
-void conf_base_copy(enum conf_base which, const void *from, void *to)
+int conf_base_copy(enum conf_base which, const void *from, void *to)
 {
 	for (size_t i = 0; i < conf_keys_n; i++)
-		if (conf_keys[i].base == which)
-			conf_value_copy(&conf_keys[i], from, to);
+		if (conf_keys[i].base == which &&
+			conf_value_copy(&conf_keys[i], from, to) != 0)
+			return ERR_NOMEM;
+	return 0;
 }
 
 void conf_base_clear(enum conf_base which, void *base)

@@ -85,6 +85,8 @@ struct conf_fault {
 };
 void conf_fault_set(struct conf_fault *fault, const char *message, const char *hint_fmt,
 	...) PRINTF_LIKE(3, 4);
+/* Memory ran out while the value was read; ERR_NOMEM. */
+int conf_fault_no_memory(struct conf_fault *fault);
 
 /* The key of that name in that kind of section, or NULL. */
 const struct conf_key *conf_key_find(enum conf_section_kind kind, struct span name);
@@ -98,36 +100,37 @@ const char *conf_section_form(enum conf_section_kind kind); /* "[pool NAME]" */
 
 /*
  * Reads text into the key's field of `base`. A list gains the items; anything else is
- * replaced. ERR_PARSE and *fault otherwise, and the field as it was.
+ * replaced. ERR_PARSE or ERR_NOMEM and *fault otherwise, and the field as it was.
  */
 int conf_value_set(const struct conf_key *key, void *base, struct span text,
 	struct conf_fault *fault) MUST_CHECK;
-/* 0 when text could be read; no field is needed. */
+/* 0 when text could be read, else what conf_value_set returns; no field is needed. */
 int conf_value_check(const struct conf_key *key, struct span text,
 	struct conf_fault *fault) MUST_CHECK;
 /* Frees what the field holds and zeroes it. */
 void conf_value_clear(const struct conf_key *key, void *base);
-void conf_value_copy(const struct conf_key *key, const void *from, void *to);
+/* Overwrites without freeing. ERR_NOMEM: the field holds nothing. */
+int conf_value_copy(const struct conf_key *key, const void *from, void *to) MUST_CHECK;
 bool conf_value_equal(const struct conf_key *key, const void *a, const void *b);
-/* As it would stand in a file ("none" for what is not set), unquoted; a new string.
- * Secrets too. */
+/* As it would stand in a file ("none" for what is not set), unquoted; a new string, or
+ * NULL when memory runs out. Secrets too. */
 char *conf_value_text(const struct conf_key *key, const void *base);
 /* conf_value_text, but "(set)" for a secret that is set. */
 char *conf_value_shown(const struct conf_key *key, const void *base);
 /* "time", "size", ... as the manual names the type. */
 const char *conf_type_name(enum conf_type type);
 
-/* All keys of a base at once. set_defaults expects a zeroed struct; copy overwrites
- * without freeing. */
-void conf_base_defaults(enum conf_base which, void *base);
-void conf_base_copy(enum conf_base which, const void *from, void *to);
+/* All keys of a base at once. The structs that are filled must be zeroed before.
+ * ERR_NOMEM: what was filled is to be cleared. */
+int conf_base_defaults(enum conf_base which, void *base) MUST_CHECK;
+int conf_base_copy(enum conf_base which, const void *from, void *to) MUST_CHECK;
 void conf_base_clear(enum conf_base which, void *base);
 
 /* conf_url_parse and conf_hostport_parse with hints; and the other address checks
  * (conf_url.c). */
 int conf_url_read(
 	struct span text, struct conf_url *out, struct conf_fault *fault) MUST_CHECK;
-void conf_url_copy(const struct conf_url *from, struct conf_url *to);
+int conf_url_copy(const struct conf_url *from, struct conf_url *to) MUST_CHECK;
 int conf_hostport_read(struct span text, char **host, uint16_t *port,
 	struct conf_fault *fault) MUST_CHECK;
 /* "10.0.0.0/8", "fd00::/8", or an address alone; bits beyond the prefix must be zero. */

@@ -12,7 +12,10 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+enum { REAL_TEXT_MAX = 63 };
 
 enum storage { STORE_PLAIN, STORE_STRING, STORE_LIST, STORE_URL };
 
@@ -215,10 +218,11 @@ static int read_mode(const struct conf_key *key, struct span text, void *field,
 static int read_real(const struct conf_key *key, struct span text, void *field,
 	struct conf_fault *fault)
 {
-	scoped_free char *copy = xstrndup(text.n > 0 ? text.p : "", text.n);
-	char *end = copy;
+	char copy[REAL_TEXT_MAX + 1] = "", *end = copy;
 	double value = 0;
 
+	if (text.n > 0 && text.n <= REAL_TEXT_MAX)
+		memcpy(copy, text.p, text.n);
 	/* strtod alone would take blanks, "inf", "nan" and hex. */
 	if (strspn(copy, "0123456789.eE+-") == text.n && copy[0] != '+')
 		value = strtod(copy, &end);
@@ -325,22 +329,22 @@ static int read_choice(const struct conf_key *key, struct span text, void *field
 
 static char *print_count(const struct conf_key *key UNUSED, const void *field)
 {
-	return xasprintf("%u", *(const unsigned *)field);
+	return mem_format("%u", *(const unsigned *)field);
 }
 
 static char *print_count64(const struct conf_key *key UNUSED, const void *field)
 {
-	return xasprintf("%llu", (unsigned long long)*(const uint64_t *)field);
+	return mem_format("%llu", (unsigned long long)*(const uint64_t *)field);
 }
 
 static char *print_percent(const struct conf_key *key UNUSED, const void *field)
 {
-	return xasprintf("%u%%", *(const unsigned *)field);
+	return mem_format("%u%%", *(const unsigned *)field);
 }
 
 static char *print_mode(const struct conf_key *key UNUSED, const void *field)
 {
-	return xasprintf("%04o", *(const unsigned *)field);
+	return mem_format("%04o", *(const unsigned *)field);
 }
 
 /* The shortest digits that read back as the same number. */
@@ -354,7 +358,7 @@ static char *print_real(const struct conf_key *key UNUSED, const void *field)
 		if (strtod(text, NULL) == value)
 			break;
 	}
-	return xstrdup(text);
+	return strdup(text);
 }
 
 static char *print_time(const struct conf_key *key UNUSED, const void *field)
@@ -362,10 +366,10 @@ static char *print_time(const struct conf_key *key UNUSED, const void *field)
 	unsigned long long ms = *(const uint64_t *)field;
 
 	if (ms == 0)
-		return xstrdup("0");
+		return strdup("0");
 	if (ms % 1000 != 0)
-		return xasprintf("%llums", ms);
-	return xasprintf("%llus", ms / 1000);
+		return mem_format("%llums", ms);
+	return mem_format("%llus", ms / 1000);
 }
 
 static char *print_size(const struct conf_key *key UNUSED, const void *field)
@@ -378,7 +382,7 @@ static char *print_size(const struct conf_key *key UNUSED, const void *field)
 		bytes /= 1024;
 		unit++;
 	}
-	return xasprintf("%llu%s", bytes, units[unit]);
+	return mem_format("%llu%s", bytes, units[unit]);
 }
 
 static char *print_size32(const struct conf_key *key, const void *field)
@@ -390,14 +394,14 @@ static char *print_size32(const struct conf_key *key, const void *field)
 
 static char *print_switch(const struct conf_key *key UNUSED, const void *field)
 {
-	return xstrdup(*(const bool *)field ? "on" : "off");
+	return strdup(*(const bool *)field ? "on" : "off");
 }
 
 static char *print_choice(const struct conf_key *key, const void *field)
 {
 	for (const struct choice *c = types[key->type].choices; c->name != NULL; c++)
 		if (c->value == *(const int *)field)
-			return xstrdup(c->name);
+			return strdup(c->name);
 	assert(!"a choice outside its table");
 	return NULL;
 }
@@ -510,28 +514,46 @@ static int read_string(const struct conf_key *key, struct span text, void *field
 {
 	char **out = field;
 	bool unset = is_none(key, text);
+	int rc = unset ? 0 : types[key->type].check(text, fault);
+	char *copy = NULL;
 
-	if (!unset && types[key->type].check(text, fault) != 0)
-		return ERR_PARSE;
+	if (rc != 0)
+		return rc;
 	if (!unset && key->max > 0 && (double)text.n > key->max) {
 		conf_fault_set(fault, "is too long", "up to %.0f characters", key->max);
 		return ERR_PARSE;
 	}
+	if (!unset && (copy = span_dup(text)) == NULL)
+		return conf_fault_no_memory(fault);
 	free(*out);
-	*out = unset ? NULL : xstrndup(text.p, text.n);
+	*out = copy;
 	return 0;
 }
 
-static void add_to_list(struct conf_list *list, struct span item)
+static int add_to_list(struct conf_list *list, struct span item)
 {
-	list->items = xrealloc(list->items, (list->n + 1) * sizeof(*list->items));
-	list->items[list->n++] = xstrndup(item.p, item.n);
+	char **items = realloc(list->items, (list->n + 1) * sizeof(*items));
+
+	if (items == NULL)
+		return ERR_NOMEM;
+	list->items = items;
+	items[list->n] = span_dup(item);
+	if (items[list->n] == NULL)
+		return ERR_NOMEM;
+	list->n++;
+	return 0;
+}
+
+/* Drops what stands behind the first n items. */
+static void cut_list(struct conf_list *list, size_t n)
+{
+	while (list->n > n)
+		free(list->items[--list->n]);
 }
 
 static void clear_list(struct conf_list *list)
 {
-	for (size_t i = 0; i < list->n; i++)
-		free(list->items[i]);
+	cut_list(list, 0);
 	free(list->items);
 	*list = (struct conf_list){NULL, 0};
 }
@@ -539,18 +561,38 @@ static void clear_list(struct conf_list *list)
 static int read_list(const struct conf_key *key, struct span text, void *field,
 	struct conf_fault *fault)
 {
+	struct conf_list *list = field;
 	struct span rest = text, word;
+	size_t before = list->n;
+	int rc = 0;
 
 	if (is_none(key, span_trim(text))) {
-		clear_list(field);
+		clear_list(list);
 		return 0;
 	}
-	while (span_next_word(&rest, &word))
-		if (types[key->type].check(word, fault) != 0)
-			return ERR_PARSE;
+	while (rc == 0 && span_next_word(&rest, &word))
+		rc = types[key->type].check(word, fault);
+	if (rc != 0)
+		return rc;
 	rest = text;
-	while (span_next_word(&rest, &word))
-		add_to_list(field, word);
+	while (span_next_word(&rest, &word)) {
+		if (add_to_list(list, word) == 0)
+			continue;
+		cut_list(list, before);
+		return conf_fault_no_memory(fault);
+	}
+	return 0;
+}
+
+static int copy_list(const struct conf_list *from, struct conf_list *to)
+{
+	*to = (struct conf_list){NULL, 0};
+	for (size_t i = 0; i < from->n; i++) {
+		if (add_to_list(to, span_str(from->items[i])) == 0)
+			continue;
+		clear_list(to);
+		return ERR_NOMEM;
+	}
 	return 0;
 }
 
@@ -573,10 +615,12 @@ static char *print_list(const struct conf_list *list)
 	char *text;
 
 	if (list->n == 0)
-		return xstrdup("none");
+		return strdup("none");
 	for (size_t i = 0; i < list->n; i++)
 		size += strlen(list->items[i]) + 1;
-	text = xmalloc(size);
+	text = malloc(size);
+	if (text == NULL)
+		return NULL;
 	for (size_t i = 0; i < list->n; i++)
 		used += (size_t)snprintf(text + used, size - used, "%s%s",
 			i > 0 ? " " : "", list->items[i]);
@@ -705,29 +749,28 @@ void conf_value_clear(const struct conf_key *key, void *base)
 	}
 }
 
-void conf_value_copy(const struct conf_key *key, const void *from, void *to)
+int conf_value_copy(const struct conf_key *key, const void *from, void *to)
 {
 	const void *source = field_of(key, from);
 	void *target = field_of(key, to);
-	const struct conf_list *list = source;
 	char *const *string = source;
+	char *copy = NULL;
 
 	switch (types[key->type].storage) {
 	case STORE_PLAIN:
 		memcpy(target, source, types[key->type].size);
-		break;
+		return 0;
 	case STORE_STRING:
-		*(char **)target = *string != NULL ? xstrdup(*string) : NULL;
-		break;
+		if (*string != NULL)
+			copy = strdup(*string);
+		*(char **)target = copy;
+		return *string != NULL && copy == NULL ? ERR_NOMEM : 0;
 	case STORE_LIST:
-		*(struct conf_list *)target = (struct conf_list){NULL, 0};
-		for (size_t i = 0; i < list->n; i++)
-			add_to_list(target, span_str(list->items[i]));
-		break;
+		return copy_list(source, target);
 	case STORE_URL:
-		conf_url_copy(source, target);
-		break;
+		return conf_url_copy(source, target);
 	}
+	return 0;
 }
 
 static bool equal_lists(const struct conf_list *a, const struct conf_list *b)
@@ -780,12 +823,12 @@ char *conf_value_text(const struct conf_key *key, const void *base)
 		text = ((const struct conf_url *)field)->text;
 		break;
 	}
-	return xstrdup(text != NULL ? text : "none");
+	return strdup(text != NULL ? text : "none");
 }
 
 char *conf_value_shown(const struct conf_key *key, const void *base)
 {
 	if (key->is_secret && *(char *const *)field_of(key, base) != NULL)
-		return xstrdup("(set)");
+		return strdup("(set)");
 	return conf_value_text(key, base);
 }

@@ -11,6 +11,7 @@
 
 #include <arpa/inet.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { HOST_MAX = 253, URL_MAX = 2048, ADDRESS_TEXT_MAX = 64 };
@@ -26,6 +27,12 @@ static int refuse(struct refusal *r, const char *message, const char *hint)
 	r->message = message;
 	snprintf(r->hint, sizeof(r->hint), "%s", hint);
 	return ERR_PARSE;
+}
+
+static int no_memory(struct refusal *r)
+{
+	(void)refuse(r, "cannot be read: out of memory", "");
+	return ERR_NOMEM;
 }
 
 static bool all_of(struct span text, const char *marks)
@@ -105,8 +112,8 @@ static int read_v6(struct span text, char **host, struct span *rest, struct refu
 	*rest = from(text, close + 1);
 	if (rest->n > 0 && rest->p[0] != ':')
 		return refuse(r, "has text after the bracket", "such as [::1]:8000");
-	*host = xstrdup(printed);
-	return 0;
+	*host = strdup(printed);
+	return *host != NULL ? 0 : no_memory(r);
 }
 
 static int check_name(struct span name, struct refusal *r)
@@ -144,7 +151,9 @@ static int read_name(struct span text, char **host, struct span *rest, struct re
 		return refuse(r, "has no host", "such as 127.0.0.1:8000");
 	if (check_name(name, r) != 0)
 		return ERR_PARSE;
-	lower = xstrndup(name.p, name.n);
+	lower = span_dup(name);
+	if (lower == NULL)
+		return no_memory(r);
 	for (char *c = lower; *c != '\0'; c++)
 		if (*c >= 'A' && *c <= 'Z')
 			*c += 'a' - 'A';
@@ -259,22 +268,31 @@ static int cut_authority(
 	return 0;
 }
 
-static void fill_url(
-	struct conf_url *out, bool tls, char *host, uint16_t port, struct span base)
+/* What the Host header says: no port where it is the scheme's own. */
+static char *host_header(bool tls, const char *host, uint16_t port)
 {
 	bool is_v6 = strchr(host, ':') != NULL;
-	scoped_free char *shown = is_v6 ? xasprintf("[%s]", host) : xstrdup(host);
+	char suffix[8] = "";
 
-	out->tls = tls;
-	out->host = host;
-	out->port = port;
-	out->base = xstrndup(base.n > 0 ? base.p : "", base.n);
-	if (port == (tls ? 443 : 80))
-		out->host_header = xstrdup(shown);
-	else
-		out->host_header = xasprintf("%s:%u", shown, port);
-	out->text = xasprintf(
-		"%s://%s%s", tls ? "https" : "http", out->host_header, out->base);
+	if (port != (tls ? 443 : 80))
+		snprintf(suffix, sizeof(suffix), ":%u", port);
+	return mem_format("%s%s%s%s", is_v6 ? "[" : "", host, is_v6 ? "]" : "", suffix);
+}
+
+/* Takes the host, also when memory runs out. */
+static int fill_url(
+	struct conf_url *out, bool tls, char *host, uint16_t port, struct span base)
+{
+	*out = (struct conf_url){.tls = tls, .host = host, .port = port};
+	out->base = span_dup(base);
+	out->host_header = host_header(tls, host, port);
+	if (out->base != NULL && out->host_header != NULL)
+		out->text = mem_format(
+			"%s://%s%s", tls ? "https" : "http", out->host_header, out->base);
+	if (out->text != NULL)
+		return 0;
+	conf_url_free(out);
+	return ERR_NOMEM;
 }
 
 static int parse_url(struct span text, struct conf_url *out, struct refusal *r)
@@ -283,51 +301,56 @@ static int parse_url(struct span text, struct conf_url *out, struct refusal *r)
 	scoped_free char *host = NULL;
 	uint16_t port;
 	bool tls;
+	int rc;
 
 	if (check_shape(text, r) != 0 || read_scheme(text, &tls, &rest, r) != 0 ||
-		cut_authority(rest, &authority, &path, r) != 0 ||
-		read_host(authority, &host, &after, r) != 0)
+		cut_authority(rest, &authority, &path, r) != 0)
 		return ERR_PARSE;
+	rc = read_host(authority, &host, &after, r);
+	if (rc != 0)
+		return rc;
 	port = tls ? 443 : 80;
 	if (after.n > 0 && read_port(from(after, 1), false, &port, r) != 0)
 		return ERR_PARSE;
 	if (read_base(path, &base, r) != 0)
 		return ERR_PARSE;
-	fill_url(out, tls, take_ptr(host), port, base);
-	return 0;
-}
-
-static int give_fault(const struct refusal *r, struct conf_fault *fault)
-{
-	conf_fault_set(fault, r->message, "%s", r->hint);
-	return ERR_PARSE;
+	return fill_url(out, tls, take_ptr(host), port, base) == 0 ? 0 : no_memory(r);
 }
 
 int conf_url_read(struct span text, struct conf_url *out, struct conf_fault *fault)
 {
 	struct refusal r;
+	int rc = parse_url(text, out, &r);
 
-	return parse_url(text, out, &r) == 0 ? 0 : give_fault(&r, fault);
+	if (rc != 0)
+		conf_fault_set(fault, r.message, "%s", r.hint);
+	return rc;
 }
 
 int conf_url_parse(struct span text, struct conf_url *out, const char **why)
 {
 	struct refusal r;
+	int rc = parse_url(text, out, &r);
 
-	if (parse_url(text, out, &r) == 0)
-		return 0;
-	*why = r.message;
-	return ERR_PARSE;
+	if (rc != 0)
+		*why = r.message;
+	return rc;
 }
 
-void conf_url_copy(const struct conf_url *from_url, struct conf_url *to)
+int conf_url_copy(const struct conf_url *from_url, struct conf_url *to)
 {
-	*to = *from_url;
-	to->text = from_url->text != NULL ? xstrdup(from_url->text) : NULL;
-	to->host = from_url->host != NULL ? xstrdup(from_url->host) : NULL;
-	to->base = from_url->base != NULL ? xstrdup(from_url->base) : NULL;
-	to->host_header =
-		from_url->host_header != NULL ? xstrdup(from_url->host_header) : NULL;
+	*to = (struct conf_url){.tls = from_url->tls, .port = from_url->port};
+	if (from_url->text == NULL)
+		return 0;
+	to->text = strdup(from_url->text);
+	to->host = strdup(from_url->host);
+	to->base = strdup(from_url->base);
+	to->host_header = strdup(from_url->host_header);
+	if (to->text != NULL && to->host != NULL && to->base != NULL &&
+		to->host_header != NULL)
+		return 0;
+	conf_url_free(to);
+	return ERR_NOMEM;
 }
 
 void conf_url_free(struct conf_url *u)
@@ -347,6 +370,7 @@ static int parse_hostport(
 	scoped_free char *name = NULL;
 	struct span rest = text;
 	uint16_t number;
+	int rc = 0;
 
 	if (text.n > 0 && all_of(text, DIGITS)) {
 		refuse(r, "is a port without an address", "");
@@ -360,10 +384,12 @@ static int parse_hostport(
 	if (span_starts(text, SPAN_LIT("*:")))
 		return refuse(
 			r, "has no valid host name", "begin with : for every address");
-	if (text.n > 0 && text.p[0] == ':' && !has(from(text, 1), ':'))
-		name = xstrdup("");
-	else if (read_host(text, &name, &rest, r) != 0)
-		return ERR_PARSE;
+	if (text.n == 0 || text.p[0] != ':' || has(from(text, 1), ':'))
+		rc = read_host(text, &name, &rest, r);
+	else if ((name = strdup("")) == NULL)
+		rc = no_memory(r);
+	if (rc != 0)
+		return rc;
 	if (rest.n == 0)
 		return refuse(r, "has no port", "such as 127.0.0.1:30000");
 	if (read_port(from(rest, 1), true, &number, r) != 0)
@@ -377,18 +403,21 @@ int conf_hostport_read(
 	struct span text, char **host, uint16_t *port, struct conf_fault *fault)
 {
 	struct refusal r;
+	int rc = parse_hostport(text, host, port, &r);
 
-	return parse_hostport(text, host, port, &r) == 0 ? 0 : give_fault(&r, fault);
+	if (rc != 0)
+		conf_fault_set(fault, r.message, "%s", r.hint);
+	return rc;
 }
 
 int conf_hostport_parse(struct span text, char **host, uint16_t *port, const char **why)
 {
 	struct refusal r;
+	int rc = parse_hostport(text, host, port, &r);
 
-	if (parse_hostport(text, host, port, &r) == 0)
-		return 0;
-	*why = r.message;
-	return ERR_PARSE;
+	if (rc != 0)
+		*why = r.message;
+	return rc;
 }
 
 static bool is_zero_beyond(const unsigned char *bytes, unsigned size, unsigned prefix)

@@ -12,6 +12,7 @@
 #include "http/http_server.h"
 #include "io/fetch.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define PREFIX "/admin/v1/pools/"
@@ -78,15 +79,15 @@ static struct js *flush_error(const struct flush *f, const struct js *failed)
 {
 	struct js *error = js_object();
 	struct span worker = {0}, why = {0};
-	char *text;
+	char text[512];
 
 	js_as_str(js_get(js_at(failed, 0), "worker"), &worker);
 	js_as_str(js_get(js_at(failed, 0), "message"), &why);
-	text = xasprintf("%zu of %zu workers did not flush: " SPAN_FMT " (" SPAN_FMT ")",
+	snprintf(text, sizeof(text),
+		"%zu of %zu workers did not flush: " SPAN_FMT " (" SPAN_FMT ")",
 		js_len(failed), flush_count(f), SPAN_ARG(worker), SPAN_ARG(why));
 	js_set_str(error, "message", text);
 	js_set_str(error, "code", "flush_failed");
-	free(text);
 	return error;
 }
 
@@ -143,12 +144,18 @@ static void on_caller_gone(void *arg)
 
 static void flush(struct admin *a, struct http_call *call, struct pool *p)
 {
-	struct flush_wait *w = xcalloc(1, sizeof(*w));
+	struct flush_wait *w = calloc(1, sizeof(*w));
 
+	if (w != NULL)
+		w->flush = flush_start(a->flushes->fetcher, p, on_flushed, w);
+	if (w == NULL || w->flush == NULL) {
+		free(w);
+		admin_fail(call, ADMIN_MEMORY, "out of memory");
+		return;
+	}
 	w->call = call;
 	LIST_INSERT_HEAD(&a->flushes->waits, w, link);
 	http_call_watch(call, on_caller_gone, NULL, w);
-	w->flush = flush_start(a->flushes->fetcher, p, on_flushed, w);
 	if (flush_is_over(w->flush))
 		on_flushed(w, w->flush);
 }

@@ -22,16 +22,42 @@ static const struct {
 
 static const char json_type[] = "application/json";
 
-void admin_reply(struct http_call *call, int status, struct js *document)
+static const char no_memory[] =
+	"{\"error\":{\"message\":\"out of memory\",\"code\":\"out_of_memory\"}}";
+static const char done[] = "{\"message\":\"done; there is no memory to show what\"}";
+
+static void reply(struct http_call *call, int status, const char *text)
 {
-	scoped_free char *text = js_print(document, false);
+	http_call_reply(call, status, json_type, span_str(text), span_make(NULL, 0));
+}
+
+/* Takes the document. NULL: memory ran out, also while the document was made. */
+static char *print(struct js *document)
+{
+	char *text = document != NULL ? js_print(document, false) : NULL;
 
 	js_free(document);
-	if (text == NULL)
-		http_call_fail(call, FAIL_INTERNAL);
+	if (!js_ran_out())
+		return text;
+	free(text);
+	return NULL;
+}
+
+void admin_reply(struct http_call *call, int status, struct js *document)
+{
+	scoped_free char *text = print(document);
+
+	if (text != NULL)
+		reply(call, status, text);
 	else
-		http_call_reply(
-			call, status, json_type, span_str(text), span_make(NULL, 0));
+		reply(call, fails[ADMIN_MEMORY].status, no_memory);
+}
+
+void admin_reply_done(struct http_call *call, int status, struct js *document)
+{
+	scoped_free char *text = print(document);
+
+	reply(call, status, text != NULL ? text : done);
 }
 
 static struct js *error_document(const char *message, const char *code)
@@ -58,10 +84,10 @@ void admin_fail(struct http_call *call, enum admin_fail why, const char *fmt, ..
 struct js *admin_conf_errors(const struct conf_errors *errors, bool warnings)
 {
 	struct js *list = js_array();
+	const struct conf_error *e;
 	size_t i;
 
-	for (i = 0; i < errors->n; i++) {
-		const struct conf_error *e = &errors->items[i];
+	for (i = 0; (e = conf_errors_at(errors, i)) != NULL; i++) {
 		struct js *item;
 
 		if (e->is_warning != warnings)
@@ -84,15 +110,11 @@ struct js *admin_conf_errors(const struct conf_errors *errors, bool warnings)
 void admin_fail_conf(
 	struct http_call *call, enum admin_fail why, const struct conf_errors *errors)
 {
-	scoped_free char *text = NULL;
+	char text[CONF_ERROR_TEXT_MAX];
 	struct js *document;
-	size_t i;
 
-	for (i = 0; i < errors->n && errors->items[i].is_warning; i++)
-		;
-	if (i < errors->n)
-		text = conf_error_text(&errors->items[i]);
-	document = error_document(text != NULL ? text : "invalid", fails[why].code);
+	conf_error_print(conf_errors_first(errors), text, sizeof(text));
+	document = error_document(text, fails[why].code);
 	js_set(document, "errors", admin_conf_errors(errors, false));
 	js_set(document, "warnings", admin_conf_errors(errors, true));
 	admin_reply(call, fails[why].status, document);

@@ -22,7 +22,7 @@ struct http_call;
 	X(BUSY, 409, "busy")                     \
 	X(REFUSED, 422, "reload_failed")         \
 	X(UPGRADE_FAILED, 422, "upgrade_failed") \
-	X(MEMORY, 500, "out_of_memory")
+	X(MEMORY, 503, "out_of_memory")
 
 enum admin_fail {
 #define X(name, status, code) ADMIN_##name,
@@ -30,8 +30,16 @@ enum admin_fail {
 #undef X
 };
 
-/* Takes the document. */
+/*
+ * Takes the document. Where memory ran out while it was made, so that something may be
+ * missing in it, the answer is 503 out_of_memory instead.
+ */
 void admin_reply(struct http_call *call, int status, struct js *document);
+/*
+ * The same for a call that has changed something: its status stands even if there is no
+ * memory for the document, which may be NULL then.
+ */
+void admin_reply_done(struct http_call *call, int status, struct js *document);
 void admin_fail(struct http_call *call, enum admin_fail why, const char *fmt, ...)
 	PRINTF_LIKE(3, 4);
 /* The first error is the message; all are in errors[], warnings in warnings[]. */

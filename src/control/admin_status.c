@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/err.h"
 #include "base/log.h"
 #include "base/metric.h"
 #include "control/admin_reply.h"
@@ -158,28 +159,34 @@ static struct js *changes_array(const struct reload_report *report)
 	return list;
 }
 
+static struct js *refusal(const struct reload_report *report)
+{
+	struct js *out = js_object(), *error = js_object();
+
+	js_set_str(error, "message", "the configuration has errors; nothing changed");
+	js_set_str(error, "code", "reload_failed");
+	js_set(out, "error", error);
+	js_set(out, "errors", admin_conf_errors(&report->errors, false));
+	js_set(out, "warnings", admin_conf_errors(&report->errors, true));
+	return out;
+}
+
 void admin_reload(void *arg, struct http_call *call)
 {
 	struct admin *a = arg;
 	struct reload_report report;
 	struct js *out;
+	int err = reload_run(a->control, &report);
 
-	if (reload_run(a->control, &report) != 0) {
-		struct js *error = js_object();
-
-		out = js_object();
-		js_set_str(error, "message",
-			"the configuration has errors; nothing changed");
-		js_set_str(error, "code", "reload_failed");
-		js_set(out, "error", error);
-		js_set(out, "errors", admin_conf_errors(&report.errors, false));
-		js_set(out, "warnings", admin_conf_errors(&report.errors, true));
-		admin_reply(call, 422, out);
+	if (err == ERR_NOMEM) {
+		admin_fail(call, ADMIN_MEMORY, "out of memory; nothing changed");
+	} else if (err != 0) {
+		admin_reply(call, 422, refusal(&report));
 	} else {
 		out = js_object();
 		js_set(out, "changes", changes_array(&report));
 		js_set(out, "warnings", admin_conf_errors(&report.errors, true));
-		admin_reply(call, 200, out);
+		admin_reply_done(call, 200, out);
 	}
 	reload_report_free(&report);
 }
@@ -228,8 +235,13 @@ void admin_config(void *arg, struct http_call *call)
 {
 	struct admin *a = arg;
 	scoped_free char *text = conf_print(a->control->site->conf);
-	struct js *out = js_object();
+	struct js *out;
 
+	if (text == NULL) {
+		admin_fail(call, ADMIN_MEMORY, "out of memory");
+		return;
+	}
+	out = js_object();
 	js_set_str(out, "config", text);
 	admin_reply(call, 200, out);
 }

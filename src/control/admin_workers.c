@@ -37,7 +37,7 @@ struct removal {
 struct named {
 	struct pool *pool;
 	struct worker **list; /* a reference to each */
-	size_t n;
+	size_t n, cap;
 	bool is_group; /* the name is not that of a worker, but of its ranks */
 };
 
@@ -48,48 +48,48 @@ static void named_free(struct named *named)
 	free(named->list);
 }
 
-static struct named find_in_pool(struct pool *pool, struct span name)
+static int find_in_pool(struct pool *pool, struct span name, struct named *out)
 {
-	struct named out = {.pool = pool};
-	size_t i, n;
-
-	out.list = pool_list(pool, &n);
-	for (i = 0; i < n; i++) {
-		struct worker *w = out.list[i];
-
-		if (worker_has_name(w, name)) {
-			out.is_group = !span_is(name, w->name);
-			out.list[out.n++] = w;
-		} else {
-			worker_unref(w);
-		}
-	}
-	return out;
-}
-
-/* n is 0 where the name means nobody. */
-static struct named find_named(const struct site *site, struct span name)
-{
-	struct named out = {0};
+	struct worker *w;
 	size_t i;
 
-	for (i = 0; i < site->n_pools && out.n == 0; i++) {
-		named_free(&out);
-		out = find_in_pool(site->pools[i], name);
+	*out = (struct named){.pool = pool};
+	for (i = 0; (w = pool_worker_at(pool, i)) != NULL; i++) {
+		if (!worker_has_name(w, name))
+			continue;
+		if (mem_grow(&out->list, &out->cap, out->n + 1, sizeof(w)) != 0) {
+			named_free(out);
+			return ERR_NOMEM;
+		}
+		out->is_group = !span_is(name, w->name);
+		out->list[out->n++] = worker_ref(w);
 	}
-	return out;
+	return out->n > 0 ? 0 : ERR_NOENT;
 }
 
-/* Those that the path names; n 0: none, and the call is answered. */
-static struct named path_named(struct admin *a, struct http_call *call, struct span *rest)
+static int find_named(const struct site *site, struct span name, struct named *out)
+{
+	int err = ERR_NOENT;
+	size_t i;
+
+	for (i = 0; err == ERR_NOENT && i < site->n_pools; i++)
+		err = find_in_pool(site->pools[i], name, out);
+	return err;
+}
+
+/* The workers that the path names. False: there are none, and the call is answered. */
+static bool path_named(
+	struct admin *a, struct http_call *call, struct span *rest, struct named *out)
 {
 	struct span name = admin_path_word(call, PREFIX, rest);
-	struct named out = find_named(a->control->site, name);
+	int err = find_named(a->control->site, name, out);
 
-	if (out.n == 0)
+	if (err == ERR_NOMEM)
+		admin_fail(call, ADMIN_MEMORY, "out of memory");
+	else if (err != 0)
 		admin_fail(call, ADMIN_NO_WORKER, "there is no worker " SPAN_FMT,
 			SPAN_ARG(name));
-	return out;
+	return err == 0;
 }
 
 /* ---- showing ---- */
@@ -134,17 +134,14 @@ static struct js *share(uint64_t matched, uint64_t blocks)
 struct js *admin_hit_share(const struct site *site)
 {
 	uint64_t matched = 0, blocks = 0;
-	size_t i, j, n;
+	const struct worker *w;
+	size_t i, j;
 
 	for (i = 0; i < site->n_pools; i++) {
-		struct worker **workers = pool_list(site->pools[i], &n);
-
-		for (j = 0; j < n; j++) {
-			matched += atomic_load(&workers[j]->hits.recent_matched);
-			blocks += atomic_load(&workers[j]->hits.recent_blocks);
-			worker_unref(workers[j]);
+		for (j = 0; (w = pool_worker_at(site->pools[i], j)) != NULL; j++) {
+			matched += atomic_load(&w->hits.recent_matched);
+			blocks += atomic_load(&w->hits.recent_blocks);
 		}
-		free(workers);
 	}
 	return share(matched, blocks);
 }
@@ -246,16 +243,12 @@ static struct js *worker_document(struct pool *p, struct worker *w)
 struct js *admin_workers_array(const struct site *site)
 {
 	struct js *list = js_array();
-	size_t i, j, n;
+	struct worker *w;
+	size_t i, j;
 
 	for (i = 0; i < site->n_pools; i++) {
-		struct worker **workers = pool_list(site->pools[i], &n);
-
-		for (j = 0; j < n; j++) {
-			js_push(list, worker_document(site->pools[i], workers[j]));
-			worker_unref(workers[j]);
-		}
-		free(workers);
+		for (j = 0; (w = pool_worker_at(site->pools[i], j)) != NULL; j++)
+			js_push(list, worker_document(site->pools[i], w));
 	}
 	return list;
 }
@@ -302,10 +295,10 @@ void admin_list_workers(void *arg, struct http_call *call)
 void admin_show_worker(void *arg, struct http_call *call)
 {
 	struct span rest;
-	struct named named = path_named(arg, call, &rest);
+	struct named named;
 
-	if (named.n == 0)
-		return named_free(&named);
+	if (!path_named(arg, call, &rest, &named))
+		return;
 	if (rest.n > 0)
 		http_call_fail(call, FAIL_PATH_NOT_FOUND);
 	else
@@ -330,8 +323,8 @@ static void pairs_free(struct pairs *p)
 	free(p->name);
 }
 
-/* A scalar as it would stand in a file; NULL for anything else. */
-static char *scalar_text(const struct js *v)
+/* A scalar as it would stand in a file. ERR_PARSE: it is none. ERR_NOMEM. */
+static int scalar_text(const struct js *v, char **text)
 {
 	struct span s;
 	int64_t n;
@@ -339,47 +332,46 @@ static char *scalar_text(const struct js *v)
 	bool b;
 
 	if (js_as_str(v, &s))
-		return xstrndup(s.p, s.n);
-	if (js_as_bool(v, &b))
-		return xstrdup(b ? "on" : "off");
-	if (js_as_int(v, &n))
-		return xasprintf("%" PRId64, n);
-	if (js_as_real(v, &d))
-		return xasprintf("%.17g", d);
-	return NULL;
+		*text = span_dup(s);
+	else if (js_as_bool(v, &b))
+		*text = strdup(b ? "on" : "off");
+	else if (js_as_int(v, &n))
+		*text = mem_format("%" PRId64, n);
+	else if (js_as_real(v, &d))
+		*text = mem_format("%.17g", d);
+	else
+		return ERR_PARSE;
+	return *text != NULL ? 0 : ERR_NOMEM;
 }
 
-static bool add_pair(struct pairs *p, const char *key, const struct js *v)
+static int add_pair(struct pairs *p, const char *key, const struct js *v)
 {
-	char *text = scalar_text(v);
+	char *text = NULL;
+	int err = p->n < PAIRS_MAX ? scalar_text(v, &text) : ERR_PARSE;
 
-	if (text == NULL || p->n == PAIRS_MAX) {
-		free(text);
-		return false;
-	}
+	if (err != 0)
+		return err;
 	p->values[p->n] = text;
 	p->items[p->n++] = (struct conf_pair){key, text};
-	return true;
+	return 0;
 }
 
-static bool add_member(struct pairs *p, const char *key, const struct js *v)
+static int add_member(struct pairs *p, const char *key, const struct js *v)
 {
+	int err = 0;
 	size_t i;
 
 	if (strcmp(key, "name") == 0) {
-		free(p->name);
-		p->name = scalar_text(v);
-		return p->name != NULL;
+		free(take_ptr(p->name));
+		return scalar_text(v, &p->name);
 	}
 	if (js_is_null(v))
-		return true;
+		return 0;
 	if (!js_is_array(v))
 		return add_pair(p, key, v);
-	for (i = 0; i < js_len(v); i++) {
-		if (!add_pair(p, key, js_at(v, i)))
-			return false;
-	}
-	return true;
+	for (i = 0; err == 0 && i < js_len(v); i++)
+		err = add_pair(p, key, js_at(v, i));
+	return err;
 }
 
 /* False: the call is answered. */
@@ -388,6 +380,7 @@ static bool read_pairs(struct http_call *call, const struct js *body, struct pai
 	const char *key;
 	struct js *v;
 	size_t i;
+	int err;
 
 	if (body == NULL || !js_is_object(body)) {
 		admin_fail(call, ADMIN_INVALID,
@@ -395,28 +388,35 @@ static bool read_pairs(struct http_call *call, const struct js *body, struct pai
 		return false;
 	}
 	for (i = 0; js_member(body, i, &key, &v); i++) {
-		if (add_member(p, key, v))
+		err = add_member(p, key, v);
+		if (err == 0)
 			continue;
-		admin_fail(call, ADMIN_INVALID,
-			"%.64s: a string, number, boolean or a list of them is needed",
-			key);
+		if (err == ERR_NOMEM)
+			admin_fail(call, ADMIN_MEMORY, "out of memory");
+		else
+			admin_fail(call, ADMIN_INVALID,
+				"%.64s: a string, number, boolean or a list of them is "
+				"needed",
+				key);
 		return false;
 	}
 	return true;
 }
 
-/* As on the command line: host:port. */
+/* As on the command line: host:port. "" where there is no URL. NULL: out of memory. */
 static char *default_name(const struct js *body)
 {
 	struct conf_url url;
 	struct span text;
 	const char *why;
 	char *name;
+	int err = ERR_PARSE;
 
-	if (!js_as_str(js_get(body, "url"), &text) ||
-		conf_url_parse(text, &url, &why) != 0)
-		return xstrdup("");
-	name = xasprintf("%s:%u", url.host, url.port);
+	if (js_as_str(js_get(body, "url"), &text))
+		err = conf_url_parse(text, &url, &why);
+	if (err != 0)
+		return err == ERR_NOMEM ? NULL : strdup("");
+	name = mem_format("%s:%u", url.host, url.port);
 	conf_url_free(&url);
 	return name;
 }
@@ -425,30 +425,25 @@ static char *default_name(const struct js *body)
 static bool is_taken(
 	const struct site *site, const struct worker_conf *wc, struct http_call *call)
 {
-	size_t i, j, n;
-	bool found = false;
+	const struct worker *w;
+	size_t i, j;
 
 	for (i = 0; i < site->n_pools; i++) {
-		struct worker **workers = pool_list(site->pools[i], &n);
-
-		for (j = 0; j < n; j++) {
-			const struct worker *w = workers[j];
+		for (j = 0; (w = pool_worker_at(site->pools[i], j)) != NULL; j++) {
 			bool same_name = worker_has_name(w, span_str(wc->name));
 			bool same_url = w->role == wc->role &&
 					strcmp(w->url.text, wc->url.text) == 0;
 
-			if (!found && (same_name || same_url))
-				admin_fail(call, ADMIN_EXISTS,
-					same_name ? "there is a worker %s already"
-						  : "worker %s has this URL and role "
-						    "already",
-					w->name);
-			found = found || same_name || same_url;
-			worker_unref(workers[j]);
+			if (!same_name && !same_url)
+				continue;
+			admin_fail(call, ADMIN_EXISTS,
+				same_name ? "there is a worker %s already"
+					  : "worker %s has this URL and role already",
+				w->name);
+			return true;
 		}
-		free(workers);
 	}
-	return found;
+	return false;
 }
 
 static void add_worker(
@@ -475,9 +470,30 @@ static void add_worker(
 		return;
 	}
 	log_notice("worker %s added: %s, pool %s", wc->name, wc->url.text, wc->pool);
-	named = find_in_pool(pool, span_str(wc->name));
-	admin_reply(call, 201, named_document(&named));
-	named_free(&named);
+	if (find_in_pool(pool, span_str(wc->name), &named) == 0) {
+		admin_reply_done(call, 201, named_document(&named));
+		named_free(&named);
+	} else {
+		admin_reply_done(call, 201, NULL);
+	}
+}
+
+static void make_worker(
+	struct admin *a, struct http_call *call, const struct pairs *pairs)
+{
+	struct conf_errors errors = {0};
+	struct worker_conf wc;
+	int err = conf_worker_make(a->control->site->conf, pairs->name, pairs->items,
+		pairs->n, &errors, &wc);
+
+	if (err == 0) {
+		add_worker(a, call, &wc);
+		worker_conf_free(&wc);
+	} else {
+		admin_fail_conf(
+			call, err == ERR_NOMEM ? ADMIN_MEMORY : ADMIN_INVALID, &errors);
+	}
+	conf_errors_free(&errors);
 }
 
 void admin_add_worker(void *arg, struct http_call *call)
@@ -486,21 +502,15 @@ void admin_add_worker(void *arg, struct http_call *call)
 	const char *why = "";
 	struct js *body = js_parse(http_call_body(call), &why);
 	struct pairs pairs = {.n = 0};
-	struct conf_errors errors = {0};
-	struct worker_conf wc;
 
 	if (read_pairs(call, body, &pairs)) {
 		if (pairs.name == NULL)
 			pairs.name = default_name(body);
-		if (conf_worker_make(a->control->site->conf, pairs.name, pairs.items,
-			    pairs.n, &errors, &wc) != 0) {
-			admin_fail_conf(call, ADMIN_INVALID, &errors);
-		} else {
-			add_worker(a, call, &wc);
-			worker_conf_free(&wc);
-		}
+		if (pairs.name != NULL)
+			make_worker(a, call, &pairs);
+		else
+			admin_fail(call, ADMIN_MEMORY, "out of memory");
 	}
-	conf_errors_free(&errors);
 	pairs_free(&pairs);
 	js_free(body);
 }
@@ -534,53 +544,50 @@ void admin_post_worker(void *arg, struct http_call *call)
 {
 	struct admin *a = arg;
 	struct span rest;
-	struct named named = path_named(a, call, &rest);
+	struct named named;
 	bool on;
 	size_t i;
 
-	if (named.n == 0)
-		return named_free(&named);
+	if (!path_named(a, call, &rest, &named))
+		return;
 	on = span_is(rest, "drain");
 	if (!on && !span_is(rest, "undrain")) {
 		http_call_fail(call, FAIL_PATH_NOT_FOUND);
-		return named_free(&named);
+		named_free(&named);
+		return;
 	}
 	for (i = 0; i < named.n; i++) {
 		if (!on)
 			cancel_removal(a, named.list[i]->id);
 		drain(named.list[i], on);
 	}
-	admin_reply(call, 202, named_document(&named));
+	admin_reply_done(call, 202, named_document(&named));
 	named_free(&named);
 }
 
 static void remove_worker(struct pool *pool, struct worker *w)
 {
+	worker_ref(w); /* its name is read while the pool lets it go */
 	log_notice("worker %s removed, %u requests in flight", w->name, worker_load(w));
 	if (pool_remove_worker(pool, span_str(w->name)) != 0)
 		log_error("worker %s could not be removed", w->name);
+	worker_unref(w);
 }
 
 static struct worker *worker_by_id(
 	const struct site *site, uint64_t id, struct pool **pool)
 {
-	struct worker *found = NULL;
-	size_t i, j, n;
+	struct worker *w;
+	size_t i, j;
 
 	for (i = 0; i < site->n_pools; i++) {
-		struct worker **workers = pool_list(site->pools[i], &n);
-
-		for (j = 0; j < n; j++) {
-			if (workers[j]->id == id) {
-				found = workers[j];
-				*pool = site->pools[i];
-			} else {
-				worker_unref(workers[j]);
-			}
+		*pool = site->pools[i];
+		for (j = 0; (w = pool_worker_at(*pool, j)) != NULL; j++) {
+			if (w->id == id)
+				return w;
 		}
-		free(workers);
 	}
-	return found;
+	return NULL;
 }
 
 static void on_removal_timer(void *arg)
@@ -600,36 +607,82 @@ static void on_removal_timer(void *arg)
 			*at = r->next;
 			free(r);
 		}
-		worker_unref(w);
 	}
 	if (a->removals != NULL)
 		wheel_set(loop_wheel(a->control->loop), &a->removal_timer,
 			clock_now_ms() + REMOVAL_POLL_MS);
 }
 
-static void remove_later(struct admin *a, const struct worker *w, uint64_t wait_ms)
+static void free_removals(struct removal *list)
 {
-	struct removal *r = xmalloc(sizeof(*r));
+	struct removal *next;
 
-	cancel_removal(a, w->id);
-	*r = (struct removal){a->removals, w->id, clock_now_ms() + wait_ms};
-	a->removals = r;
-	wheel_set(loop_wheel(a->control->loop), &a->removal_timer, clock_now_ms());
+	for (; list != NULL; list = next) {
+		next = list->next;
+		free(list);
+	}
 }
 
-static void remove_named(struct admin *a, const struct named *named, uint64_t wait_ms)
+/* n of them, linked. NULL: out of memory. */
+static struct removal *make_removals(size_t n)
+{
+	struct removal *list = NULL, *r;
+
+	for (; n > 0; n--) {
+		r = calloc(1, sizeof(*r));
+		if (r == NULL) {
+			free_removals(list);
+			return NULL;
+		}
+		r->next = list;
+		list = r;
+	}
+	return list;
+}
+
+static void remove_now(const struct named *named)
 {
 	size_t i;
 
 	for (i = 0; i < named->n; i++) {
-		struct worker *w = named->list[i];
-
-		drain(w, true);
-		if (wait_ms > 0)
-			remove_later(a, w, wait_ms);
-		else
-			remove_worker(named->pool, w);
+		drain(named->list[i], true);
+		remove_worker(named->pool, named->list[i]);
 	}
+}
+
+/* ERR_NOMEM: none of them drains. */
+static int remove_later(struct admin *a, const struct named *named, uint64_t wait_ms)
+{
+	struct removal *made = make_removals(named->n), *r;
+	size_t i;
+
+	if (made == NULL)
+		return ERR_NOMEM;
+	for (i = 0; i < named->n; i++) {
+		drain(named->list[i], true);
+		cancel_removal(a, named->list[i]->id);
+		r = made;
+		made = r->next;
+		*r = (struct removal){
+			a->removals, named->list[i]->id, clock_now_ms() + wait_ms};
+		a->removals = r;
+	}
+	wheel_set(loop_wheel(a->control->loop), &a->removal_timer, clock_now_ms());
+	return 0;
+}
+
+static void remove_named(struct admin *a, struct http_call *call,
+	const struct named *named, uint64_t wait_ms)
+{
+	int err = wait_ms > 0 ? remove_later(a, named, wait_ms) : 0;
+
+	if (err != 0) {
+		admin_fail(call, ADMIN_MEMORY, "out of memory");
+		return;
+	}
+	if (wait_ms == 0)
+		remove_now(named);
+	admin_reply_done(call, 202, named_document(named));
 }
 
 /* DELETE workers/NAME[?drain=30s] */
@@ -639,18 +692,17 @@ void admin_delete_worker(void *arg, struct http_call *call)
 	char text[32];
 	struct span rest;
 	uint64_t wait_ms = 0;
-	struct named named = path_named(a, call, &rest);
+	struct named named;
 
-	if (named.n == 0)
-		return named_free(&named);
+	if (!path_named(a, call, &rest, &named))
+		return;
 	if (rest.n > 0) {
 		http_call_fail(call, FAIL_PATH_NOT_FOUND);
 	} else if (http_call_query_value(call, "drain", text, sizeof(text)) &&
 		   conf_duration_ms(span_str(text), &wait_ms, NULL) != 0) {
 		admin_fail(call, ADMIN_INVALID, "drain: a time such as 30s is needed");
 	} else {
-		remove_named(a, &named, wait_ms);
-		admin_reply(call, 202, named_document(&named));
+		remove_named(a, call, &named, wait_ms);
 	}
 	named_free(&named);
 }
@@ -662,11 +714,6 @@ void admin_removals_start(struct admin *a)
 
 void admin_removals_stop(struct admin *a)
 {
-	struct removal *r;
-
 	wheel_stop(loop_wheel(a->control->loop), &a->removal_timer);
-	while ((r = a->removals) != NULL) {
-		a->removals = r->next;
-		free(r);
-	}
+	free_removals(take_ptr(a->removals));
 }

@@ -278,6 +278,12 @@ int boot_open(struct control *c)
 		return ERR_NOMEM;
 	}
 	c->owns_admin_socket = c->admin_fd >= 0;
+	if (listen_prepare(NULL, c->planned, c->threads, 0) != 0) {
+		/* The threads close what they have; the service manager keeps its copies. */
+		listen_free(take_ptr(c->planned));
+		log_error("out of memory for the listening sockets");
+		return ERR_NOMEM;
+	}
 	listen_commit(&c->listening, take_ptr(c->planned), c->threads);
 	return 0;
 }

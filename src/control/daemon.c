@@ -412,11 +412,12 @@ static int run(struct daemon *d, struct conf *conf)
 
 static void print_errors(const struct conf_errors *errors)
 {
+	const struct conf_error *e;
+	char text[CONF_ERROR_TEXT_MAX];
 	size_t i;
 
-	for (i = 0; i < errors->n; i++) {
-		scoped_free char *text = conf_error_text(&errors->items[i]);
-
+	for (i = 0; (e = conf_errors_at(errors, i)) != NULL; i++) {
+		conf_error_print(e, text, sizeof(text));
 		fprintf(stderr, "kvsteerd: %s\n", text);
 	}
 }
@@ -430,7 +431,7 @@ static int show(const struct conf_flags *flags, const struct conf *conf,
 	print_errors(errors);
 	if (flags->print) {
 		text = conf_print(conf);
-		if (fputs(text, stdout) < 0 || fflush(stdout) != 0)
+		if (text == NULL || fputs(text, stdout) < 0 || fflush(stdout) != 0)
 			return EXIT_RUNTIME;
 	}
 	if (flags->test)
@@ -443,13 +444,13 @@ static int show(const struct conf_flags *flags, const struct conf *conf,
 static int load(struct daemon *d, struct conf_errors *errors, struct conf **conf)
 {
 	const struct conf_flags *flags = &d->control.flags;
-	scoped_free char *text = NULL;
+	char text[RELOAD_FAILURE_MAX];
 	int err = conf_load(flags->conf_file, flags, errors, conf);
 
 	if (err == 0)
 		return 0;
 	print_errors(errors);
-	text = reload_failure_text(errors);
+	reload_failure_text(errors, text, sizeof(text));
 	successor_fail(d->successor, text);
 	return err;
 }

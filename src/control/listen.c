@@ -1,7 +1,7 @@
 /*
  * Listening addresses and their sockets. See listen.h.
- * An entry is one address; a name or a bare port may stand for several. Its sockets are
- * the plan's until the commit, then they are the threads', and only their numbers are
+ * An entry is one address; a name or a bare port may stand for several. The plan owns its
+ * sockets until listen_prepare(). Then the threads own them, and only their numbers are
  * kept here, for the service manager and for a successor.
  */
 #include "control/listen.h"
@@ -29,12 +29,16 @@ struct listen_entry {
 	/* At least one for each thread; in a set in force they are the threads', and open
 	 * until those are told to drop the id. */
 	int *fds;
+	size_t cap_fds;
 	unsigned n_fds, n_stored; /* the first n_stored: the service manager has them */
-	bool is_logged, is_kept;  /* is_kept: fds were here before the plan */
+	bool is_logged;
+	bool is_kept;   /* fds were here before the plan */
+	bool is_handed; /* by the plan to the threads */
 };
 
 struct listen_set {
 	struct listen_entry *items;
+	size_t cap;
 	unsigned n, n_threads;
 };
 
@@ -105,10 +109,17 @@ void listen_free(struct listen_set *set)
 		set_free(set);
 }
 
+/* May move the other entries. NULL: out of memory. */
 static struct listen_entry *add_entry(struct listen_set *set, const char *text)
 {
-	set->items = xrealloc(set->items, (set->n + 1) * sizeof(*set->items));
-	set->items[set->n] = (struct listen_entry){.text = xstrdup(text)};
+	char *copy = strdup(text);
+
+	if (copy == NULL || mem_grow(&set->items, &set->cap, (size_t)set->n + 1,
+				    sizeof(*set->items)) != 0) {
+		free(copy);
+		return NULL;
+	}
+	set->items[set->n] = (struct listen_entry){.text = copy};
 	return &set->items[set->n++];
 }
 
@@ -152,27 +163,35 @@ static bool has_port(const struct listen_set *have, const union sock_addr *a)
 	return false;
 }
 
-static void add_fd(struct listen_entry *e, int fd)
+/* Takes fd, also when memory runs out. */
+static int add_fd(struct listen_entry *e, int fd)
 {
-	e->fds = xrealloc(e->fds, (e->n_fds + 1) * sizeof(*e->fds));
+	if (mem_grow(&e->fds, &e->cap_fds, (size_t)e->n_fds + 1, sizeof(*e->fds)) != 0) {
+		close(fd);
+		errno = ENOMEM;
+		return ERR_NOMEM;
+	}
 	e->fds[e->n_fds++] = fd;
+	return 0;
 }
 
 /* Those that a predecessor left behind, however many: each has a queue of its own, and
  * must be accepted from. */
-static void claim_fds(struct listen_entry *e, struct inherited *in)
+static int claim_fds(struct listen_entry *e, struct inherited *in)
 {
 	bool is_stored;
 	int fd;
 
 	while ((fd = inherit_claim(in, INHERIT_CLIENTS, e->text, &e->addr, &is_stored)) >=
 		0) {
-		add_fd(e, fd);
+		if (add_fd(e, fd) != 0)
+			return ERR_NOMEM;
 		if (!is_stored)
 			continue;
 		e->fds[e->n_fds - 1] = e->fds[e->n_stored];
 		e->fds[e->n_stored++] = fd;
 	}
+	return 0;
 }
 
 /* One socket for each thread; the first one gets the port where none was named. */
@@ -184,7 +203,8 @@ static int open_fds(struct listen_entry *e, unsigned n_threads)
 	while (e->n_fds < n_threads) {
 		if (sock_listen(&e->addr, &fd) != 0)
 			return ERR_IO;
-		add_fd(e, fd);
+		if (add_fd(e, fd) != 0)
+			return ERR_NOMEM;
 		if (e->n_fds == 1 && getsockname(fd, &e->addr.sa, &len) != 0)
 			return ERR_IO;
 	}
@@ -204,19 +224,24 @@ static bool is_ours(const struct listen_from *from, const union sock_addr *a)
 static int open_entry(const struct listen_from *from, struct listen_set *set,
 	const char *text, const union sock_addr *a)
 {
-	struct listen_set before = {set->items, set->n, 0};
+	struct listen_set before = {.items = set->items, .n = set->n};
 	struct listen_entry *e;
-	int err = 0, saved;
+	int err, saved;
 
 	if ((sock_addr_port(a) != 0 || set->n_threads == 0) && !has_port(from->have, a) &&
 		!has_port(&before, a) && !inherit_has_port(from->inherited, a) &&
 		listen_check_free(a) != 0 && !is_ours(from, a))
 		return ERR_IO;
 	e = add_entry(set, text);
+	if (e == NULL) {
+		errno = ENOMEM;
+		return ERR_NOMEM;
+	}
 	e->addr = *a;
 	e->id = next_id++;
-	claim_fds(e, from->inherited);
-	err = open_fds(e, set->n_threads);
+	err = claim_fds(e, from->inherited);
+	if (err == 0)
+		err = open_fds(e, set->n_threads);
 	if (err != 0) {
 		saved = errno;
 		drop_last(set);
@@ -241,6 +266,12 @@ static void add_error(const struct conf *conf, const char *key, const char *text
 	conf_errors_add(errors, file, line, key, text, hint, "cannot listen: %s", why);
 }
 
+static int no_memory(struct conf_errors *errors)
+{
+	conf_errors_no_memory(errors);
+	return ERR_NOMEM;
+}
+
 static const char *hint_for(int error)
 {
 	switch (error) {
@@ -263,7 +294,7 @@ void listen_fault(const struct conf *conf, const char *key, const char *text, in
 }
 
 /* All addresses of a name, or of "" (every one); those that this machine lacks are left
- * out. */
+ * out. ERR_NOMEM, or ERR_IO with errno. */
 static int open_all(const struct listen_from *from, struct listen_set *set,
 	const char *text, const struct addrinfo *list)
 {
@@ -288,33 +319,50 @@ static int open_all(const struct listen_from *from, struct listen_set *set,
 	if (opened > 0 && ai == NULL)
 		return 0;
 	errno = error;
-	return ERR_IO;
+	return error == ENOMEM ? ERR_NOMEM : ERR_IO;
 }
 
-static int open_text(const struct listen_from *from, struct listen_set *set,
-	const struct conf *conf, const char *text, struct conf_errors *errors)
+/* The addresses of "host:port". Errors are reported. */
+static int find_addresses(const struct conf *conf, const char *text,
+	struct addrinfo **list, struct conf_errors *errors)
 {
 	struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM};
-	struct addrinfo *list = NULL;
 	scoped_free char *host = NULL;
 	const char *why = "malformed";
 	char service[8];
 	uint16_t port;
-	int err;
+	int err = conf_hostport_parse(span_str(text), &host, &port, &why);
 
-	if (conf_hostport_parse(span_str(text), &host, &port, &why) != 0) {
+	if (err == ERR_NOMEM)
+		return no_memory(errors);
+	if (err != 0) {
 		add_error(conf, "listen", text, NULL, why, errors);
 		return ERR_IO;
 	}
 	snprintf(service, sizeof(service), "%u", port);
-	err = getaddrinfo(host[0] != '\0' ? host : NULL, service, &hints, &list);
+	err = getaddrinfo(host[0] != '\0' ? host : NULL, service, &hints, list);
+	if (err == EAI_MEMORY)
+		return no_memory(errors);
 	if (err != 0) {
 		add_error(conf, "listen", text, "a name that this machine knows",
 			gai_strerror(err), errors);
 		return ERR_IO;
 	}
-	err = open_all(from, set, text, list);
+	return 0;
+}
+
+static int open_text(const struct listen_from *from, struct listen_set *set,
+	const struct conf *conf, const char *text, struct conf_errors *errors)
+{
+	struct addrinfo *list = NULL;
+	int err = find_addresses(conf, text, &list, errors);
+
 	if (err != 0)
+		return err;
+	err = open_all(from, set, text, list);
+	if (err == ERR_NOMEM)
+		conf_errors_no_memory(errors);
+	else if (err != 0)
 		listen_fault(conf, "listen", text, errno, errors);
 	freeaddrinfo(list);
 	return err;
@@ -322,11 +370,13 @@ static int open_text(const struct listen_from *from, struct listen_set *set,
 
 /* ---- the plan ---- */
 
-static bool keep_entries(
-	const struct listen_set *have, struct listen_set *plan, const char *text)
+/* Those of an address that is listened on already. *n: how many there are. */
+static int keep_entries(const struct listen_set *have, struct listen_set *plan,
+	const char *text, unsigned *n)
 {
-	bool kept = false;
 	unsigned i;
+
+	*n = 0;
 
 	for (i = 0; have != NULL && i < have->n; i++) {
 		const struct listen_entry *old = &have->items[i];
@@ -335,17 +385,20 @@ static bool keep_entries(
 		if (strcmp(old->text, text) != 0)
 			continue;
 		e = add_entry(plan, text);
+		if (e == NULL)
+			return ERR_NOMEM;
+		e->is_kept = true;
 		e->addr = old->addr;
 		e->id = old->id;
 		e->is_logged = old->is_logged;
+		if (mem_grow(&e->fds, &e->cap_fds, old->n_fds, sizeof(*e->fds)) != 0)
+			return ERR_NOMEM;
 		e->n_fds = old->n_fds;
 		e->n_stored = old->n_stored;
-		e->fds = xmalloc((e->n_fds + 1) * sizeof(*e->fds));
 		memcpy(e->fds, old->fds, e->n_fds * sizeof(*e->fds));
-		e->is_kept = true;
-		kept = true;
+		(*n)++;
 	}
-	return kept;
+	return 0;
 }
 
 /* "127.0.0.1:0" may stand there twice, each with a port of its own: it is kept once. */
@@ -360,22 +413,33 @@ static bool is_planned(const struct listen_set *plan, const char *text)
 	return false;
 }
 
+static int plan_text(const struct listen_from *from, struct listen_set *set,
+	const struct conf *conf, const char *text, struct conf_errors *errors)
+{
+	unsigned n_kept;
+
+	if (is_planned(set, text))
+		return 0;
+	if (keep_entries(from->have, set, text, &n_kept) != 0)
+		return no_memory(errors);
+	return n_kept > 0 ? 0 : open_text(from, set, conf, text, errors);
+}
+
 int listen_plan(const struct listen_from *from, const struct conf *conf,
 	unsigned n_threads, struct conf_errors *errors, struct listen_set **plan)
 {
 	const struct conf_list *want = &conf->router.listen;
-	struct listen_set *set = xcalloc(1, sizeof(*set));
-	int err = 0;
+	struct listen_set *set = calloc(1, sizeof(*set));
+	int err = 0, failed;
 	size_t i;
 
+	if (set == NULL)
+		return no_memory(errors);
 	set->n_threads = n_threads;
 	for (i = 0; i < want->n; i++) {
-		const char *text = want->items[i];
-
-		if (is_planned(set, text) || keep_entries(from->have, set, text))
-			continue;
-		if (open_text(from, set, conf, text, errors) != 0)
-			err = ERR_IO;
+		failed = plan_text(from, set, conf, want->items[i], errors);
+		if (failed != 0 && err != ERR_NOMEM)
+			err = failed;
 	}
 	if (err != 0) {
 		listen_abandon(set);
@@ -402,8 +466,53 @@ static void hand_over(struct listen_entry *e, struct threads *threads)
 	unsigned i, n = threads_count(threads);
 
 	for (i = 0; i < e->n_fds; i++)
-		threads_listen(threads, i % n, e->id, e->fds[i]);
-	e->is_kept = true;
+		threads_prepare(threads, i % n, e->id, e->fds[i]);
+	e->is_handed = true;
+}
+
+/* What the threads are told of a plan, at most: to prepare each socket; and each of them
+ * to listen on an address or to drop it again, and to drop one that they had. */
+static size_t count_letters(
+	const struct listen_set *have, const struct listen_set *plan, size_t n_threads)
+{
+	size_t n = have != NULL ? have->n * n_threads : 0;
+	unsigned i;
+
+	for (i = 0; i < plan->n; i++) {
+		if (!plan->items[i].is_kept)
+			n += plan->items[i].n_fds + n_threads;
+	}
+	return n;
+}
+
+int listen_prepare(const struct listen_set *have, struct listen_set *plan,
+	struct threads *threads, size_t more)
+{
+	size_t n = count_letters(have, plan, threads_count(threads));
+	unsigned i;
+
+	if (threads_make_room(threads, n + more) != 0)
+		return ERR_NOMEM;
+	for (i = 0; i < plan->n; i++) {
+		if (!plan->items[i].is_kept)
+			hand_over(&plan->items[i], threads);
+	}
+	return threads_await_prepared(threads);
+}
+
+void listen_retract(struct listen_set *plan, struct threads *threads)
+{
+	unsigned i;
+
+	for (i = 0; i < plan->n; i++) {
+		struct listen_entry *e = &plan->items[i];
+
+		if (!e->is_handed)
+			continue;
+		threads_unlisten(threads, e->id);
+		e->n_fds = 0; /* the threads close them */
+	}
+	listen_abandon(plan);
 }
 
 /* Gone for good: the service manager lets go of its copies, too. */
@@ -426,7 +535,8 @@ void listen_commit(
 
 	for (i = 0; i < plan->n; i++) {
 		if (!plan->items[i].is_kept)
-			hand_over(&plan->items[i], threads);
+			threads_listen(threads, plan->items[i].id);
+		plan->items[i].is_kept = true;
 	}
 	for (i = 0; old != NULL && i < old->n; i++) {
 		if (!has_id(plan, old->items[i].id))

@@ -1,8 +1,10 @@
 /*
  * The addresses that clients connect to, and one socket for each address and I/O thread
- * (SO_REUSEPORT: one accept queue each). A change is planned first, with every new socket
- * open, and then committed or abandoned, so that a reload that fails changes nothing.
- * Used on the control thread by daemon.c and reload.c.
+ * (SO_REUSEPORT: one accept queue each). A change takes three steps, so that a reload that
+ * fails changes nothing. The plan opens every new socket. Prepared, the threads have
+ * listeners for them that accept nothing yet. The commit cannot fail. A plan is abandoned
+ * before it is prepared, and retracted after that. Used on the control thread by daemon.c
+ * and reload.c.
  */
 #ifndef CONTROL_LISTEN_H
 #define CONTROL_LISTEN_H
@@ -27,9 +29,9 @@ struct listen_from {
 };
 
 /*
- * The sockets for what conf's listen says. 0 and *plan; or ERR_IO, and what is wrong with
- * which address in *errors (sockets that were claimed for it are closed). With n_threads
- * 0 none is opened, but whether they could be is checked.
+ * The sockets for what conf's listen says. 0 and *plan; or ERR_IO or ERR_NOMEM, and what is
+ * wrong with which address in *errors (sockets that were claimed for it are closed). With
+ * n_threads 0 none is opened, but whether they could be is checked.
  */
 int listen_plan(const struct listen_from *from, const struct conf *conf,
 	unsigned n_threads, struct conf_errors *errors,
@@ -38,10 +40,18 @@ int listen_plan(const struct listen_from *from, const struct conf *conf,
  * for the reason errno gives, at its place. */
 void listen_fault(const struct conf *conf, const char *key, const char *text, int error,
 	struct conf_errors *errors);
-/* Hands the new sockets to the threads, has those closed that went, replaces *have. */
+/*
+ * Hands the new sockets to the threads. Makes room for all that they are to be told up to
+ * the commit, and for `more` letters. ERR_NOMEM: the plan is to be retracted.
+ */
+int listen_prepare(const struct listen_set *have, struct listen_set *plan,
+	struct threads *threads, size_t more) MUST_CHECK;
+/* Has the threads close what the plan handed to them, closes the rest, frees the plan. */
+void listen_retract(struct listen_set *plan, struct threads *threads);
+/* The threads accept from the new sockets and close those that went; replaces *have. */
 void listen_commit(
 	struct listen_set **have, struct listen_set *plan, struct threads *threads);
-/* Closes what was opened for the plan, frees it. NULL is fine. */
+/* Closes what was opened for a plan that was not prepared, frees it. NULL is fine. */
 void listen_abandon(struct listen_set *plan);
 /* When the threads, and with them the sockets, are gone. NULL is fine. */
 void listen_free(struct listen_set *set);

@@ -1,11 +1,10 @@
 /*
- * A new configuration in. See reload.h.
- * Order: everything that may fail, then site_new() (which changes the pools, and fails
- * only without memory, before it changed one), then what cannot fail.
+ * A new configuration comes into force. See reload.h.
+ * The order: everything that may fail comes first. site_new() is next; it fails only when
+ * memory is short, and then it has changed no pool. The rest cannot fail.
  */
 #include "control/reload.h"
 
-#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -17,30 +16,52 @@
 #include "control/upgrade.h"
 #include "fleet/health.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-void reload_report_free(struct reload_report *report)
-{
-	size_t i;
-
-	for (i = 0; i < report->n; i++) {
-		free(report->changes[i].section);
-		free(report->changes[i].key);
-		free(report->changes[i].was);
-		free(report->changes[i].now);
-	}
-	free(report->changes);
-	conf_errors_free(&report->errors);
-	*report = (struct reload_report){0};
-}
-
-#define NAMED_MAX 16
+#define NAMED_MAX 16 /* keys that the line of a failure names */
 
 struct changes {
 	struct reload_report *report;
 	const struct conf *conf; /* the new one */
 };
+
+static void free_change(struct reload_change *change)
+{
+	free(change->section);
+	free(change->key);
+	free(change->was);
+	free(change->now);
+}
+
+static int add_change(struct reload_report *r, const char *section, const char *key,
+	const char *was, const char *now)
+{
+	struct reload_change change = {
+		strdup(section), strdup(key), strdup(was), strdup(now)};
+
+	if (change.section == NULL || change.key == NULL || change.was == NULL ||
+		change.now == NULL ||
+		mem_grow(&r->changes, &r->cap, r->n + 1, sizeof(change)) != 0) {
+		free_change(&change);
+		return ERR_NOMEM;
+	}
+	r->changes[r->n++] = change;
+	return 0;
+}
+
+void reload_report_free(struct reload_report *report)
+{
+	size_t i;
+
+	for (i = 0; i < report->n; i++)
+		free_change(&report->changes[i]);
+	free(report->changes);
+	conf_errors_free(&report->errors);
+	*report = (struct reload_report){0};
+}
 
 static void on_change(void *arg, const char *section, const char *key, const char *was,
 	const char *now, bool needs_restart)
@@ -58,9 +79,8 @@ static void on_change(void *arg, const char *section, const char *key, const cha
 			key, was);
 		return;
 	}
-	r->changes = xrealloc(r->changes, (r->n + 1) * sizeof(*r->changes));
-	r->changes[r->n++] = (struct reload_change){
-		xstrdup(section), xstrdup(key), xstrdup(was), xstrdup(now)};
+	if (add_change(r, section, key, was, now) != 0)
+		conf_errors_no_memory(&r->errors);
 }
 
 /* The new site in force; the old one ends with its last request. */
@@ -87,12 +107,14 @@ static int apply(struct control *c, struct conf *conf, struct reload_report *rep
 
 	err = listen_plan(&from, conf, threads_count(c->threads), &report->errors, &plan);
 	if (err != 0)
-		return ERR_PARSE;
-	if (swap_site(c, conf) != 0) {
-		listen_abandon(plan);
-		conf_errors_add(
-			&report->errors, NULL, 0, NULL, NULL, NULL, "out of memory");
-		return ERR_PARSE;
+		return err == ERR_NOMEM ? err : ERR_PARSE;
+	err = listen_prepare(c->listening, plan, c->threads, threads_count(c->threads));
+	if (err == 0)
+		err = swap_site(c, conf);
+	if (err != 0) {
+		listen_retract(plan, c->threads);
+		conf_errors_no_memory(&report->errors);
+		return err;
 	}
 	listen_commit(&c->listening, plan, c->threads);
 	listen_log(c->listening);
@@ -118,51 +140,50 @@ static int load_and_apply(struct control *c, struct reload_report *report)
 			"reload again when it is done", "an upgrade is under way");
 		return ERR_PARSE;
 	}
-	if (conf_load(c->flags.conf_file, &c->flags, &report->errors, &conf) != 0)
-		return ERR_PARSE;
+	err = conf_load(c->flags.conf_file, &c->flags, &report->errors, &conf);
+	if (err != 0)
+		return err;
 	changes.conf = conf;
-	conf_diff(c->site->conf, conf, on_change, &changes);
-	err = report->errors.n_errors > 0 ? ERR_PARSE : apply(c, conf, report);
+	if (conf_diff(c->site->conf, conf, on_change, &changes) != 0)
+		conf_errors_no_memory(&report->errors);
+	if (report->errors.n_errors > 0)
+		err = report->errors.no_memory ? ERR_NOMEM : ERR_PARSE;
+	else
+		err = apply(c, conf, report);
 	conf_unref(conf);
 	return err;
 }
 
-static const struct conf_error *first_error(const struct conf_errors *errors)
-{
-	size_t i;
+static size_t put(char *out, size_t n, size_t used, const char *fmt, ...)
+	PRINTF_LIKE(4, 5);
 
-	for (i = 0; errors->items[i].is_warning; i++)
-		;
-	return &errors->items[i];
+static size_t put(char *out, size_t n, size_t used, const char *fmt, ...)
+{
+	va_list args;
+	int wrote;
+
+	va_start(args, fmt);
+	wrote = vsnprintf(out + used, n - used, fmt, args);
+	va_end(args);
+	return wrote > 0 ? MIN(used + (size_t)wrote, n - 1) : used;
 }
 
-/* The first one in full; of the others the keys, as far as they are few. */
-char *reload_failure_text(const struct conf_errors *errors)
+void reload_failure_text(const struct conf_errors *errors, char *out, size_t n)
 {
-	const struct conf_error *first = first_error(errors);
-	char *text = conf_error_text(first);
-	size_t i, told = 0;
+	const struct conf_error *first = conf_errors_first(errors), *e;
+	size_t i, used, told = 0;
 
-	for (i = 0; i < errors->n && told < NAMED_MAX; i++) {
-		const struct conf_error *e = &errors->items[i];
-		char *longer;
-
+	conf_error_print(first, out, n);
+	used = strlen(out);
+	for (i = 0; told < NAMED_MAX && (e = conf_errors_at(errors, i)) != NULL; i++) {
 		if (e->is_warning || e == first || e->key == NULL)
 			continue;
-		longer = xasprintf(
-			"%s%s%s", text, told == 0 ? "; also wrong: " : ", ", e->key);
-		free(text);
-		text = longer;
+		used = put(out, n, used, "%s%s", told == 0 ? "; also wrong: " : ", ",
+			e->key);
 		told++;
 	}
-	if (told + 1 < errors->n_errors) {
-		char *longer = xasprintf(
-			"%s (and %zu more errors)", text, errors->n_errors - 1 - told);
-
-		free(text);
-		text = longer;
-	}
-	return text;
+	if (told + 1 < errors->n_errors)
+		put(out, n, used, " (and %zu more errors)", errors->n_errors - 1 - told);
 }
 
 static void log_change(const struct reload_change *c)
@@ -186,7 +207,7 @@ static void log_changes(const struct reload_report *report)
 
 int reload_run(struct control *c, struct reload_report *report)
 {
-	scoped_free char *failure = NULL;
+	char failure[RELOAD_FAILURE_MAX];
 	int err;
 
 	*report = (struct reload_report){0};
@@ -197,10 +218,10 @@ int reload_run(struct control *c, struct reload_report *report)
 		conf_log(&report->errors, LOG_LEVEL_WARN);
 		log_changes(report);
 	} else {
-		failure = reload_failure_text(&report->errors);
+		reload_failure_text(&report->errors, failure, sizeof(failure));
 		log_error("reload failed, nothing changed: %s", failure);
 	}
-	service_reloaded(c->service, failure);
+	service_reloaded(c->service, err == 0 ? NULL : failure);
 	return err;
 }
 

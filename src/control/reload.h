@@ -1,6 +1,8 @@
 /*
- * A new configuration in: parsed, validated whole (sockets included), compared, swapped.
- * Any error and nothing changes. Called by daemon.c (SIGHUP) and admin.c.
+ * A reload parses the new configuration, validates it as a whole (sockets included),
+ * compares it with the old one and swaps the two. After any error, a lack of memory too,
+ * the old configuration stays in force as it was. Called by daemon.c (SIGHUP) and the admin
+ * API.
  */
 #ifndef CONTROL_RELOAD_H
 #define CONTROL_RELOAD_H
@@ -13,17 +15,21 @@ struct reload_change {
 
 struct reload_report {
 	struct reload_change *changes;
-	size_t n;
+	size_t n, cap;
 	struct conf_errors errors; /* warnings too, also when it went well */
 };
 
-/* 0, or ERR_PARSE and errors in the report. Logs one line either way. */
+/* 0, or ERR_PARSE or ERR_NOMEM and errors in the report. Logs one line either way. */
 int reload_run(struct control *c, struct reload_report *report) MUST_CHECK;
 /* The same for SIGHUP, which nobody waits for: after an upgrade, where one is under way.
  */
 void reload_by_signal(struct control *c);
-/* What is wrong in one line, a new string; there is an error. */
-char *reload_failure_text(const struct conf_errors *errors);
+/*
+ * The first error in full, and the keys of the others as far as they are few, as one line
+ * into out. There is an error. RELOAD_FAILURE_MAX is room for any.
+ */
+#define RELOAD_FAILURE_MAX (CONF_ERROR_TEXT_MAX + 2048)
+void reload_failure_text(const struct conf_errors *errors, char *out, size_t n);
 void reload_report_free(struct reload_report *report);
 
 #endif

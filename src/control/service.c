@@ -23,12 +23,14 @@
 #define EXTEND_US 30000000 /* asked for again each second */
 #define POKES_AN_INTERVAL 4
 #define STATUS_BYTES 512
+#define BEHIND_BYTES 400
 
 struct service {
 	struct control *control;
 	char told[STATUS_BYTES]; /* the last STATUS= */
 	uint64_t told_ms;
-	char *failure, *note; /* of the last reload; NULL: none */
+	/* Of the last reload, and what upgrade.c says; empty: nothing. */
+	char failure[BEHIND_BYTES], note[BEHIND_BYTES];
 	bool is_ready, is_stopping, is_silent;
 	struct wheel_timer keep_alive;
 	uint64_t keep_alive_ms; /* 0: none is expected */
@@ -39,18 +41,15 @@ struct service {
 
 static void count_workers(const struct site *site, unsigned *healthy, unsigned *all)
 {
-	size_t i, j, n;
+	const struct worker *w;
+	size_t i, j;
 
 	*healthy = *all = 0;
 	for (i = 0; i < site->n_pools; i++) {
-		struct worker **workers = pool_list(site->pools[i], &n);
-
-		for (j = 0; j < n; j++) {
-			*healthy += worker_state(workers[j]) == WORKER_HEALTHY;
-			worker_unref(workers[j]);
+		for (j = 0; (w = pool_worker_at(site->pools[i], j)) != NULL; j++) {
+			*healthy += worker_state(w) == WORKER_HEALTHY;
+			(*all)++;
 		}
-		*all += (unsigned)n;
-		free(workers);
 	}
 }
 
@@ -60,15 +59,14 @@ static void print_status(const struct service *s, char *out, size_t n)
 	const struct control *c = s->control;
 	unsigned healthy, all, in_flight = (unsigned)metric_total(METRIC_REQUESTS);
 	uint64_t served, errors;
-	const char *behind = s->note != NULL ? s->note : s->failure;
+	const char *behind = s->note[0] != '\0' ? s->note : s->failure;
 
 	count_workers(c->site, &healthy, &all);
 	metric_request_sum(&served, &errors);
 	snprintf(out, n,
 		"%s%u of %u workers healthy, %u requests in flight, %llu served%s%s",
 		s->is_stopping ? "Draining: " : "", healthy, all, in_flight,
-		(unsigned long long)served, behind != NULL ? "; " : "",
-		behind != NULL ? behind : "");
+		(unsigned long long)served, behind[0] != '\0' ? "; " : "", behind);
 	for (p = out; *p != '\0'; p++) { /* one line, whatever a file held */
 		if ((unsigned char)*p < ' ')
 			*p = '?';
@@ -112,15 +110,9 @@ void service_tick(struct service *s)
 	tell_status(s, more);
 }
 
-static void set_text(char **to, const char *text)
-{
-	free(*to);
-	*to = text != NULL ? xstrdup(text) : NULL;
-}
-
 void service_note(struct service *s, const char *note)
 {
-	set_text(&s->note, note);
+	snprintf(s->note, sizeof(s->note), "%s", note != NULL ? note : "");
 	if (s->is_ready && !s->is_silent)
 		tell_status(s, "");
 }
@@ -171,11 +163,9 @@ void service_reloading(struct service *s)
 
 void service_reloaded(struct service *s, const char *failure)
 {
-	char *text =
-		failure != NULL ? xasprintf("the last reload failed: %s", failure) : NULL;
-
-	free(s->failure);
-	s->failure = text;
+	snprintf(s->failure, sizeof(s->failure), "%s%s",
+		failure != NULL ? "the last reload failed: " : "",
+		failure != NULL ? failure : "");
 	if (s->is_ready && !s->is_silent)
 		tell_status(s, "READY=1");
 }
@@ -223,7 +213,5 @@ void service_free(struct service *s)
 	if (s == NULL)
 		return;
 	service_end(s);
-	free(s->failure);
-	free(s->note);
 	free(s);
 }

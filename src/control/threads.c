@@ -6,6 +6,7 @@
  */
 #include "control/threads.h"
 
+#include "base/err.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -30,7 +31,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SITE_WAIT_SECS 2
+#define WAIT_SECS 2
+#define END_LETTERS 8 /* for each thread, what it is told at the end */
 
 struct socket_entry {
 	LIST_ENTRY(socket_entry) link;
@@ -47,7 +49,9 @@ struct thread {
 	struct io_thread *io;
 	LIST_HEAD(, socket_entry) sockets;
 	bool has_reported; /* that no connection is left */
-	uint64_t poked;    /* times that it was asked; the control thread's */
+	struct mail report;
+	struct mail poke;
+	uint64_t poked; /* times that it was asked; the control thread's */
 	_Atomic uint64_t answered;
 	_Atomic uint64_t site_number; /* the newest that it works under */
 };
@@ -60,8 +64,13 @@ struct threads {
 	struct site *site;
 	int access_log_fd;
 	sem_t started;
+	struct letter *spares; /* the control thread's */
+	size_t n_spare;
 	uint64_t site_number; /* of the newest site; the control thread's */
-	sem_t site_is_set;    /* by one more thread */
+	unsigned n_prepared;  /* listeners that were asked for; the control thread's */
+	_Atomic unsigned n_made, n_failed; /* of them */
+	unsigned n_failed_before;          /* which was told; the control thread's */
+	sem_t is_answered;                 /* one more thread has a site or a listener */
 	/* Draining: written before the threads are told, and then by the control thread
 	 * only. */
 	struct mailbox *home;
@@ -72,6 +81,10 @@ struct threads {
 
 /* What a thread is told. */
 struct letter {
+	union {
+		struct mail mail;
+		struct letter *next; /* of the spares */
+	};
 	struct thread *t;
 	void (*run)(struct thread *t, struct letter *letter);
 	uint64_t id;
@@ -88,23 +101,50 @@ static void run_letter(void *arg)
 	free(letter);
 }
 
-/* Half a message to the threads would leave them in two configurations: memory or death.
- */
-static void post(struct mailbox *to, void (*fn)(void *arg), void *arg)
+static int fill_spares(struct threads *all, size_t n)
 {
-	if (mailbox_post(to, fn, arg) == 0)
-		return;
-	log_error("out of memory for a message to an I/O thread");
-	abort();
+	while (all->n_spare < n) {
+		struct letter *letter = malloc(sizeof(*letter));
+
+		if (letter == NULL)
+			return ERR_NOMEM;
+		letter->next = all->spares;
+		all->spares = letter;
+		all->n_spare++;
+	}
+	return 0;
+}
+
+int threads_make_room(struct threads *all, size_t n)
+{
+	return fill_spares(all, (size_t)all->n * END_LETTERS + n);
+}
+
+/* Whoever tells what must not be lost made room for it before: half a message to the
+ * threads would leave them in two configurations. */
+static struct letter *letter_new(struct threads *all)
+{
+	struct letter *letter = malloc(sizeof(*letter));
+
+	if (letter != NULL)
+		return letter;
+	if (all->n_spare == 0) {
+		log_error("out of memory for a message to an I/O thread");
+		abort();
+	}
+	letter = all->spares;
+	all->spares = letter->next;
+	all->n_spare--;
+	return letter;
 }
 
 static void tell(struct thread *t, struct letter what)
 {
-	struct letter *letter = xmalloc(sizeof(*letter));
+	struct letter *letter = letter_new(t->all);
 
 	*letter = what;
 	letter->t = t;
-	post(t->mailbox, run_letter, letter);
+	mailbox_send(t->mailbox, &letter->mail, run_letter, letter);
 }
 
 static void tell_all(struct threads *all, struct letter what)
@@ -131,27 +171,83 @@ unsigned threads_count(const struct threads *all)
 
 /* ---- sockets ---- */
 
-static void on_listen(struct thread *t, struct letter *letter)
+static bool add_listener(struct thread *t, uint64_t id, int fd)
 {
 	struct socket_entry *s = calloc(1, sizeof(*s));
 
-	if (s != NULL)
-		s->listener = listener_new(t->io, letter->fd);
-	if (s == NULL || s->listener == NULL) {
-		log_error("thread %u: out of memory for a listening socket", t->index);
-		/* Its number stays taken: the control thread knows it. */
-		(void)shutdown(letter->fd, SHUT_RDWR);
+	if (s == NULL)
+		return false;
+	s->listener = listener_new(t->io, fd);
+	if (s->listener == NULL) {
 		free(s);
-		return;
+		return false;
 	}
-	s->id = letter->id;
+	s->id = id;
 	LIST_INSERT_HEAD(&t->sockets, s, link);
+	return true;
 }
 
-void threads_listen(struct threads *all, unsigned index, uint64_t id, int fd)
+static void on_prepare(struct thread *t, struct letter *letter)
+{
+	if (add_listener(t, letter->id, letter->fd)) {
+		atomic_fetch_add(&t->all->n_made, 1);
+	} else {
+		log_error("thread %u: out of memory for a listening socket", t->index);
+		close(letter->fd);
+		atomic_fetch_add(&t->all->n_failed, 1);
+	}
+	(void)sem_post(&t->all->is_answered);
+}
+
+void threads_prepare(struct threads *all, unsigned index, uint64_t id, int fd)
 {
 	assert(index < all->n);
-	tell(&all->items[index], (struct letter){.run = on_listen, .id = id, .fd = fd});
+	all->n_prepared++;
+	tell(&all->items[index], (struct letter){.run = on_prepare, .id = id, .fd = fd});
+}
+
+/* Waits until every thread has answered what it was told. A thread's turn is short; one
+ * that hangs is not awaited. */
+static void await(struct threads *all, bool (*is_there)(const struct threads *all))
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += WAIT_SECS;
+	while (!is_there(all)) {
+		if (sem_timedwait(&all->is_answered, &until) != 0 && errno != EINTR)
+			return;
+	}
+}
+
+static bool have_listeners(const struct threads *all)
+{
+	return atomic_load(&all->n_made) + atomic_load(&all->n_failed) >= all->n_prepared;
+}
+
+int threads_await_prepared(struct threads *all)
+{
+	unsigned failed;
+
+	await(all, have_listeners);
+	failed = atomic_load(&all->n_failed) - all->n_failed_before;
+	all->n_failed_before += failed;
+	return failed == 0 ? 0 : ERR_NOMEM;
+}
+
+static void on_listen(struct thread *t, struct letter *letter)
+{
+	struct socket_entry *s;
+
+	LIST_FOREACH (s, &t->sockets, link) {
+		if (s->id == letter->id)
+			listener_open(s->listener);
+	}
+}
+
+void threads_listen(struct threads *all, uint64_t id)
+{
+	tell_all(all, (struct letter){.run = on_listen, .id = id});
 }
 
 static void drop_socket(struct socket_entry *s, bool for_good)
@@ -190,7 +286,7 @@ static void on_set_site(struct thread *t, struct letter *letter)
 	io_thread_set_site(t->io, letter->site);
 	site_unref(letter->site);
 	atomic_store(&t->site_number, letter->id);
-	(void)sem_post(&t->all->site_is_set);
+	(void)sem_post(&t->all->is_answered);
 }
 
 static bool have_site(const struct threads *all)
@@ -204,20 +300,8 @@ static bool have_site(const struct threads *all)
 	return true;
 }
 
-/* Whoever is told that a reload is done may count on it: a key that is no more opens
- * nothing. A thread's turn is short; one that hangs is not awaited. */
-static void await_site(struct threads *all)
-{
-	struct timespec until;
-
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += SITE_WAIT_SECS;
-	while (!have_site(all)) {
-		if (sem_timedwait(&all->site_is_set, &until) != 0 && errno != EINTR)
-			return;
-	}
-}
-
+/* The caller may report that a reload is done, so it must hold: a key that was taken out
+ * opens nothing any more. */
 void threads_set_site(struct threads *all, struct site *site)
 {
 	unsigned i;
@@ -227,7 +311,7 @@ void threads_set_site(struct threads *all, struct site *site)
 		tell(&all->items[i], (struct letter){.run = on_set_site,
 					     .id = all->site_number,
 					     .site = site_ref(site)});
-	await_site(all);
+	await(all, have_site);
 }
 
 static void on_flush(struct thread *t, struct letter *letter)
@@ -238,14 +322,18 @@ static void on_flush(struct thread *t, struct letter *letter)
 
 void threads_flush_logs(struct threads *all)
 {
-	tell_all(all, (struct letter){.run = on_flush});
+	if (threads_make_room(all, all->n) == 0)
+		tell_all(all, (struct letter){.run = on_flush});
+	else
+		log_error("out of memory: the access log is not flushed");
 }
 
 /* ---- is it alive ---- */
 
-static void on_poke(struct thread *t, struct letter *letter)
+static void on_poke(void *arg)
 {
-	(void)letter;
+	struct thread *t = arg;
+
 	atomic_fetch_add_explicit(&t->answered, 1, memory_order_relaxed);
 }
 
@@ -260,7 +348,7 @@ int threads_poke(struct threads *all)
 		if (atomic_load_explicit(&t->answered, memory_order_relaxed) ==
 			t->poked) {
 			t->poked++;
-			tell(t, (struct letter){.run = on_poke});
+			mailbox_send(t->mailbox, &t->poke, on_poke, t);
 		} else if (silent < 0) {
 			silent = (int)i;
 		}
@@ -286,7 +374,7 @@ static void report_empty(void *arg)
 	if (t->has_reported)
 		return;
 	t->has_reported = true;
-	post(t->all->home, count_empty, t->all);
+	mailbox_send(t->all->home, &t->report, count_empty, t->all);
 }
 
 /* Those who have connected by now were in time. */
@@ -370,6 +458,16 @@ static void on_stop(struct thread *t, struct letter *letter)
 	loop_stop(t->loop);
 }
 
+static void free_spares(struct threads *all)
+{
+	struct letter *letter;
+
+	while ((letter = all->spares) != NULL) {
+		all->spares = letter->next;
+		free(letter);
+	}
+}
+
 void threads_stop(struct threads *all)
 {
 	unsigned i;
@@ -383,7 +481,8 @@ void threads_stop(struct threads *all)
 	if (all->home != NULL) /* what they said last is about what goes here */
 		mailbox_deliver(all->home);
 	sem_destroy(&all->started);
-	sem_destroy(&all->site_is_set);
+	sem_destroy(&all->is_answered);
+	free_spares(all);
 	free(all->items);
 	free(all);
 }
@@ -470,7 +569,12 @@ struct threads *threads_start(
 	all->site = site;
 	all->access_log_fd = access_log_fd;
 	sem_init(&all->started, 0, 0);
-	sem_init(&all->site_is_set, 0, 0);
+	sem_init(&all->is_answered, 0, 0);
+	if (fill_spares(all, (size_t)n * END_LETTERS) != 0) {
+		log_error("out of memory for the threads' letters");
+		threads_stop(all);
+		return NULL;
+	}
 	while (all->n < n) {
 		if (!start_thread(all, all->n)) {
 			log_error("thread %u of %u cannot start: "

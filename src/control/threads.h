@@ -25,9 +25,22 @@ struct threads *threads_start(
 	unsigned n, struct process *p, struct site *site, int access_log_fd);
 unsigned threads_count(const struct threads *all);
 
-/* Thread `index` accepts from fd, which is its own from now on, until it is told to drop
- * id. */
-void threads_listen(struct threads *all, unsigned index, uint64_t id, int fd);
+/*
+ * Memory for what n threads, or one thread n times, are told: what must not be half told
+ * cannot fail after this. ERR_NOMEM.
+ */
+int threads_make_room(struct threads *all, size_t n) MUST_CHECK;
+
+/*
+ * A listener on fd is made in thread `index`. From now on fd belongs to that thread. The
+ * listener accepts nothing before threads_listen(). Room for one letter was made.
+ */
+void threads_prepare(struct threads *all, unsigned index, uint64_t id, int fd);
+/* Waits for the listeners that were prepared. ERR_NOMEM: some were not made. */
+int threads_await_prepared(struct threads *all) MUST_CHECK;
+/* Every thread accepts from its sockets with that id. Room for a letter to each was made,
+ * here and in the next two. */
+void threads_listen(struct threads *all, uint64_t id);
 /* Every thread accepts what waits in the queue of its sockets with that id, and closes
  * them, wherever else they are open. */
 void threads_unlisten(struct threads *all, uint64_t id);

@@ -33,18 +33,15 @@ static bool is_up(const struct worker *w)
 
 static void count_up(struct pool *p, unsigned up[ROLE_MAX], unsigned all[ROLE_MAX])
 {
-	struct worker **workers;
-	size_t i, n;
+	const struct worker *w;
+	size_t i;
 
 	memset(up, 0, ROLE_MAX * sizeof(*up));
 	memset(all, 0, ROLE_MAX * sizeof(*all));
-	workers = pool_list(p, &n);
-	for (i = 0; i < n; i++) {
-		all[workers[i]->role]++;
-		up[workers[i]->role] += is_up(workers[i]);
-		worker_unref(workers[i]);
+	for (i = 0; (w = pool_worker_at(p, i)) != NULL; i++) {
+		all[w->role]++;
+		up[w->role] += is_up(w);
 	}
-	free(workers);
 }
 
 /* ---- saving ---- */
@@ -100,18 +97,16 @@ static struct js *worker_object(const struct worker *w)
 
 static void push_workers(struct pool *p, struct js *drained, struct js *added)
 {
-	size_t i, n;
-	struct worker **workers = pool_list(p, &n);
+	const struct worker *w;
+	size_t i;
 
-	for (i = 0; i < n; i++) {
-		if (atomic_load(&workers[i]->is_draining))
-			js_push(drained, js_string(span_str(workers[i]->name)));
+	for (i = 0; (w = pool_worker_at(p, i)) != NULL; i++) {
+		if (atomic_load(&w->is_draining))
+			js_push(drained, js_string(span_str(w->name)));
 		/* All ranks behind a URL are added as one. */
-		if (workers[i]->origin == ORIGIN_API && workers[i]->rank == 0)
-			js_push(added, worker_object(workers[i]));
-		worker_unref(workers[i]);
+		if (w->origin == ORIGIN_API && w->rank == 0)
+			js_push(added, worker_object(w));
 	}
-	free(workers);
 }
 
 static struct js *state_of(const struct site *site)

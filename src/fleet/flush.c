@@ -6,8 +6,8 @@
  */
 #include "fleet/flush.h"
 
+#include "base/err.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "fleet/host.h"
 #include "pool/pool.h"
 #include "worker/worker.h"
@@ -23,6 +23,7 @@ static const char *const calls[] = {"/flush_cache", "/reset_prefix_cache"};
 struct leg {
 	struct flush *flush;
 	struct host host;
+	struct host_seat seat; /* of one of its workers: only the address counts */
 	struct fetch *fetch;
 	size_t at; /* the call in hand */
 	bool is_flushed;
@@ -109,34 +110,43 @@ static struct leg *find_leg(const struct flush *f, const struct worker *w)
 }
 
 /* One leg for each host. */
-static void fill_legs(struct flush *f)
+static int fill_legs(struct flush *f)
 {
-	size_t i, n;
-	struct worker **workers = pool_list(f->pool, &n);
+	struct worker *w;
+	size_t i, n = 0;
 
-	f->legs = xcalloc(n + 1, sizeof(*f->legs));
-	for (i = 0; i < n; i++) {
-		struct leg *l = find_leg(f, workers[i]);
+	while (pool_worker_at(f->pool, n) != NULL)
+		n++;
+	f->legs = calloc(n + 1, sizeof(*f->legs));
+	if (f->legs == NULL)
+		return ERR_NOMEM;
+	for (i = 0; (w = pool_worker_at(f->pool, i)) != NULL; i++) {
+		struct leg *l;
 
-		if (l == NULL) {
-			l = &f->legs[f->n++];
-			l->flush = f;
-			host_init(&l->host, f->pool, workers[i]);
-		}
-		worker_unref(workers[i]);
+		if (find_leg(f, w) != NULL)
+			continue;
+		l = &f->legs[f->n++];
+		l->flush = f;
+		host_init(&l->host, f->pool, w->host_id);
+		host_add(&l->host, &l->seat, w);
 	}
-	free(workers);
+	return 0;
 }
 
 struct flush *flush_start(struct fetcher *f, struct pool *p,
 	void (*on_done)(void *arg, struct flush *flush), void *arg)
 {
-	struct flush *flush = xcalloc(1, sizeof(*flush));
+	struct flush *flush = calloc(1, sizeof(*flush));
 	size_t i, asked = 0;
 
+	if (flush == NULL)
+		return NULL;
 	*flush = (struct flush){
 		.fetcher = f, .pool = pool_ref(p), .on_done = on_done, .arg = arg};
-	fill_legs(flush);
+	if (fill_legs(flush) != 0) {
+		flush_free(flush);
+		return NULL;
+	}
 	flush->left = flush->n;
 	for (i = 0; i < flush->n; i++) {
 		ask(&flush->legs[i]);
@@ -160,7 +170,7 @@ void flush_free(struct flush *flush)
 	for (i = 0; i < flush->n; i++) {
 		if (flush->legs[i].fetch != NULL)
 			fetch_cancel(flush->legs[i].fetch);
-		host_free(&flush->legs[i].host);
+		host_clear(&flush->legs[i].host);
 	}
 	free(flush->legs);
 	pool_unref(flush->pool);

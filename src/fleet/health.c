@@ -17,11 +17,11 @@
  */
 #include "fleet/health.h"
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/list.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "base/rng.h"
 #include "fleet/address.h"
 #include "fleet/host.h"
@@ -51,8 +51,9 @@ struct health {
 	struct models *models;
 	struct watch *watch;
 	struct rng rng;
-	TAILQ_HEAD(, entry) entries;
-	size_t n;
+	TAILQ_HEAD(, entry) entries, spares; /* spares: for workers to come */
+	size_t n, n_spare;
+	bool is_list_stale; /* memory was short when the models were to be published */
 	void (*on_change)(void *arg);
 	void *arg;
 };
@@ -60,6 +61,7 @@ struct health {
 struct entry {
 	TAILQ_ENTRY(entry) link;
 	struct health *h;
+	struct host_seat *seat; /* for the worker that a spare entry was made for */
 	struct host host;
 	enum worker_state state; /* as its probes say: of all its workers */
 	char reason[sizeof(((struct worker *)NULL)->reason)];
@@ -99,36 +101,35 @@ static const char *name_of(const struct entry *e)
 
 /* ---- models ---- */
 
+/* Without memory the last list stays, until a probe ends. */
 static void publish_models(struct health *h)
 {
-	const struct js **parts = xcalloc(h->n + 1, sizeof(*parts));
+	const struct js **parts = calloc(h->n + 1, sizeof(*parts));
 	struct entry *e;
 	size_t n = 0;
 
+	h->is_list_stale = parts == NULL;
+	if (parts == NULL)
+		return;
 	TAILQ_FOREACH (e, &h->entries, link) {
 		if (e->is_listed)
 			parts[n++] = e->models;
 	}
-	models_publish(h->models, parts, n);
+	h->is_list_stale = models_publish(h->models, parts, n) != 0;
 	free(parts);
 }
 
-/* Who names no model means the only one that the pool's workers have. */
+/* A request that names no model means the only one that the pool's workers have. */
 static void tell_pool(struct health *h, struct pool *p)
 {
-	const struct js **parts = xcalloc(h->n + 1, sizeof(*parts));
-	struct span id = {0};
+	struct models_only only = {0};
 	struct entry *e;
-	size_t n = 0;
 
 	TAILQ_FOREACH (e, &h->entries, link) {
 		if (e->host.pool == p)
-			parts[n++] = e->models;
+			models_only_add(&only, e->models);
 	}
-	if (!models_only(parts, n, &id))
-		id = span_make(NULL, 0);
-	pool_set_only_model(p, id);
-	free(parts);
+	pool_set_only_model(p, only.id);
 }
 
 static void list_models(struct entry *e, bool is_listed)
@@ -162,14 +163,15 @@ static void set_reason(struct entry *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 static void set_reason(struct entry *e, const char *fmt, ...)
 {
+	struct host_seat *seat;
 	va_list args;
 
 	va_start(args, fmt);
 	vsnprintf(e->reason, sizeof(e->reason), fmt, args);
 	va_end(args);
-	for (size_t i = 0; i < e->host.n; i++)
-		if (!is_judged(e, e->host.workers[i]))
-			memcpy(e->host.workers[i]->reason, e->reason, sizeof(e->reason));
+	HOST_FOREACH(seat, &e->host)
+	if (!is_judged(e, seat->worker))
+		memcpy(seat->worker->reason, e->reason, sizeof(e->reason));
 }
 
 static void log_change(const char *name, enum worker_state from, enum worker_state to,
@@ -191,9 +193,11 @@ static enum worker_state shown(const struct worker *w)
 static bool changes_as_one(const struct entry *e)
 {
 	const struct worker *first = host_worker(&e->host);
+	const struct host_seat *seat;
 
-	for (size_t i = 1; i < e->host.n; i++) {
-		const struct worker *w = e->host.workers[i];
+	HOST_FOREACH(seat, &e->host)
+	{
+		const struct worker *w = seat->worker;
 
 		if (shown(w) != shown(first) || state_of(e, w) != state_of(e, first))
 			return false;
@@ -221,15 +225,18 @@ static bool show_state(struct entry *e, struct worker *w, const char *name)
 static void show_states(struct entry *e)
 {
 	bool is_one = changes_as_one(e), has_changed = false;
+	struct host_seat *seat;
 
 	list_models(e, !is_down(e));
-	for (size_t i = 0; i < e->host.n; i++) {
-		struct worker *w = e->host.workers[i];
+	HOST_FOREACH(seat, &e->host)
+	{
+		struct worker *w = seat->worker;
+		bool is_first = w == host_worker(&e->host);
 
 		has_changed |= show_state(e, w,
-			!is_one  ? w->name
-			: i == 0 ? w->group
-				 : NULL);
+			!is_one    ? w->name
+			: is_first ? w->group
+				   : NULL);
 	}
 	if (has_changed)
 		e->h->on_change(e->h->arg);
@@ -238,8 +245,10 @@ static void show_states(struct entry *e)
 /* It takes traffic again: slow_start begins. */
 static void start_warming(const struct entry *e)
 {
-	for (size_t i = 0; i < e->host.n; i++)
-		atomic_store(&e->host.workers[i]->warm_since_ms, clock_now_ms());
+	struct host_seat *seat;
+
+	HOST_FOREACH(seat, &e->host)
+	atomic_store(&seat->worker->warm_since_ms, clock_now_ms());
 }
 
 static void set_state(struct entry *e, enum worker_state to)
@@ -271,9 +280,10 @@ static bool is_answering(const struct entry *e)
 {
 	uint64_t last_ms = 0, now_ms = clock_now_ms();
 	uint64_t recent_ms = MAX(opts(e)->health_interval_ms, opts(e)->health_timeout_ms);
+	struct host_seat *seat;
 
-	for (size_t i = 0; i < e->host.n; i++)
-		last_ms = MAX(last_ms, atomic_load(&e->host.workers[i]->last_byte_ms));
+	HOST_FOREACH(seat, &e->host)
+	last_ms = MAX(last_ms, atomic_load(&seat->worker->last_byte_ms));
 	return !is_down(e) && last_ms != 0 && last_ms + recent_ms >= now_ms;
 }
 
@@ -314,19 +324,25 @@ static struct fetch *ask(
 	return host_fetch(&e->host, e->h->fetcher, &what, fn, e);
 }
 
+static void set_models(struct entry *e, struct js *models)
+{
+	js_free(e->models);
+	e->models = models;
+	if (e->is_listed)
+		publish_models(e->h);
+	tell_pool(e->h, e->host.pool);
+}
+
 /* A refresh that fails leaves what is known; an answer that is no list empties it. */
 static void on_models(void *arg, const struct fetch_answer *a)
 {
 	struct entry *e = arg;
+	struct js *models = NULL;
 
 	e->models_fetch = NULL;
-	if (a->result == FETCH_OK) {
-		js_free(e->models);
-		e->models = host_said_yes(a) ? models_parse(a->body) : NULL;
-		if (e->is_listed)
-			publish_models(e->h);
-		tell_pool(e->h, e->host.pool);
-	}
+	if (a->result == FETCH_OK &&
+		(!host_said_yes(a) || models_parse(a->body, &models) == 0))
+		set_models(e, models);
 	rise_if_ready(e);
 }
 
@@ -410,6 +426,8 @@ static void on_probe(void *arg, const struct fetch_answer *a)
 	char why[64];
 
 	e->probe = NULL;
+	if (e->h->is_list_stale)
+		publish_models(e->h);
 	if (host_said_yes(a)) {
 		probe_succeeded(e, a->status);
 	} else if (a->result == FETCH_OK) {
@@ -423,9 +441,10 @@ static void on_probe(void *arg, const struct fetch_answer *a)
 
 static void give_addrs(const struct entry *e, struct addr_list *list)
 {
-	for (size_t i = 0; i < e->host.n; i++)
-		worker_set_addrs(
-			e->host.workers[i], list != NULL ? addr_list_ref(list) : NULL);
+	struct host_seat *seat;
+
+	HOST_FOREACH(seat, &e->host)
+	worker_set_addrs(seat->worker, list != NULL ? addr_list_ref(list) : NULL);
 }
 
 /* False: it has no address that it may have. */
@@ -541,44 +560,100 @@ static struct entry *find_entry(
 }
 
 /* One more rank of a host that is known: what is known of it holds for this one too. */
-static void add_rank(struct entry *e, struct worker *w)
+static void add_rank(struct entry *e, struct host_seat *seat, struct worker *w)
 {
 	unsigned start;
 
 	worker_set_addrs(w, worker_addrs(host_worker(&e->host), &start));
 	memcpy(w->reason, e->reason, sizeof(w->reason));
 	w->state_since_ms = clock_now_ms();
-	host_add(&e->host, w);
+	host_add(&e->host, seat, w);
 	atomic_store(&w->health, e->state);
 }
 
-static void add_host(struct health *h, struct pool *p, struct worker *w)
+/* A worker has an address from the start where its URL names one. */
+static void add_host(
+	struct entry *e, struct host_seat *seat, struct pool *p, struct worker *w)
 {
-	struct entry *e = xcalloc(1, sizeof(*e));
+	struct health *h = e->h;
+	unsigned start;
 
-	e->h = h;
-	host_init(&e->host, p, w);
+	host_init(&e->host, p, w->host_id);
+	host_add(&e->host, seat, w);
 	e->state = WORKER_STARTING;
 	memcpy(e->reason, w->reason, sizeof(e->reason));
-	e->report = report_new(&e->host, h->fetcher, on_report, e);
-	e->known = addr_list_literal(w->url.host, w->url.port);
+	e->known = worker_addrs(w, &start);
 	e->is_literal = e->known != NULL;
 	w->state_since_ms = clock_now_ms();
-	wheel_timer_init(&e->timer, on_timer, e);
 	TAILQ_INSERT_TAIL(&h->entries, e, link);
 	h->n++;
 	wheel_set(loop_wheel(h->loop), &e->timer, clock_now_ms());
 }
 
+/* ---- room for workers to come ---- */
+
+/* An entry without a host: it may become a new one, or give its seat to a rank. */
+static void spare_free(struct entry *e)
+{
+	report_free(e->report);
+	free(e->seat);
+	free(e);
+}
+
+static struct entry *spare_new(struct health *h)
+{
+	struct entry *e = calloc(1, sizeof(*e));
+
+	if (e == NULL)
+		return NULL;
+	e->h = h;
+	e->seat = calloc(1, sizeof(*e->seat));
+	e->report = report_new(&e->host, h->fetcher, on_report, e);
+	if (e->seat == NULL || e->report == NULL) {
+		spare_free(e);
+		return NULL;
+	}
+	wheel_timer_init(&e->timer, on_timer, e);
+	return e;
+}
+
+static struct entry *take_spare(struct health *h)
+{
+	struct entry *e = TAILQ_FIRST(&h->spares);
+
+	assert(e != NULL); /* make_room() came before */
+	TAILQ_REMOVE(&h->spares, e, link);
+	h->n_spare--;
+	return e;
+}
+
+static int make_room(void *arg, size_t more)
+{
+	struct health *h = arg;
+	struct entry *e;
+
+	while (h->n_spare < more) {
+		e = spare_new(h);
+		if (e == NULL)
+			return ERR_NOMEM;
+		TAILQ_INSERT_TAIL(&h->spares, e, link);
+		h->n_spare++;
+	}
+	return watch_make_room(h->watch, more);
+}
+
 static void on_worker_add(void *arg, struct pool *p, struct worker *w)
 {
 	struct health *h = arg;
-	struct entry *e = find_entry(h, p, w);
+	struct entry *e = find_entry(h, p, w), *spare = take_spare(h);
+	struct host_seat *seat = take_ptr(spare->seat);
 
-	if (e != NULL)
-		add_rank(e, w);
-	else
-		add_host(h, p, w);
+	if (e == NULL) {
+		add_host(spare, seat, p, w);
+	} else {
+		add_rank(e, seat, w);
+		spare_free(spare);
+	}
 	watch_add(h->watch, p, w);
 	h->on_change(h->arg);
 }
@@ -590,23 +665,25 @@ static void cancel(struct fetch **f)
 	*f = NULL;
 }
 
+/* All that is known of the host is forgotten, its models first. */
 static void entry_free(struct entry *e)
 {
 	struct health *h = e->h;
 
 	TAILQ_REMOVE(&h->entries, e, link);
 	h->n--;
+	if (e->is_listed)
+		publish_models(h);
+	tell_pool(h, e->host.pool);
 	wheel_stop(loop_wheel(h->loop), &e->timer);
 	cancel(&e->probe);
 	cancel(&e->models_fetch);
 	report_free(e->report);
 	if (e->is_asking)
 		resolver_cancel(h->resolver, e);
-	if (e->is_listed)
-		publish_models(h);
 	js_free(e->models);
 	addr_list_unref(e->known);
-	host_free(&e->host);
+	host_clear(&e->host);
 	free(e);
 }
 
@@ -616,8 +693,11 @@ static void on_worker_remove(void *arg, struct pool *p, struct worker *w)
 	struct entry *e = find_entry(h, p, w);
 
 	watch_drop(h->watch, w);
-	if (e != NULL && !host_drop(&e->host, w))
-		entry_free(e);
+	if (e != NULL) {
+		free(host_drop(&e->host, w));
+		if (e->host.n == 0)
+			entry_free(e);
+	}
 	h->on_change(h->arg);
 }
 
@@ -647,27 +727,29 @@ static void on_verdict(void *arg, struct pool *p, struct worker *w)
 		count_as_failure(w);
 }
 
-const struct pool_ops health_pool_ops = {on_worker_add, on_worker_remove};
+const struct pool_ops health_pool_ops = {make_room, on_worker_add, on_worker_remove};
 
 struct health *health_new(struct loop *l, void (*on_change)(void *arg), void *arg)
 {
-	struct health *h = xcalloc(1, sizeof(*h));
+	struct health *h = calloc(1, sizeof(*h));
 	uint64_t seed;
 
+	if (h == NULL)
+		return NULL;
+	TAILQ_INIT(&h->entries);
+	TAILQ_INIT(&h->spares);
 	h->loop = l;
 	h->fetcher = fetcher_new(l);
 	h->resolver = resolver_new(l);
-	if (h->fetcher == NULL || h->resolver == NULL) {
-		fetcher_free(h->fetcher);
-		resolver_free(h->resolver);
-		free(h);
-		return NULL;
-	}
 	h->models = models_new();
 	h->watch = watch_new(l, on_verdict, h);
+	if (h->fetcher == NULL || h->resolver == NULL || h->models == NULL ||
+		h->watch == NULL) {
+		health_free(h);
+		return NULL;
+	}
 	rng_secret(&seed, sizeof(seed));
 	rng_seed(&h->rng, seed);
-	TAILQ_INIT(&h->entries);
 	h->on_change = on_change;
 	h->arg = arg;
 	return h;
@@ -678,6 +760,8 @@ void health_free(struct health *h)
 	if (h == NULL)
 		return;
 	assert(h->n == 0);
+	while (h->n_spare > 0)
+		spare_free(take_spare(h));
 	fetcher_free(h->fetcher);
 	resolver_free(h->resolver);
 	models_free(h->models);

@@ -4,7 +4,7 @@
  */
 #include "fleet/host.h"
 
-#include "base/err.h"
+#include "base/cleanup.h"
 #include "base/mem.h"
 #include "io/resolve.h"
 #include "pool/pool.h"
@@ -13,51 +13,55 @@
 #include <stdlib.h>
 #include <string.h>
 
-void host_init(struct host *h, struct pool *p, struct worker *w)
+void host_init(struct host *h, struct pool *p, uint64_t id)
 {
-	*h = (struct host){.pool = pool_ref(p), .id = w->host_id};
-	host_add(h, w);
+	*h = (struct host){.pool = pool_ref(p), .id = id};
+	STAILQ_INIT(&h->seats);
 }
 
-void host_add(struct host *h, struct worker *w)
+void host_add(struct host *h, struct host_seat *seat, struct worker *w)
 {
-	if (h->n == h->cap) {
-		h->cap = MAX(h->cap * 2, (size_t)1);
-		h->workers = xrealloc(h->workers, h->cap * sizeof(struct worker *));
-	}
-	h->workers[h->n++] = worker_ref(w);
+	assert(w->host_id == h->id);
+	seat->worker = worker_ref(w);
+	STAILQ_INSERT_TAIL(&h->seats, seat, link);
+	h->n++;
 }
 
-bool host_drop(struct host *h, struct worker *w)
+static void leave(struct host *h, struct host_seat *seat)
 {
-	size_t i;
-
-	for (i = 0; i < h->n && h->workers[i] != w; i++)
-		;
-	if (i == h->n)
-		return h->n > 0;
-	memmove(&h->workers[i], &h->workers[i + 1],
-		(h->n - i - 1) * sizeof(struct worker *));
+	STAILQ_REMOVE(&h->seats, seat, host_seat, link);
 	h->n--;
-	worker_unref(w);
-	return h->n > 0;
+	worker_unref(take_ptr(seat->worker));
 }
 
-void host_free(struct host *h)
+struct host_seat *host_drop(struct host *h, struct worker *w)
 {
-	while (h->n > 0)
-		worker_unref(h->workers[--h->n]);
-	free(h->workers);
-	pool_unref(h->pool);
-	*h = (struct host){0};
+	struct host_seat *seat;
+
+	HOST_FOREACH(seat, h)
+	{
+		if (seat->worker != w)
+			continue;
+		leave(h, seat);
+		return seat;
+	}
+	return NULL;
+}
+
+void host_clear(struct host *h)
+{
+	while (!STAILQ_EMPTY(&h->seats))
+		leave(h, STAILQ_FIRST(&h->seats));
+	pool_unref(take_ptr(h->pool));
 }
 
 void host_restarted(struct host *h)
 {
-	size_t i;
+	struct host_seat *seat;
 
-	for (i = 0; i < h->n; i++) {
-		struct worker *w = h->workers[i];
+	HOST_FOREACH(seat, h)
+	{
+		struct worker *w = seat->worker;
 
 		pool_clear_worker(h->pool, w);
 		pool_set_engine(h->pool, w, span_make(NULL, 0));
@@ -72,7 +76,7 @@ bool host_said_yes(const struct fetch_answer *a)
 	return a->result == FETCH_OK && a->status >= 200 && a->status < 300;
 }
 
-/* "http://10.0.0.1:8000/base/path"; NULL: no address is known. */
+/* "http://10.0.0.1:8000/base/path"; NULL: no address is known, or memory is short. */
 static char *address_url(const struct host *h, const char *path, uint16_t port)
 {
 	struct worker *w = host_worker(h);
@@ -87,10 +91,10 @@ static char *address_url(const struct host *h, const char *path, uint16_t port)
 		sizeof(address));
 	addr_list_unref(list);
 	if (port != 0)
-		return xasprintf(strchr(address, ':') != NULL ? "http://[%s]:%u%s"
-							      : "http://%s:%u%s",
+		return mem_format(strchr(address, ':') != NULL ? "http://[%s]:%u%s"
+							       : "http://%s:%u%s",
 			address, port, path);
-	return xasprintf(
+	return mem_format(
 		"%s://%s%s%s", w->url.tls ? "https" : "http", address, w->url.base, path);
 }
 
@@ -107,15 +111,15 @@ struct fetch *host_fetch(const struct host *h, struct fetcher *f,
 		.headers = fields,
 		.timeout_ms = ask->timeout_ms,
 		.max_body = ask->max_body};
-	struct fetch *started;
+	struct fetch *started = NULL;
 
-	if (url == NULL)
-		return NULL;
 	if (ask->port == 0)
-		fields[0] = host_field = xasprintf("Host: %s", w->url.host_header);
+		fields[0] = host_field = mem_format("Host: %s", w->url.host_header);
 	if (auth != NULL) /* behind the Host */
-		fields[1] = auth_field = xasprintf("Authorization: %s", auth);
-	started = fetch_start(f, &req, fn, arg);
+		fields[1] = auth_field = mem_format("Authorization: %s", auth);
+	if (url != NULL && (ask->port != 0 || host_field != NULL) &&
+		(auth == NULL || auth_field != NULL))
+		started = fetch_start(f, &req, fn, arg);
 	free(url);
 	free(host_field);
 	if (auth_field != NULL)

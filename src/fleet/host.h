@@ -7,32 +7,43 @@
 #define FLEET_HOST_H
 
 #include "base/base.h"
+#include "base/list.h"
 #include "io/fetch.h"
 
 struct pool;
 struct worker;
 
+/* The place of a worker in its host. The caller of host_add owns it. */
+struct host_seat {
+	STAILQ_ENTRY(host_seat) link;
+	struct worker *worker; /* a reference */
+};
+
 struct host {
-	struct pool *pool;       /* a reference */
-	uint64_t id;             /* host_id of its workers */
-	struct worker **workers; /* a reference to each; at least one */
-	size_t n, cap;
+	struct pool *pool;              /* a reference */
+	uint64_t id;                    /* host_id of its workers */
+	STAILQ_HEAD(, host_seat) seats; /* in the order in which they came */
+	size_t n;
 	unsigned addr_turn; /* the address to ask: the next one after a failure */
 };
 
-void host_init(struct host *h, struct pool *p, struct worker *w);
-void host_add(struct host *h, struct worker *w);
-/* False: it was the last one, which is gone now too. */
-bool host_drop(struct host *h, struct worker *w);
-void host_free(struct host *h);
+#define HOST_FOREACH(seat, h) STAILQ_FOREACH (seat, &(h)->seats, link)
 
-/* It is another process now: no cache, and what was held against the last one is past. */
+void host_init(struct host *h, struct pool *p, uint64_t id);
+void host_add(struct host *h, struct host_seat *seat, struct worker *w);
+/* Lets go of w. Returns the seat that is free now, or NULL where w had none. */
+struct host_seat *host_drop(struct host *h, struct worker *w);
+/* Lets go of the pool and of every worker. */
+void host_clear(struct host *h);
+
+/* The process was restarted: its cache is empty, and earlier failures count no more. */
 void host_restarted(struct host *h);
 
-/* The first of its workers: all have the same URL, options and addresses. */
+/* The first of its workers, of which there is one: all have the same URL, options and
+ * addresses. */
 static inline struct worker *host_worker(const struct host *h)
 {
-	return h->workers[0];
+	return STAILQ_FIRST(&h->seats)->worker;
 }
 
 struct host_ask {

@@ -4,7 +4,7 @@
 #include "fleet/models.h"
 
 #include "base/cleanup.h"
-#include "base/mem.h"
+#include "base/err.h"
 #include "io/js.h"
 
 #include <pthread.h>
@@ -21,10 +21,16 @@ static const char empty_list[] = "{\"object\":\"list\",\"data\":[]}";
 
 struct models *models_new(void)
 {
-	struct models *m = xcalloc(1, sizeof(*m));
+	struct models *m = calloc(1, sizeof(*m));
 
+	if (m == NULL)
+		return NULL;
+	m->text = strdup(empty_list);
+	if (m->text == NULL) {
+		free(m);
+		return NULL;
+	}
 	pthread_mutex_init(&m->lock, NULL);
-	m->text = xstrdup(empty_list);
 	m->n = strlen(m->text);
 	return m;
 }
@@ -52,23 +58,36 @@ static struct js *copy_value(const struct js *v)
 	return text != NULL ? js_parse(span_str(text), &why) : NULL;
 }
 
-struct js *models_parse(struct span body)
+static struct js *entries_of(const struct js *root)
 {
-	const char *why;
-	struct js *root = js_parse(body, &why), *data, *out;
+	struct js *data = js_is_object(root) ? js_get(root, "data") : NULL;
+	struct js *out = data != NULL && js_is_array(data) ? js_array() : NULL;
 	struct span id;
 	size_t i;
 
-	if (root == NULL)
-		return NULL;
-	data = js_is_object(root) ? js_get(root, "data") : NULL;
-	out = data != NULL && js_is_array(data) ? js_array() : NULL;
 	for (i = 0; out != NULL && i < js_len(data); i++) {
 		if (entry_id(js_at(data, i), &id))
 			js_push(out, copy_value(js_at(data, i)));
 	}
-	js_free(root);
 	return out;
+}
+
+int models_parse(struct span body, struct js **list)
+{
+	const char *why;
+	struct js *root, *out = NULL;
+
+	(void)js_ran_out();
+	root = js_parse(body, &why);
+	if (root != NULL)
+		out = entries_of(root);
+	js_free(root);
+	if (js_ran_out()) {
+		js_free(out);
+		return ERR_NOMEM;
+	}
+	*list = out;
+	return 0;
 }
 
 static bool has_id(const struct js *list, struct span id)
@@ -94,23 +113,17 @@ static void add_new(struct js *list, const struct js *part)
 	}
 }
 
-bool models_only(const struct js *const *parts, size_t n, struct span *id)
+void models_only_add(struct models_only *only, const struct js *part)
 {
-	struct span other;
-	bool has_one = false;
-	size_t i, j;
+	struct span id;
+	size_t i;
 
-	for (i = 0; i < n; i++) {
-		for (j = 0; parts[i] != NULL && j < js_len(parts[i]); j++) {
-			if (!entry_id(js_at(parts[i], j), &other))
-				continue;
-			if (has_one && !span_eq(other, *id))
-				return false;
-			*id = other;
-			has_one = true;
-		}
+	for (i = 0; part != NULL && i < js_len(part); i++) {
+		if (only->has_several || !entry_id(js_at(part, i), &id))
+			continue;
+		only->has_several = only->id.n > 0 && !span_eq(only->id, id);
+		only->id = only->has_several ? span_make(NULL, 0) : id;
 	}
-	return has_one;
 }
 
 static void replace_text(struct models *m, char *text)
@@ -125,20 +138,27 @@ static void replace_text(struct models *m, char *text)
 	free(old);
 }
 
-void models_publish(struct models *m, const struct js *const *parts, size_t n)
+int models_publish(struct models *m, const struct js *const *parts, size_t n)
 {
-	struct js *root = js_object(), *list = js_array();
+	struct js *root, *list;
 	char *text;
 	size_t i;
 
+	(void)js_ran_out();
+	root = js_object();
+	list = js_array();
 	for (i = 0; i < n; i++)
 		add_new(list, parts[i]);
 	js_set_str(root, "object", "list");
 	js_set(root, "data", list);
 	text = js_print(root, false);
 	js_free(root);
-	if (text != NULL)
-		replace_text(m, text);
+	if (js_ran_out()) {
+		free(text);
+		return ERR_NOMEM;
+	}
+	replace_text(m, text);
+	return 0;
 }
 
 char *models_copy(struct models *m, size_t *n)

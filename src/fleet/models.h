@@ -11,22 +11,26 @@
 struct js;
 struct models;
 
-struct models *models_new(void);
+struct models *models_new(void);    /* NULL: out of memory */
 void models_free(struct models *m); /* NULL is fine */
 
 /*
  * The `data` of a worker's answer as a new array with the entries that have an id, for
- * js_free(); NULL when it is no such list.
+ * js_free(); NULL when it is no such list. ERR_NOMEM: *list is as it was.
  */
-struct js *models_parse(struct span body);
+int models_parse(struct span body, struct js **list) MUST_CHECK;
 
-/* True: all parsed answers together name one model, *id, which lives as long as they do.
- */
-bool models_only(const struct js *const *parts, size_t n, struct span *id);
+/* The only model that several parsed answers name together. Begins zeroed. */
+struct models_only {
+	struct span id; /* lives as long as the answers; empty: none, or several */
+	bool has_several;
+};
+/* A further answer; NULL counts as empty. */
+void models_only_add(struct models_only *only, const struct js *part);
 
 /* Publishes the list merged from n parsed answers (NULL ones count as empty), in order.
- */
-void models_publish(struct models *m, const struct js *const *parts, size_t n);
+ * ERR_NOMEM: the last list stays. */
+int models_publish(struct models *m, const struct js *const *parts, size_t n) MUST_CHECK;
 
 /* Any thread: a copy of the text for free(). NULL: out of memory. */
 char *models_copy(struct models *m, size_t *n);

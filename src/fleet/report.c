@@ -53,6 +53,7 @@ struct report {
 	struct fetch *fetch; /* NULL: none under way */
 	size_t at;           /* its source */
 	struct scrape said;
+	size_t cap_ranks;
 	bool has_engine;
 
 	/* From round to round. */
@@ -180,13 +181,14 @@ static void apply_steps(const struct report *r, struct worker *w)
 
 static void apply(struct report *r)
 {
-	size_t i;
+	struct host_seat *seat;
 
 	apply_identity(r);
-	for (i = 0; i < r->host->n; i++) {
-		apply_capacity(r, r->host->workers[i]);
-		apply_load(r, r->host->workers[i]);
-		apply_steps(r, r->host->workers[i]);
+	HOST_FOREACH(seat, r->host)
+	{
+		apply_capacity(r, seat->worker);
+		apply_load(r, seat->worker);
+		apply_steps(r, seat->worker);
 	}
 }
 
@@ -213,11 +215,12 @@ static void was_useful(struct report *r)
 /* The engine of each rank. */
 static void take_engines(struct report *r, struct span answer)
 {
+	struct host_seat *seat;
 	struct span id;
-	size_t i;
 
-	for (i = 0; i < r->host->n; i++) {
-		struct worker *w = r->host->workers[i];
+	HOST_FOREACH(seat, r->host)
+	{
+		struct worker *w = seat->worker;
 
 		if (!kv_engine_id(answer, w->rank, &id))
 			continue;
@@ -291,27 +294,27 @@ static void ask_next(struct report *r)
 	apply(r);
 }
 
-/* Room for what is said of each rank; the number of ranks may have changed. */
+/* Room for what is said of each rank; the number of ranks may have changed. Without memory
+ * what is said of single ranks is passed over until the next round. */
 static void fit_ranks(struct report *r)
 {
 	const struct worker *w = host_worker(r->host);
 	size_t n = w->has_rank ? w->conf->dp_size : 0;
 
-	if (n != r->said.n_ranks)
-		r->said.ranks = xrealloc(
-			r->said.ranks, MAX(n, (size_t)1) * sizeof(*r->said.ranks));
+	if (mem_grow(&r->said.ranks, &r->cap_ranks, n, sizeof(*r->said.ranks)) != 0)
+		n = 0;
 	r->said.n_ranks = n;
 	scrape_begin(&r->said);
 }
 
 void report_ask(struct report *r)
 {
-	size_t i;
+	struct host_seat *seat;
 
 	if (r->fetch != NULL)
 		return;
-	for (i = 0; i < r->host->n; i++)
-		r->host->workers[i]->load_when_asked = worker_load(r->host->workers[i]);
+	HOST_FOREACH(seat, r->host)
+	seat->worker->load_when_asked = worker_load(seat->worker);
 	fit_ranks(r);
 	r->has_engine = false;
 	r->at = 0;
@@ -331,8 +334,10 @@ void report_start_anew(struct report *r)
 struct report *report_new(
 	struct host *host, struct fetcher *f, void (*on_done)(void *arg), void *arg)
 {
-	struct report *r = xcalloc(1, sizeof(*r));
+	struct report *r = calloc(1, sizeof(*r));
 
+	if (r == NULL)
+		return NULL;
 	r->host = host;
 	r->fetcher = f;
 	r->on_done = on_done;

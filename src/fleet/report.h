@@ -17,8 +17,10 @@ struct fetcher;
 struct host;
 struct report;
 
-/* host lives longer. on_done comes when what was asked for is there, or is not to be
- * had. */
+/*
+ * host lives longer, and has a worker when the report is asked for. on_done comes when
+ * what was asked for is there, or is not to be had. NULL: out of memory.
+ */
 struct report *report_new(
 	struct host *host, struct fetcher *f, void (*on_done)(void *arg), void *arg);
 void report_free(struct report *r);

@@ -8,6 +8,7 @@
 #include "fleet/watch.h"
 
 #include "base/clock.h"
+#include "base/err.h"
 #include "base/mem.h"
 #include "io/loop.h"
 #include "io/wheel.h"
@@ -40,11 +41,11 @@ struct watch {
 	uint64_t every_ms;
 	struct member *members;
 	size_t n, cap;
-	/* Scratch of a tick, with room for all members. */
+	/* Scratch of a tick, with room for as many as members has room for. */
 	struct progress **group;
 	struct progress_sample *samples;
 	struct progress_opts *opts;
-	size_t cap_scratch;
+	size_t cap_group, cap_samples, cap_opts;
 };
 
 /* ---- groups ---- */
@@ -103,14 +104,6 @@ static void sort_members(struct watch *watch)
 		return;
 	watch->is_sorted = true;
 	watch->every_ms = tick_ms(watch);
-	if (watch->cap_scratch < watch->n) {
-		watch->cap_scratch = watch->cap;
-		watch->group =
-			xrealloc(watch->group, watch->cap * sizeof(struct progress *));
-		watch->samples =
-			xrealloc(watch->samples, watch->cap * sizeof(*watch->samples));
-		watch->opts = xrealloc(watch->opts, watch->cap * sizeof(*watch->opts));
-	}
 	if (watch->n > 0)
 		qsort(watch->members, watch->n, sizeof(*watch->members), compare_members);
 }
@@ -293,13 +286,22 @@ void watch_reconfigured(struct watch *watch)
 		wheel_set(loop_wheel(watch->loop), &watch->timer, clock_now_ms());
 }
 
+int watch_make_room(struct watch *watch, size_t more)
+{
+	size_t want = watch->n + more;
+
+	if (mem_grow(&watch->members, &watch->cap, want, sizeof(*watch->members)) != 0 ||
+		mem_grow(&watch->group, &watch->cap_group, want,
+			sizeof(struct progress *)) != 0 ||
+		mem_grow(&watch->samples, &watch->cap_samples, want,
+			sizeof(*watch->samples)) != 0)
+		return ERR_NOMEM;
+	return mem_grow(&watch->opts, &watch->cap_opts, want, sizeof(*watch->opts));
+}
+
 void watch_add(struct watch *watch, struct pool *p, struct worker *w)
 {
-	if (watch->n == watch->cap) {
-		watch->cap = MAX(watch->cap * 2, (size_t)16);
-		watch->members =
-			xrealloc(watch->members, watch->cap * sizeof(*watch->members));
-	}
+	assert(watch->n < watch->cap);
 	watch->members[watch->n++] = (struct member){.pool = p, .worker = w};
 	watch_reconfigured(watch);
 }
@@ -320,8 +322,10 @@ void watch_drop(struct watch *watch, struct worker *w)
 
 struct watch *watch_new(struct loop *l, watch_fn *fn, void *arg)
 {
-	struct watch *watch = xcalloc(1, sizeof(*watch));
+	struct watch *watch = calloc(1, sizeof(*watch));
 
+	if (watch == NULL)
+		return NULL;
 	watch->loop = l;
 	watch->fn = fn;
 	watch->arg = arg;

@@ -1,6 +1,6 @@
 /*
  * Which workers make progress: takes samples of what the relay counts at regular times,
- * has each group of peers judged (model/progress.h), and tells whose verdict changed.
+ * has each group of peers judged (worker/progress.h), and tells whose verdict changed.
  * Offers the trials of those that are stalled or degraded. Runs on the control thread;
  * called by health.c, which turns verdicts into states.
  */
@@ -18,8 +18,10 @@ struct worker;
  * with its figures. Must not change the set of workers. */
 typedef void watch_fn(void *arg, struct pool *p, struct worker *w);
 
-struct watch *watch_new(struct loop *l, watch_fn *fn, void *arg);
-void watch_free(struct watch *watch); /* NULL is fine */
+struct watch *watch_new(struct loop *l, watch_fn *fn, void *arg); /* NULL: no memory */
+void watch_free(struct watch *watch);                             /* NULL is fine */
+/* Room for `more` workers, without which none may be added. ERR_NOMEM. */
+int watch_make_room(struct watch *watch, size_t more) MUST_CHECK;
 /* Borrowed until dropped. */
 void watch_add(struct watch *watch, struct pool *p, struct worker *w);
 void watch_drop(struct watch *watch, struct worker *w);

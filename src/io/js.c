@@ -11,6 +11,31 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+static _Thread_local bool ran_out;
+
+/* jansson asks for memory here. It may pass over a failure, so the failure is noted. */
+static void *allocate(size_t n)
+{
+	void *p = malloc(n);
+
+	if (p == NULL)
+		ran_out = true;
+	return p;
+}
+
+static void __attribute__((constructor)) take_over_memory(void)
+{
+	json_set_alloc_funcs(allocate, free);
+}
+
+bool js_ran_out(void)
+{
+	bool was = ran_out;
+
+	ran_out = false;
+	return was;
+}
+
 static json_t *in(const struct js *v)
 {
 	return (json_t *)(uintptr_t)v;
@@ -48,6 +73,7 @@ static bool is_shallow(struct span text)
 struct js *js_parse(struct span text, const char **why)
 {
 	static _Thread_local char message[JSON_ERROR_TEXT_LENGTH + 64];
+	bool was_short = ran_out;
 	json_error_t error;
 	json_t *v;
 
@@ -59,8 +85,15 @@ struct js *js_parse(struct span text, const char **why)
 		*why = "nested too deep";
 		return NULL;
 	}
+	ran_out = false;
 	v = json_loadb(text.p != NULL ? text.p : "", text.n,
 		JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+	if (ran_out) {
+		json_decref(v);
+		*why = "out of memory";
+		return NULL;
+	}
+	ran_out = was_short;
 	if (v == NULL) {
 		snprintf(message, sizeof(message), "line %d column %d: %s", error.line,
 			error.column, error.text);
@@ -139,7 +172,7 @@ static size_t utf8_len(const unsigned char *s, size_t n)
 static char *mend_utf8(struct span s, size_t *n)
 {
 	const unsigned char *p = (const unsigned char *)s.p, *end = p + s.n;
-	char *copy = malloc(3 * s.n + 1), *to = copy;
+	char *copy = allocate(3 * s.n + 1), *to = copy;
 
 	if (copy == NULL)
 		return NULL;

@@ -19,6 +19,12 @@ struct js; /* a value */
 struct js *js_parse(struct span text, const char **why);
 void js_free(struct js *root);
 
+/*
+ * Whether memory ran out on this thread, in a function of this header, since it was asked
+ * last: a document that was made meanwhile may lack something.
+ */
+bool js_ran_out(void);
+
 struct js *js_object(void);
 struct js *js_array(void);
 struct js *js_string(struct span s); /* invalid UTF-8 is replaced by U+FFFD */

@@ -1,8 +1,8 @@
 /*
- * Letters from other threads: a locked list and an eventfd that wakes the loop.
+ * Mail from other threads: a locked list and an eventfd that wakes the loop.
  * Always true: while the list is not empty, the eventfd is readable or its callback is
- * running. The lock covers the list only, never a letter's fn. Posted to by control,
- * resolve and I/O threads; read on the loop's thread.
+ * running. The lock covers the list only, never a mail's fn. Control, resolve and I/O
+ * threads post; the loop's thread reads.
  */
 #include "io/mailbox.h"
 #include "base/err.h"
@@ -14,8 +14,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+/* Mail in memory of the mailbox's own. */
 struct letter {
-	struct letter *next;
+	struct mail mail;
 	void (*fn)(void *arg);
 	void *arg;
 };
@@ -24,12 +25,12 @@ struct mailbox {
 	struct loop_watch *watch; /* the loop's thread only */
 	int fd;
 	pthread_mutex_t lock; /* guards the list */
-	struct letter *first, **end;
+	struct mail *first, **end;
 };
 
-static struct letter *take_all(struct mailbox *m)
+static struct mail *take_all(struct mailbox *m)
 {
-	struct letter *first;
+	struct mail *first;
 
 	pthread_mutex_lock(&m->lock);
 	first = m->first;
@@ -39,16 +40,15 @@ static struct letter *take_all(struct mailbox *m)
 	return first;
 }
 
-static bool run_letters(struct letter *letter)
+static bool run_all(struct mail *mail)
 {
-	bool any = letter != NULL;
+	bool any = mail != NULL;
 
-	while (letter != NULL) {
-		struct letter *next = letter->next;
+	while (mail != NULL) {
+		struct mail *next = mail->next;
 
-		letter->fn(letter->arg);
-		free(letter);
-		letter = next;
+		mail->fn(mail->arg);
+		mail = next;
 	}
 	return any;
 }
@@ -63,8 +63,8 @@ static void on_woken(void *arg, int fd, unsigned events)
 	do
 		n = read(fd, &count, sizeof(count));
 	while (n < 0 && errno == EINTR);
-	/* Emptied before the list is taken: a letter posted in between wakes us again. */
-	run_letters(take_all(m));
+	/* The eventfd is emptied first: mail that is posted in between wakes the loop again. */
+	run_all(take_all(m));
 }
 
 struct mailbox *mailbox_new(struct loop *l)
@@ -89,7 +89,7 @@ struct mailbox *mailbox_new(struct loop *l)
 
 void mailbox_deliver(struct mailbox *m)
 {
-	while (run_letters(take_all(m)))
+	while (run_all(take_all(m)))
 		;
 }
 
@@ -114,21 +114,37 @@ static void wake(struct mailbox *m)
 	while (n < 0 && errno == EINTR); /* EAGAIN: it is readable already */
 }
 
+void mailbox_send(struct mailbox *m, struct mail *mail, void (*fn)(void *arg), void *arg)
+{
+	bool was_empty;
+
+	*mail = (struct mail){.fn = fn, .arg = arg};
+	pthread_mutex_lock(&m->lock);
+	was_empty = m->first == NULL;
+	*m->end = mail;
+	m->end = &mail->next;
+	/* Under the lock: the reader may free the mailbox once it is released. */
+	if (was_empty)
+		wake(m);
+	pthread_mutex_unlock(&m->lock);
+}
+
+static void run_letter(void *arg)
+{
+	struct letter *letter = arg;
+
+	letter->fn(letter->arg);
+	free(letter);
+}
+
 int mailbox_post(struct mailbox *m, void (*fn)(void *arg), void *arg)
 {
 	struct letter *letter = malloc(sizeof(*letter));
-	bool was_empty;
 
 	if (letter == NULL)
 		return ERR_NOMEM;
-	*letter = (struct letter){.fn = fn, .arg = arg};
-	pthread_mutex_lock(&m->lock);
-	was_empty = m->first == NULL;
-	*m->end = letter;
-	m->end = &letter->next;
-	if (was_empty) /* under the lock: the reader may free the box once it is released
-			*/
-		wake(m);
-	pthread_mutex_unlock(&m->lock);
+	letter->fn = fn;
+	letter->arg = arg;
+	mailbox_send(m, &letter->mail, run_letter, letter);
 	return 0;
 }

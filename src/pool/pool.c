@@ -362,21 +362,38 @@ void pool_commit(struct pool_plan *plan, uint64_t now_ms)
 	pool_abandon(plan);
 }
 
+size_t pool_plan_new(const struct pool_plan *plan)
+{
+	return registry_plan_new(plan->registry);
+}
+
+static int announce(struct pool *p, size_t n)
+{
+	return p->ops->make_room != NULL ? p->ops->make_room(p->arg, n) : 0;
+}
+
 int pool_update(struct pool *p, const struct pool_conf *pc, const struct conf *conf,
 	uint64_t now_ms)
 {
 	struct pool_plan *plan;
 	int err = pool_prepare(p, pc, conf, &plan);
 
+	if (err != 0)
+		return err;
+	err = announce(p, pool_plan_new(plan));
 	if (err == 0)
 		pool_commit(plan, now_ms);
+	else
+		pool_abandon(plan);
 	return err;
 }
 
 int pool_add_worker(struct pool *p, const struct worker_conf *c)
 {
-	int err;
+	int err = announce(p, registry_ranks(c));
 
+	if (err != 0)
+		return err;
 	lock(p);
 	err = make_room(p, registry_ranks(c));
 	if (err == 0)

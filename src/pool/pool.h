@@ -21,8 +21,13 @@
 
 struct pool;
 
-/* Told on the control thread, outside the lock, when workers come and go. */
+/*
+ * Told on the control thread, outside the lock, when workers come and go. make_room (NULL:
+ * nobody needs it) comes before n workers that may come: with ERR_NOMEM none does, and
+ * without it on_worker_add cannot fail.
+ */
 struct pool_ops {
+	int (*make_room)(void *arg, size_t n);
 	void (*on_worker_add)(void *arg, struct pool *p, struct worker *w);
 	void (*on_worker_remove)(void *arg, struct pool *p, struct worker *w);
 };
@@ -46,7 +51,9 @@ int pool_prepare(struct pool *p, const struct pool_conf *pc, const struct conf *
 	struct pool_plan **out) MUST_CHECK;
 void pool_commit(struct pool_plan *plan, uint64_t now_ms);
 void pool_abandon(struct pool_plan *plan); /* NULL is fine */
-/* Both at once. */
+/* How many workers come with the plan; whoever commits it makes room for them before. */
+size_t pool_plan_new(const struct pool_plan *plan);
+/* All of it at once. */
 int pool_update(struct pool *p, const struct pool_conf *pc, const struct conf *conf,
 	uint64_t now_ms) MUST_CHECK;
 int pool_add_worker(struct pool *p,
@@ -253,6 +260,11 @@ bool pool_note_prefill(struct pool *p, bool is_lacking);
 /* Usable workers of a role. */
 unsigned pool_usable(struct pool *p, enum role role);
 unsigned pool_workers(struct pool *p, enum role role);
+/*
+ * The i-th worker in order, without a reference; NULL behind the last one. Only for the
+ * control thread, which alone changes the list.
+ */
+struct worker *pool_worker_at(const struct pool *p, size_t i);
 /* A reference to each worker, in order; the caller unrefs each and frees the array. NULL
  * with *n 0 when there are none or memory is short. */
 struct worker **pool_list(struct pool *p, size_t *n);

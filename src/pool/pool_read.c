@@ -108,6 +108,11 @@ bool pool_note_prefill(struct pool *p, bool is_lacking)
 	return atomic_exchange(&p->lacks_prefill, is_lacking) != is_lacking;
 }
 
+struct worker *pool_worker_at(const struct pool *p, size_t i)
+{
+	return i < p->registry.n ? p->registry.items[i] : NULL;
+}
+
 struct worker **pool_list(struct pool *p, size_t *n)
 {
 	struct worker **list;

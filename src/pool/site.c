@@ -142,10 +142,15 @@ static int add_pools(struct site *s, struct site *old, const struct site_opts *o
 	const struct conf *conf = s->conf;
 	struct pool_plan **plans = calloc(conf->n_pools + 1, sizeof(struct pool_plan *));
 	int err = plans == NULL ? ERR_NOMEM : 0;
-	size_t i;
+	size_t i, n_new = 0;
 
-	for (i = 0; err == 0 && i < conf->n_pools; i++)
+	for (i = 0; err == 0 && i < conf->n_pools; i++) {
 		err = add_pool(s, &conf->pools[i], old, o, &plans[i]);
+		if (err == 0)
+			n_new += pool_plan_new(plans[i]);
+	}
+	if (err == 0 && o->pool_ops->make_room != NULL)
+		err = o->pool_ops->make_room(o->pool_arg, n_new);
 	for (i = 0; plans != NULL && i < s->n_pools; i++) {
 		if (err == 0)
 			pool_commit(plans[i], o->now_ms);

@@ -10,8 +10,10 @@
 struct io_thread;
 struct listener;
 
-/* Takes fd; closes it at the end. NULL: out of memory (fd stays the caller's). */
+/* Takes fd; closes it at the end. Accepts nothing before it is opened. NULL: out of memory
+ * (fd stays the caller's). */
 struct listener *listener_new(struct io_thread *t, int fd);
+void listener_open(struct listener *l);
 /* What waits in the accept queue is accepted. */
 void listener_accept_all(struct listener *l);
 /* What waits in the accept queue is accepted first. for_good: the socket listens no more,

@@ -31,7 +31,7 @@ struct sim_router {
 	uint64_t swept_ms;
 };
 
-static const struct pool_ops no_ops = {NULL, NULL};
+static const struct pool_ops no_ops = {NULL, NULL, NULL};
 
 /* ---- the spec as a command line of kvsteerd ---- */
 

@@ -68,8 +68,13 @@ static struct worker *find_kept(const struct registry *r, const struct worker_co
 struct registry_plan {
 	struct worker **list;          /* each a reference */
 	struct worker_change *changes; /* of list[i]; empty for a new one */
-	size_t n, cap;
+	size_t n, cap, n_new;
 };
+
+size_t registry_plan_new(const struct registry_plan *plan)
+{
+	return plan->n_new;
+}
 
 void registry_abandon(struct registry_plan *plan)
 {
@@ -92,6 +97,7 @@ static int plan_worker(struct registry_plan *plan, struct worker *w,
 
 	if (w != NULL && worker_prepare(w, c, &change) != 0)
 		return ERR_NOMEM;
+	plan->n_new += w == NULL;
 	w = w != NULL ? worker_ref(w) : worker_new_rank(c, rank, sibling);
 	if (w == NULL)
 		return ERR_NOMEM;

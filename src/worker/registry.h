@@ -38,6 +38,8 @@ int registry_prepare(const struct registry *r, const struct worker_conf *const *
 void registry_commit(struct registry *r, struct registry_plan *plan,
 	const struct registry_ops *ops, void *arg);
 void registry_abandon(struct registry_plan *plan); /* NULL is fine */
+/* How many workers of the plan are new. */
+size_t registry_plan_new(const struct registry_plan *plan);
 /* Both at once. */
 int registry_update(struct registry *r, const struct worker_conf *const *confs, size_t n,
 	const struct registry_ops *ops, void *arg) MUST_CHECK;

@@ -149,6 +149,13 @@ static int fill_names(struct worker *w, const struct worker_conf *c)
 	return 0;
 }
 
+static bool is_literal(const char *host)
+{
+	union sock_addr unused;
+
+	return sock_addr_parse(host, 0, &unused) == 0;
+}
+
 static int fill_identity(struct worker *w, const struct worker_conf *c)
 {
 	char *host = NULL;
@@ -167,7 +174,7 @@ static int fill_identity(struct worker *w, const struct worker_conf *c)
 	w->role = c->role;
 	w->origin = c->origin;
 	w->addrs = addr_list_literal(w->url.host, w->url.port);
-	return 0;
+	return w->addrs == NULL && is_literal(w->url.host) ? ERR_NOMEM : 0;
 }
 
 struct worker *worker_new(const struct worker_conf *c)

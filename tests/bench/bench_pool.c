@@ -31,7 +31,7 @@ enum {
 };
 
 static const uint64_t secret[2] = {1, 2};
-static const struct pool_ops no_ops = {NULL, NULL};
+static const struct pool_ops no_ops = {NULL, NULL, NULL};
 
 static uint64_t now_ns(void)
 {

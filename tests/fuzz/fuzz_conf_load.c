@@ -49,8 +49,7 @@ static void check_print(struct conf *conf)
 		return;
 	if (load_bytes(text, strlen(text), &again) != 0)
 		abort();
-	conf_diff(conf, again, note_change, &changes);
-	if (changes > 0)
+	if (conf_diff(conf, again, note_change, &changes) != 0 || changes > 0)
 		abort();
 	conf_unref(again);
 }

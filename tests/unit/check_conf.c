@@ -760,7 +760,7 @@ START_TEST(print_reads_back)
 	was = conf_ref(conf);
 	first = conf_print(conf);
 	load_good(first);
-	conf_diff(was, conf, note_change, &changes);
+	ck_assert_int_eq(conf_diff(was, conf, note_change, &changes), 0);
 	ck_assert_str_eq(changes.text, "");
 	second = conf_print(conf);
 	ck_assert_str_eq(first, second);
@@ -816,7 +816,7 @@ static void diff_of(const char *was_text, const char *now_text, struct changes *
 	load_good(was_text);
 	was = conf_ref(conf);
 	load_good(now_text);
-	conf_diff(was, conf, note_change, out);
+	ck_assert_int_eq(conf_diff(was, conf, note_change, out), 0);
 	conf_unref(was);
 }
 

@@ -48,7 +48,7 @@ START_TEST(takes_good_urls)
 	ck_assert_str_eq(u.base, good_urls[_i].base);
 	ck_assert_str_eq(u.host_header, good_urls[_i].host_header);
 	ck_assert(u.tls == good_urls[_i].tls);
-	conf_url_copy(&u, &copy);
+	ck_assert_int_eq(conf_url_copy(&u, &copy), 0);
 	conf_url_free(&u);
 	ck_assert_ptr_null(u.text);
 	/* What is normal stays as it is. */

@@ -13,8 +13,8 @@ static char *merge(const char *const *answers, size_t n)
 	char *text;
 
 	for (i = 0; i < n; i++)
-		parts[i] = models_parse(span_str(answers[i]));
-	models_publish(m, (const struct js *const *)parts, n);
+		ck_assert_int_eq(models_parse(span_str(answers[i]), &parts[i]), 0);
+	ck_assert_int_eq(models_publish(m, (const struct js *const *)parts, n), 0);
 	text = models_copy(m, &len);
 	ck_assert_uint_eq(strlen(text), len);
 	for (i = 0; i < n; i++)

@@ -30,7 +30,7 @@ static void count_removed(void *arg, struct pool *p, struct worker *w)
 
 START_TEST(changes_are_told_outside_the_lock)
 {
-	static const struct pool_ops ops = {count_added, count_removed};
+	static const struct pool_ops ops = {NULL, count_added, count_removed};
 	struct conf *two = unit_conf("[worker a]\nurl = http://a:1\n"
 				     "[worker b]\nurl = http://b:1\n");
 	struct conf *one = unit_conf("[worker b]\nurl = http://b:1\n");

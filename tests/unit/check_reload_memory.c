@@ -139,7 +139,7 @@ static void on_removed(void *arg, struct pool *p, struct worker *w)
 	n_removed++;
 }
 
-static const struct pool_ops ops = {on_added, on_removed};
+static const struct pool_ops ops = {NULL, on_added, on_removed};
 static const struct site_opts opts = {
 	.boot_secret = {1, 2}, .pool_ops = &ops, .now_ms = 1000};
 

@@ -22,7 +22,7 @@
 	} while (0)
 
 static const uint64_t unit_secret[2] = {0x1111, 0x2222};
-static const struct pool_ops unit_no_ops = {NULL, NULL};
+static const struct pool_ops unit_no_ops = {NULL, NULL, NULL};
 
 /* One reference; the text is a configuration file's. */
 static inline struct conf *unit_conf(const char *text)
