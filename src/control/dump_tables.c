@@ -45,7 +45,7 @@ static void dump_scrape(struct site *site)
 
 static void dump_site(struct conf *conf)
 {
-	static const struct pool_ops no_ops = {NULL, NULL};
+	static const struct pool_ops no_ops = {NULL, NULL, NULL};
 	struct site_opts opts = {.pool_ops = &no_ops};
 	const char *const *routes;
 	unsigned n_routes;
