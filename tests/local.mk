@@ -251,3 +251,12 @@ AM_TESTS_ENVIRONMENT = \
 	srcdir='$(abs_top_srcdir)'; export srcdir; \
 	KVSTEER_BUILDDIR='$(abs_top_builddir)'; export KVSTEER_BUILDDIR; \
 	KVSTEER_SHARED="$${KVSTEER_SHARED-$(abs_top_srcdir)/../shared}"; export KVSTEER_SHARED;
+
+# Preloaded by tests/e2e/test_memory.py. Sanitizers have an allocator of their own.
+if !SANITIZERS
+check_DATA += tests/e2e/alloc_fault.so
+endif
+tests/e2e/alloc_fault.so: tests/e2e/alloc_fault.c
+	$(AM_V_CCLD)$(MKDIR_P) $(@D) && $(CC) $(AM_CFLAGS) $(CFLAGS) -D_GNU_SOURCE -fPIC -shared \
+		-o $@ $(srcdir)/tests/e2e/alloc_fault.c
+CLEANFILES += tests/e2e/alloc_fault.so
