@@ -114,9 +114,13 @@ check_PROGRAMS += tests/unit/check_pool_update
 check_PROGRAMS += tests/unit/check_pool_health
 check_PROGRAMS += tests/unit/check_registry
 check_PROGRAMS += tests/unit/check_reload_memory
-tests_unit_check_reload_memory_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc \
-	-Wl,--wrap=realloc,--wrap=aligned_alloc,--wrap=strdup,--wrap=mmap \
-	-Wl,--wrap=asprintf,--wrap=__asprintf_chk,--wrap=worker_conf_copy,--wrap=conf_url_parse
+noinst_HEADERS += tests/unit/alloc_rig.h
+ALLOC_WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc \
+	-Wl,--wrap=strdup,--wrap=mmap,--wrap=open_memstream,--wrap=scandir,--wrap=getaddrinfo \
+	-Wl,--wrap=asprintf,--wrap=__asprintf_chk,--wrap=vasprintf,--wrap=__vasprintf_chk
+tests_unit_check_reload_memory_LDFLAGS = $(AM_LDFLAGS) $(ALLOC_WRAP)
+check_PROGRAMS += tests/unit/check_control_memory
+tests_unit_check_control_memory_LDFLAGS = $(AM_LDFLAGS) $(ALLOC_WRAP)
 check_PROGRAMS += tests/unit/check_threads
 check_PROGRAMS += tests/unit/check_path_table
 check_PROGRAMS += tests/unit/check_policy

@@ -1,125 +1,16 @@
 /*
- * A reload that runs out of memory changes nothing: the n-th allocation of site_new()
- * fails, for every n until it succeeds, and each time the old site is whole: workers,
- * their options and keys, policies, indexes and their entries. The allocators are wrapped
- * by the linker (--wrap), so only what the model itself asks for can fail.
+ * The parts of a reload that run out of memory change nothing. The n-th allocation fails,
+ * for every n until the call succeeds. site_new(): each time the old site is whole, with
+ * its workers, their options and keys, policies, indexes and their entries. conf_load()
+ * and its kin: each time the lack of memory is reported, and nothing leaks.
  */
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "pool/site.h"
+#include "tests/unit/alloc_rig.h"
 #include "tests/unit/unit_model.h"
 
-#include <stdarg.h>
-#include <sys/mman.h>
-
-static bool is_armed;
-static unsigned until_failure; /* 0: the next one fails */
-
-static bool fails(void)
-{
-	return is_armed && until_failure-- == 0;
-}
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t count, size_t n);
-void *__real_realloc(void *p, size_t n);
-void *__real_aligned_alloc(size_t align, size_t n);
-char *__real_strdup(const char *s);
-void *__real_mmap(void *at, size_t n, int prot, int flags, int fd, off_t from);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t count, size_t n);
-void *__wrap_realloc(void *p, size_t n);
-void *__wrap_aligned_alloc(size_t align, size_t n);
-char *__wrap_strdup(const char *s);
-void *__wrap_mmap(void *at, size_t n, int prot, int flags, int fd, off_t from);
-int __wrap_asprintf(char **out, const char *fmt, ...) PRINTF_LIKE(2, 3);
-int __wrap___asprintf_chk(char **out, int flag, const char *fmt, ...) PRINTF_LIKE(3, 4);
-
-void *__wrap_malloc(size_t n)
-{
-	return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t count, size_t n)
-{
-	return fails() ? NULL : __real_calloc(count, n);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-	return fails() ? NULL : __real_realloc(p, n);
-}
-
-void *__wrap_aligned_alloc(size_t align, size_t n)
-{
-	return fails() ? NULL : __real_aligned_alloc(align, n);
-}
-
-char *__wrap_strdup(const char *s)
-{
-	return fails() ? NULL : __real_strdup(s);
-}
-
-void *__wrap_mmap(void *at, size_t n, int prot, int flags, int fd, off_t from)
-{
-	return fails() ? MAP_FAILED : __real_mmap(at, n, prot, flags, fd, from);
-}
-
-int __wrap_asprintf(char **out, const char *fmt, ...)
-{
-	va_list args;
-	int n;
-
-	if (fails())
-		return -1;
-	va_start(args, fmt);
-	n = vasprintf(out, fmt, args);
-	va_end(args);
-	return n;
-}
-
-int __wrap___asprintf_chk(char **out, int flag, const char *fmt, ...)
-{
-	va_list args;
-	int n;
-
-	(void)flag;
-	if (fails())
-		return -1;
-	va_start(args, fmt);
-	n = vasprintf(out, fmt, args);
-	va_end(args);
-	return n;
-}
-
-/* What dies where memory is short is no part of this: it is left alone. */
-int __real_worker_conf_copy(const struct worker_conf *from, struct worker_conf *to);
-int __wrap_worker_conf_copy(const struct worker_conf *from, struct worker_conf *to);
-int __real_conf_url_parse(struct span text, struct conf_url *out, const char **why);
-int __wrap_conf_url_parse(struct span text, struct conf_url *out, const char **why);
-
-int __wrap_worker_conf_copy(const struct worker_conf *from, struct worker_conf *to)
-{
-	bool was_armed = is_armed;
-	int err;
-
-	if (fails())
-		return ERR_NOMEM;
-	is_armed = false;
-	err = __real_worker_conf_copy(from, to);
-	is_armed = was_armed;
-	return err;
-}
-
-int __wrap_conf_url_parse(struct span text, struct conf_url *out, const char **why)
-{
-	bool was_armed = is_armed;
-	int err;
-
-	is_armed = false;
-	err = __real_conf_url_parse(text, out, why);
-	is_armed = was_armed;
-	return err;
-}
+#include <sys/stat.h>
 
 static unsigned n_added, n_removed;
 
@@ -221,10 +112,9 @@ START_TEST(every_failure_changes_nothing)
 	matched_by(one);
 	matched_by(two);
 	while (next == NULL) {
-		is_armed = true;
-		until_failure = n;
+		alloc_arm(n);
 		next = site_new(after, site, &opts);
-		is_armed = false;
+		alloc_disarm();
 		if (next != NULL)
 			break;
 		want_old(one, two);
@@ -250,13 +140,182 @@ START_TEST(going_needs_no_memory)
 {
 	struct pool *two = site_pool(site, SPAN_LIT("two"));
 
-	is_armed = true;
-	until_failure = 0;
+	alloc_arm(0);
 	ck_assert_int_eq(pool_remove_worker(two, SPAN_LIT("c")), 0);
 	pool_close(two);
-	is_armed = false;
+	alloc_disarm();
 	ck_assert_uint_eq(n_removed, 2);
 	ck_assert_uint_eq(pool_workers(two, ROLE_UNIFIED), 0);
+}
+END_TEST
+
+/* One file with every kind of value, and one beside it. */
+#define WHOLE                                                                          \
+	"[router]\nlisten = 127.0.0.1:0 [::1]:0\nadmin_key = \"a\\\"b\"\napi_keys = " \
+	"%s/keys\n"                                                                    \
+	"pass_paths = /v1/a /v1/b\nmetrics_listen = 127.0.0.1:1\n"                     \
+	"[pool one]\nmodels = a* b*\nalpha = 0.25\nworker_cidrs = 10.0.0.0/8\n"        \
+	"[pool one decode]\npolicy = round_robin\n"                                    \
+	"[worker a]\nurl = http://a.test:1/base\npool = one\nworker_key = k\n"         \
+	"tls_verify = off\nmodels = a1 a2\n"
+#define KEYS                                                                \
+	"0000000000000000000000000000000000000000000000000000000000000001 " \
+	"alice max_requests=3 cache_group=g\n"                              \
+	"0000000000000000000000000000000000000000000000000000000000000002 bob\n"
+
+static void write_file(const char *folder, const char *name, const char *text)
+{
+	scoped_free char *path = NULL;
+	scoped_file FILE *f = NULL;
+
+	ck_assert_int_gt(asprintf(&path, "%s/%s", folder, name), 0);
+	f = fopen(path, "w");
+	ck_assert_ptr_nonnull(f);
+	ck_assert_int_ge(fputs(text, f), 0);
+}
+
+static void write_conf(char folder[static 64])
+{
+	scoped_free char *path = NULL, *text = NULL;
+
+	snprintf(folder, 64, "/tmp/kvsteer-check-XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(folder));
+	write_file(folder, "keys", KEYS);
+	ck_assert_int_gt(asprintf(&text, WHOLE, folder), 0);
+	write_file(folder, "kvsteer.conf", text);
+	ck_assert_int_gt(asprintf(&path, "%s/conf.d", folder), 0);
+	ck_assert_int_eq(mkdir(path, 0700), 0);
+	write_file(path, "more.conf", "[worker b]\nurl = http://b.test:1\npool = one\n");
+}
+
+static void remove_conf(const char *folder)
+{
+	static const char *const names[] = {
+		"/conf.d/more.conf", "/conf.d", "/kvsteer.conf", "/keys", ""};
+	char path[128];
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		snprintf(path, sizeof(path), "%s%s", folder, names[i]);
+		ck_assert_int_eq(remove(path), 0);
+	}
+}
+
+/* Whoever reads the list of errors finds the one that could not be kept. */
+static void want_no_memory(int err, const struct conf_errors *errors)
+{
+	const struct conf_error *e = conf_errors_first(errors);
+
+	ck_assert_int_eq(err, ERR_NOMEM);
+	ck_assert(errors->no_memory);
+	ck_assert_uint_ge(errors->n_errors, 1);
+	ck_assert_ptr_nonnull(e);
+	e = conf_errors_at(errors, errors->n);
+	ck_assert_str_eq(e->message, "out of memory");
+	ck_assert(!e->is_warning);
+}
+
+START_TEST(every_failure_of_a_load_is_reported)
+{
+	struct conf *c = NULL;
+	char folder[64], path[96];
+	unsigned n = 0;
+	int err;
+
+	write_conf(folder);
+	snprintf(path, sizeof(path), "%s/kvsteer.conf", folder);
+	for (bool has_failed = true; has_failed; n++) {
+		struct conf_errors errors = {0};
+
+		alloc_arm(n);
+		err = conf_load(path, NULL, &errors, &c);
+		has_failed = alloc_disarm();
+		if (has_failed)
+			want_no_memory(err, &errors);
+		else
+			ck_assert_msg(err == 0, "%s", conf_error_text(errors.items));
+		conf_errors_free(&errors);
+	}
+	ck_assert_uint_gt(n, 100);
+	ck_assert_uint_eq(c->n_workers, 2);
+	ck_assert_uint_eq(c->client_keys->n_tenants, 2);
+	conf_unref(c);
+	remove_conf(folder);
+}
+END_TEST
+
+static void count_change(void *arg, const char *section, const char *key, const char *was,
+	const char *now, bool needs_restart)
+{
+	unsigned *n = arg;
+
+	(void)needs_restart;
+	must(section != NULL && key != NULL && was != NULL && now != NULL);
+	(*n)++;
+}
+
+START_TEST(every_failure_of_a_diff_is_reported)
+{
+	unsigned n = 0, told, whole = 0;
+	int err;
+
+	ck_assert_int_eq(conf_diff(before, after, count_change, &whole), 0);
+	for (bool has_failed = true; has_failed; n++) {
+		told = 0;
+		alloc_arm(n);
+		err = conf_diff(before, after, count_change, &told);
+		has_failed = alloc_disarm();
+		ck_assert_int_eq(err, has_failed ? ERR_NOMEM : 0);
+		ck_assert(has_failed ? told < whole : told == whole);
+	}
+	ck_assert_uint_gt(n, 10);
+}
+END_TEST
+
+START_TEST(every_failure_of_a_print_is_reported)
+{
+	scoped_free char *whole = conf_print(after);
+	unsigned n = 0;
+
+	for (bool has_failed = true; has_failed; n++) {
+		scoped_free char *text = NULL;
+
+		alloc_arm(n);
+		text = conf_print(after);
+		has_failed = alloc_disarm();
+		if (has_failed)
+			ck_assert_ptr_null(text);
+		else
+			ck_assert_str_eq(text, whole);
+	}
+	ck_assert_uint_gt(n, 50);
+}
+END_TEST
+
+START_TEST(every_failure_of_a_worker_is_reported)
+{
+	static const struct conf_pair pairs[] = {{"url", "http://n.test:1"},
+		{"pool", "one"}, {"models", "x"}, {"models", "y"}, {"worker_key", "k"},
+		{"max_requests", "3"}, {"degraded_ratio", "0.5"}};
+	struct worker_conf wc;
+	unsigned n = 0;
+	int err;
+
+	for (bool has_failed = true; has_failed; n++) {
+		struct conf_errors errors = {0};
+
+		alloc_arm(n);
+		err = conf_worker_make(
+			before, "n", pairs, ARRAY_LEN(pairs), &errors, &wc);
+		has_failed = alloc_disarm();
+		if (has_failed)
+			want_no_memory(err, &errors);
+		else
+			ck_assert_int_eq(err, 0);
+		conf_errors_free(&errors);
+	}
+	ck_assert_uint_gt(n, 20);
+	ck_assert_uint_eq(wc.models.n, 2);
+	worker_conf_free(&wc);
 }
 END_TEST
 
@@ -268,6 +327,10 @@ static Suite *reload_memory_suite(void)
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, every_failure_changes_nothing);
 	tcase_add_test(tc, going_needs_no_memory);
+	tcase_add_test(tc, every_failure_of_a_load_is_reported);
+	tcase_add_test(tc, every_failure_of_a_diff_is_reported);
+	tcase_add_test(tc, every_failure_of_a_print_is_reported);
+	tcase_add_test(tc, every_failure_of_a_worker_is_reported);
 	suite_add_tcase(s, tc);
 	return s;
 }
