@@ -3,6 +3,7 @@
  */
 #include "control/inherit.h"
 
+#include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/span.h"
@@ -141,23 +142,28 @@ void inherit_take(struct inherited *in)
 		unsetenv(variables[i]);
 }
 
-void bequest_add(struct bequest *b, int fd, const char *name)
+int bequest_add(struct bequest *b, int fd, const char *name)
 {
 	bool is_first = b->text == NULL;
-	char *longer = xasprintf(
-		"%s%s%d=%s", is_first ? "" : b->text, is_first ? "" : ":", fd, name);
+	char *longer;
 
+	if (mem_grow(&b->fds, &b->cap, b->n + 1, sizeof(*b->fds)) != 0)
+		return ERR_NOMEM;
+	longer = mem_format(
+		"%s%s%d=%s", is_first ? "" : b->text, is_first ? "" : ":", fd, name);
+	if (longer == NULL)
+		return ERR_NOMEM;
 	free(b->text);
 	b->text = longer;
-	b->fds = xrealloc(b->fds, (b->n + 1) * sizeof(*b->fds));
 	b->fds[b->n++] = fd;
+	return 0;
 }
 
 void bequest_free(struct bequest *b)
 {
 	free(b->text);
 	free(b->fds);
-	*b = (struct bequest){NULL, NULL, 0};
+	*b = (struct bequest){0};
 }
 
 /* ---- the end ---- */

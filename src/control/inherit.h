@@ -57,9 +57,10 @@ bool inherit_has_port(const struct inherited *in, const union sock_addr *a);
 struct bequest {
 	char *text; /* NULL: nothing */
 	int *fds;
-	size_t n;
+	size_t n, cap;
 };
-void bequest_add(struct bequest *b, int fd, const char *name);
+/* ERR_NOMEM. */
+int bequest_add(struct bequest *b, int fd, const char *name) MUST_CHECK;
 void bequest_free(struct bequest *b);
 #define INHERIT_VARIABLE "KVSTEER_SOCKETS"
 

@@ -42,7 +42,7 @@ static bool is_own(const char *variable)
 	return false;
 }
 
-/* The strings but for the two given are this process's. */
+/* The strings but for the two given are this process's. NULL: out of memory. */
 static char **make_environment(char *sockets, char *upgrade)
 {
 	size_t i, n = 0;
@@ -50,7 +50,9 @@ static char **make_environment(char *sockets, char *upgrade)
 
 	for (i = 0; environ != NULL && environ[i] != NULL; i++)
 		;
-	out = xcalloc(i + 3, sizeof(*out));
+	out = calloc(i + 3, sizeof(*out));
+	if (out == NULL)
+		return NULL;
 	for (i = 0; environ != NULL && environ[i] != NULL; i++) {
 		if (!is_own(environ[i]))
 			out[n++] = environ[i];
@@ -112,14 +114,19 @@ static _Noreturn void fork_again(const struct launch *l, char **env)
 
 int launch(const struct launch *l)
 {
-	scoped_free char *sockets = xasprintf("%s=%s", INHERIT_VARIABLE,
+	scoped_free char *sockets = mem_format("%s=%s", INHERIT_VARIABLE,
 		l->sockets->text != NULL ? l->sockets->text : "");
 	scoped_free char *upgrade =
-		xasprintf("%s=%d,%d", UPGRADE_VARIABLE, l->channel, l->state);
+		mem_format("%s=%d,%d", UPGRADE_VARIABLE, l->channel, l->state);
 	char **env = make_environment(sockets, upgrade);
 	int status = 1;
-	pid_t pid = fork();
+	pid_t pid;
 
+	if (sockets == NULL || upgrade == NULL || env == NULL) {
+		free(env);
+		return ERR_NOMEM;
+	}
+	pid = fork();
 	if (pid == 0)
 		fork_again(l, env);
 	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)

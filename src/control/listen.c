@@ -572,16 +572,18 @@ bool listen_is_stored(const struct listen_set *set)
 	return true;
 }
 
-void listen_bequeath(const struct listen_set *set, struct bequest *out)
+int listen_bequeath(const struct listen_set *set, struct bequest *out)
 {
 	char name[INHERIT_NAME_MAX];
 	unsigned i, k;
+	int err = 0;
 
-	for (i = 0; i < set->n; i++) {
+	for (i = 0; err == 0 && i < set->n; i++) {
 		const struct listen_entry *e = &set->items[i];
 
 		inherit_name(INHERIT_CLIENTS, e->text, name);
-		for (k = 0; k < e->n_fds; k++)
-			bequest_add(out, e->fds[k], name);
+		for (k = 0; err == 0 && k < e->n_fds; k++)
+			err = bequest_add(out, e->fds[k], name);
 	}
+	return err;
 }

@@ -59,8 +59,8 @@ void listen_free(struct listen_set *set);
 void listen_store(struct listen_set *set);
 /* All of them are there: what connects waits for the next start. */
 bool listen_is_stored(const struct listen_set *set);
-/* All sockets of a set in force, for a successor. */
-void listen_bequeath(const struct listen_set *set, struct bequest *out);
+/* All sockets of a set in force, for a successor. ERR_NOMEM. */
+int listen_bequeath(const struct listen_set *set, struct bequest *out) MUST_CHECK;
 /* "listening on http://..." for each address that is new since the last call. */
 void listen_log(struct listen_set *set);
 /*

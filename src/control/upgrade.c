@@ -5,7 +5,6 @@
  */
 #include "control/upgrade.h"
 
-#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -184,11 +183,12 @@ static bool number(struct span *rest, uint64_t *out)
 
 static void on_exec_failed(struct upgrade *u, struct span rest)
 {
-	scoped_free char *why = NULL;
+	char why[PATH_MAX + 128];
 	uint64_t error = 0;
 
 	(void)number(&rest, &error);
-	why = xasprintf("%s cannot be executed: %s", path, strerror((int)error));
+	snprintf(why, sizeof(why), "%s cannot be executed: %s", path,
+		strerror((int)error));
 	fail(u, why);
 }
 
@@ -233,10 +233,10 @@ static void on_message(struct upgrade *u, struct span text)
 	} else if (span_is(word, "ready")) {
 		on_ready(u, rest);
 	} else if (span_is(word, "failed")) {
-		scoped_free char *why =
-			xasprintf("the new process cannot serve: " SPAN_FMT,
-				SPAN_ARG(span_trim(rest)));
+		char why[MESSAGE_BYTES + 64];
 
+		snprintf(why, sizeof(why), "the new process cannot serve: " SPAN_FMT,
+			SPAN_ARG(span_trim(rest)));
 		fail(u, why);
 	}
 }
@@ -257,35 +257,37 @@ static void on_readable(void *arg, int fd, unsigned events)
 
 /* ---- starting ---- */
 
-static void gather_sockets(const struct control *c, struct bequest *out)
+static int gather_sockets(const struct control *c, struct bequest *out)
 {
 	char name[INHERIT_NAME_MAX];
 	const struct router_opts *o = &c->site->conf->router;
+	int err = listen_bequeath(c->listening, out);
 
-	listen_bequeath(c->listening, out);
-	if (c->admin_fd >= 0) {
+	if (err == 0 && c->admin_fd >= 0) {
 		inherit_name(INHERIT_ADMIN, o->admin_socket, name);
-		bequest_add(out, c->admin_fd, name);
+		err = bequest_add(out, c->admin_fd, name);
 	}
-	if (c->metrics_fd >= 0) {
+	if (err == 0 && c->metrics_fd >= 0) {
 		inherit_name(INHERIT_METRICS, o->metrics_listen, name);
-		bequest_add(out, c->metrics_fd, name);
+		err = bequest_add(out, c->metrics_fd, name);
 	}
+	return err;
 }
 
 /* Both ends open, everything gathered: forks. */
 static int start(struct control *c, int channel)
 {
-	struct bequest sockets = {NULL, NULL, 0};
+	struct bequest sockets = {0};
 	struct launch l = {.path = path, .argv = arguments, .channel = channel};
 	int err;
 
 	l.state = upgrade_state_save(c->site);
 	if (l.state < 0)
 		return ERR_IO;
-	gather_sockets(c, &sockets);
 	l.sockets = &sockets;
-	err = launch(&l);
+	err = gather_sockets(c, &sockets);
+	if (err == 0)
+		err = launch(&l);
 	close(l.state);
 	bequest_free(&sockets);
 	return err;
@@ -293,8 +295,10 @@ static int start(struct control *c, int channel)
 
 static struct upgrade *upgrade_new(struct control *c, int channel)
 {
-	struct upgrade *u = xcalloc(1, sizeof(*u));
+	struct upgrade *u = calloc(1, sizeof(*u));
 
+	if (u == NULL)
+		return NULL;
 	u->control = c;
 	u->channel = channel;
 	wheel_timer_init(&u->deadline, on_deadline, u);

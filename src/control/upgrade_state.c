@@ -62,7 +62,7 @@ static struct js *pool_object(struct pool *p)
 }
 
 /* All that is set, secrets too, as it would stand in a file. */
-static void push_pairs(struct js *list, enum conf_base which, const void *base)
+static bool push_pairs(struct js *list, enum conf_base which, const void *base)
 {
 	size_t i;
 
@@ -74,6 +74,8 @@ static void push_pairs(struct js *list, enum conf_base which, const void *base)
 		if (key->base != which)
 			continue;
 		value = conf_value_text(key, base);
+		if (value == NULL)
+			return false;
 		if (strcmp(value, "none") == 0)
 			continue;
 		pair = js_array();
@@ -82,47 +84,74 @@ static void push_pairs(struct js *list, enum conf_base which, const void *base)
 		js_push(list, pair);
 		mem_wipe(value, strlen(value));
 	}
+	return true;
 }
 
+/* NULL: out of memory. */
 static struct js *worker_object(const struct worker *w)
 {
-	struct js *out = js_object(), *pairs = js_array();
+	struct js *out, *pairs = js_array();
 
-	push_pairs(pairs, CONF_BASE_WORKER, w->conf);
-	push_pairs(pairs, CONF_BASE_OPTS, &w->conf->opts);
+	if (!push_pairs(pairs, CONF_BASE_WORKER, w->conf) ||
+		!push_pairs(pairs, CONF_BASE_OPTS, &w->conf->opts)) {
+		js_free(pairs);
+		return NULL;
+	}
+	out = js_object();
 	js_set_str(out, "name", w->group);
 	js_set(out, "pairs", pairs);
 	return out;
 }
 
-static void push_workers(struct pool *p, struct js *drained, struct js *added)
+/* False: out of memory. */
+static bool push_workers(struct pool *p, struct js *drained, struct js *added)
 {
 	const struct worker *w;
+	struct js *object;
 	size_t i;
 
 	for (i = 0; (w = pool_worker_at(p, i)) != NULL; i++) {
 		if (atomic_load(&w->is_draining))
 			js_push(drained, js_string(span_str(w->name)));
 		/* All ranks behind a URL are added as one. */
-		if (w->origin == ORIGIN_API && w->rank == 0)
-			js_push(added, worker_object(w));
+		if (w->origin != ORIGIN_API || w->rank != 0)
+			continue;
+		object = worker_object(w);
+		if (object == NULL)
+			return false;
+		js_push(added, object);
 	}
+	return true;
 }
 
-static struct js *state_of(const struct site *site)
+/* As text; NULL: out of memory. */
+static char *state_text(const struct site *site)
 {
-	struct js *out = js_object(), *pools = js_array(), *drained = js_array(),
-		  *added = js_array();
+	struct js *out, *pools, *drained, *added;
+	bool is_whole = true;
+	char *text;
 	size_t i;
 
+	(void)js_ran_out();
+	out = js_object();
+	pools = js_array();
+	drained = js_array();
+	added = js_array();
 	for (i = 0; i < site->n_pools; i++) {
 		js_push(pools, pool_object(site->pools[i]));
-		push_workers(site->pools[i], drained, added);
+		is_whole &= push_workers(site->pools[i], drained, added);
 	}
 	js_set(out, "pools", pools);
 	js_set(out, "drained", drained);
 	js_set(out, "workers", added);
-	return out;
+	text = js_print(out, false);
+	js_free(out);
+	if (is_whole && !js_ran_out())
+		return text;
+	if (text != NULL)
+		mem_wipe(text, strlen(text));
+	free(text);
+	return NULL;
 }
 
 static bool write_all(int fd, const char *p, size_t n)
@@ -142,13 +171,11 @@ static bool write_all(int fd, const char *p, size_t n)
 
 int upgrade_state_save(const struct site *site)
 {
-	struct js *state = state_of(site);
-	scoped_free char *text = js_print(state, false);
+	scoped_free char *text = state_text(site);
 	int fd = memfd_create("kvsteer-state", MFD_CLOEXEC);
 	bool is_whole = text != NULL && fd >= 0 && write_all(fd, text, strlen(text)) &&
 			lseek(fd, 0, SEEK_SET) == 0;
 
-	js_free(state);
 	if (text != NULL)
 		mem_wipe(text, strlen(text));
 	if (is_whole)

@@ -26,7 +26,7 @@ static inline void rig_removed(void *arg, struct pool *p, struct worker *w)
 	n_removed++;
 }
 
-static const struct pool_ops rig_ops = {rig_added, rig_removed};
+static const struct pool_ops rig_ops = {NULL, rig_added, rig_removed};
 static const struct site_opts rig_opts = {
 	.boot_secret = {1, 2}, .pool_ops = &rig_ops, .now_ms = 1000};
 
