@@ -78,13 +78,13 @@ struct listener *listener_new(struct io_thread *t, int fd)
 		free(l);
 		return NULL;
 	}
-	loop_watch_enable(l->watch, false);
+	accepter_enable(l->accepter, false);
 	return l;
 }
 
 void listener_open(struct listener *l)
 {
-	loop_watch_enable(l->watch, true);
+	accepter_enable(l->accepter, true);
 }
 
 void listener_accept_all(struct listener *l)

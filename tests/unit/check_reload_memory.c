@@ -6,33 +6,10 @@
  */
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "pool/site.h"
 #include "tests/unit/alloc_rig.h"
-#include "tests/unit/unit_model.h"
+#include "tests/unit/site_rig.h"
 
 #include <sys/stat.h>
-
-static unsigned n_added, n_removed;
-
-static void on_added(void *arg, struct pool *p, struct worker *w)
-{
-	(void)arg;
-	(void)p;
-	atomic_store(&w->health, WORKER_HEALTHY);
-	n_added++;
-}
-
-static void on_removed(void *arg, struct pool *p, struct worker *w)
-{
-	(void)arg;
-	(void)p;
-	(void)w;
-	n_removed++;
-}
-
-static const struct pool_ops ops = {NULL, on_added, on_removed};
-static const struct site_opts opts = {
-	.boot_secret = {1, 2}, .pool_ops = &ops, .now_ms = 1000};
 
 #define BEFORE                                                                           \
 	"[pool one]\nmodels = a*\n[pool two]\n"                                          \
@@ -57,7 +34,7 @@ static void set_up(void)
 	n_added = n_removed = 0;
 	before = unit_conf(BEFORE);
 	after = unit_conf(AFTER);
-	site = site_new(before, NULL, &opts);
+	site = site_new(before, NULL, &rig_opts);
 	ck_assert_ptr_nonnull(site);
 }
 
@@ -113,7 +90,7 @@ START_TEST(every_failure_changes_nothing)
 	matched_by(two);
 	while (next == NULL) {
 		alloc_arm(n);
-		next = site_new(after, site, &opts);
+		next = site_new(after, site, &rig_opts);
 		alloc_disarm();
 		if (next != NULL)
 			break;
@@ -150,13 +127,13 @@ START_TEST(going_needs_no_memory)
 END_TEST
 
 /* One file with every kind of value, and one beside it. */
-#define WHOLE                                                                          \
+#define WHOLE                                                                         \
 	"[router]\nlisten = 127.0.0.1:0 [::1]:0\nadmin_key = \"a\\\"b\"\napi_keys = " \
-	"%s/keys\n"                                                                    \
-	"pass_paths = /v1/a /v1/b\nmetrics_listen = 127.0.0.1:1\n"                     \
-	"[pool one]\nmodels = a* b*\nalpha = 0.25\nworker_cidrs = 10.0.0.0/8\n"        \
-	"[pool one decode]\npolicy = round_robin\n"                                    \
-	"[worker a]\nurl = http://a.test:1/base\npool = one\nworker_key = k\n"         \
+	"%s/keys\n"                                                                   \
+	"pass_paths = /v1/a /v1/b\nmetrics_listen = 127.0.0.1:1\n"                    \
+	"[pool one]\nmodels = a* b*\nalpha = 0.25\nworker_cidrs = 10.0.0.0/8\n"       \
+	"[pool one decode]\npolicy = round_robin\n"                                   \
+	"[worker a]\nurl = http://a.test:1/base\npool = one\nworker_key = k\n"        \
 	"tls_verify = off\nmodels = a1 a2\n"
 #define KEYS                                                                \
 	"0000000000000000000000000000000000000000000000000000000000000001 " \
