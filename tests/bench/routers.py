@@ -1,7 +1,9 @@
-"""The routers that compare and replay put side by side: how each is started in front of the same workers, told when it is ready, and measured.
+"""The routers that compare and replay put side by side: how each is started in front of the same
+workers, told when it is ready, and measured.
 
-Each listens on 127.0.0.1 on a port that was free a moment before (kvsteerd: the kernel's), keeps its connections to the workers, logs no requests unless asked to, and has
-its defaults otherwise. vllm-router and smg are found in PATH, e.g. PATH=VENV/bin:$PATH; nobody needs them.
+Each listens on 127.0.0.1 on a port that was free a moment before (kvsteerd: the kernel's), keeps
+its connections to the workers, logs no requests unless asked to, and has its defaults otherwise.
+vllm-router and smg are found in PATH, e.g. PATH=VENV/bin:$PATH; nobody needs them.
 """
 
 import http.client
@@ -142,8 +144,9 @@ class Router:
     """One started router; RuntimeError when it does not start. Ended by stop()."""
 
     def __init__(self, name, ports, builddir, tmp, *, prefix=(), access_log=False, time_factor=1, connections=8192, pool_keys=()):
-        """In front of the workers on ports; prefix: words before the command (taskset); time_factor: how many seconds of a trace pass in one;
-        connections: what those are told that want to know, clients and workers together; pool_keys: lines for kvsteerd's pool."""
+        """In front of the workers on ports; prefix: words before the command (taskset);
+        time_factor: how many seconds of a trace pass in one; connections: what those are told that
+        want to know, clients and workers together; pool_keys: lines for kvsteerd's pool."""
         self.pool_keys = list(pool_keys)
         self.name, self.ports, self.builddir = name, ports, builddir
         self.prefix, self.access_log, self.time_factor, self.connections = list(prefix), access_log, time_factor, connections
@@ -187,7 +190,8 @@ class Router:
         return flags
 
     def scaled(self, flag, seconds):
-        """A flag that is in seconds of real use, as many seconds of the trace; nothing when both are the same."""
+        """A flag that is in seconds of real use, as many seconds of the trace; nothing when both
+        are the same."""
         return [flag, str(max(1, round(seconds / self.time_factor)))] if self.time_factor != 1 else []
 
     def vllm_router(self):

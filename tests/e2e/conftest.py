@@ -1,4 +1,5 @@
-"""Fixtures: router (a factory) and worker (a factory); each teardown asserts balance, exit status and a clean log."""
+"""Fixtures: router (a factory) and worker (a factory); each teardown asserts balance, exit status
+and a clean log."""
 import os
 
 import pytest
@@ -35,7 +36,8 @@ def worker():
 
 @pytest.fixture
 def router(tmp_path, worker):
-    """router(workers, pool=..., keys=..., ...) -> a ready harness.Router with all workers healthy."""
+    """router(workers, pool=..., keys=..., ...) -> a ready harness.Router with all workers
+    healthy."""
     made = []
 
     def make(workers=(), pool="", keys="", extra="", wait=True, **kw):
@@ -61,7 +63,8 @@ def router(tmp_path, worker):
 
 @pytest.fixture(scope="module")
 def shared_pair(request, tmp_path_factory):
-    """A router and its one worker for a whole module, whose PAIR says what is not as usual: keys of the router, env, handler."""
+    """A router and its one worker for a whole module, whose PAIR says what is not as usual: keys of
+    the router, env, handler."""
     how = request.module.PAIR
     w = harness.Worker("w0")
     r = harness.Router(tmp_path_factory.mktemp("pair"), conf=harness.worker_conf([w], harness.LASTING + "no_worker_wait = 0\n"),

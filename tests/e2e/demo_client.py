@@ -1,9 +1,11 @@
-"""The client of demo.sh: conversations through a kvsteerd, whose turns are to return to the worker that holds their prefix.
+"""The client of demo.sh: conversations through a kvsteerd, whose turns are to return to the worker
+that holds their prefix.
 
 usage: demo_client.py ROUTER_URL
 
-Six conversations take turns; then one worker is made hot with long streams, and the others' next turns must still find their caches.
-Prints a line for each turn, then a verdict; exits 1 where affinity failed.
+Six conversations take turns; then one worker is made hot with long streams, and the others' next
+turns must still find their caches. Prints a line for each turn, then a verdict; exits 1 where
+affinity failed.
 """
 import sys
 import threading
@@ -147,7 +149,8 @@ def wait_ready(url):
 
 
 def first_part(client, conversations):
-    """Interleaved turns, streamed and whole. Returns hits, follow-ups, and first-token times of first and later turns."""
+    """Interleaved turns, streamed and whole. Returns hits, follow-ups, and first-token times of
+    first and later turns."""
     hits = follow_ups = 0
     cold, warm = [], []
     print(f"\nPart 1: {len(conversations)} conversations take turns, {TURNS} each.")
@@ -164,7 +167,8 @@ def first_part(client, conversations):
 
 
 def second_part(client, conversations):
-    """One worker hot; the next turns of the conversations elsewhere. Returns hits, follow-ups and complaints."""
+    """One worker hot; the next turns of the conversations elsewhere. Returns hits, follow-ups and
+    complaints."""
     hot = conversations[0].worker
     others = [c for c in conversations if c.worker != hot]
     print(f"\nPart 2: {HOT_STREAMS} long streams continue the talk about {conversations[0].name} on {hot}.")

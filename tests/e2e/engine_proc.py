@@ -1,4 +1,5 @@
-"""A kvsteer-engine process for tests, and what it must say: its tokenizer and its next token, computed anew."""
+"""A kvsteer-engine process for tests, and what it must say: its tokenizer and its next token,
+computed anew."""
 
 import http.client
 import json
@@ -47,7 +48,8 @@ def mix(x):
 
 
 def expected(ids, n, choice=0):
-    """The n tokens of text that the sim backend generates after ids (engine-worker/backend/backend_sim.h)."""
+    """The n tokens of text that the sim backend generates after ids
+    (engine-worker/backend/backend_sim.h)."""
     state, text = 0, ""
     for i in ids:
         state = mix(i ^ state)
@@ -77,7 +79,8 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 class Engine:
-    """Started with flags; stopped by stop(), which insists on a clean end. With faults=True it can be told to misbehave."""
+    """Started with flags; stopped by stop(), which insists on a clean end. With faults=True it can
+    be told to misbehave."""
 
     def __init__(self, *flags, binary=None, faults=False):
         build = os.environ.get("KVSTEER_BUILDDIR", ".")
@@ -152,7 +155,8 @@ class Engine:
         return answer
 
     def fault(self, **changes):
-        """Changes faults (engine-worker/lab/fault.h), which are in force when this returns; returns all of them."""
+        """Changes faults (engine-worker/lab/fault.h), which are in force when this returns; returns
+        all of them."""
         return self.told("POST", "/faults", json.dumps(changes))
 
     def faults(self):

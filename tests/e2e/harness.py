@@ -1,6 +1,7 @@
 """What end-to-end tests stand on: the real kvsteerd as a process, scripted workers, raw clients.
 
-No sleeps for timing: everything waits for a condition with a deadline (wait_until), an event or a barrier. Ports are the kernel's.
+No sleeps for timing: everything waits for a condition with a deadline (wait_until), an event or a
+barrier. Ports are the kernel's.
 """
 import ctypes
 import http.client
@@ -47,7 +48,8 @@ def program(name):
 
 
 def tables(name, kind):
-    """The rows of that kind of a program's own tables (src/base/dump.h), each a list of its fields."""
+    """The rows of that kind of a program's own tables (src/base/dump.h), each a list of its
+    fields."""
     out = subprocess.run([program(name), "--dump-tables"], capture_output=True, text=True, check=True, timeout=DEADLINE).stdout
     rows = [line.split("\t")[1:] for line in out.splitlines() if line.startswith(kind + "\t")]
     assert rows, f"{name} has no table of {kind}s"
@@ -63,7 +65,8 @@ def has_localhost():
 
 
 def run_as_nobody(name, *args):
-    """Runs a built program without any right of ours, from a copy: nobody may not reach every build folder."""
+    """Runs a built program without any right of ours, from a copy: nobody may not reach every build
+    folder."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         os.chmod(folder, 0o755)
         copy = shutil.copy(program(name), folder)
@@ -78,7 +81,8 @@ def run_as_nobody(name, *args):
 # ---- ports ----
 
 def bound(host="127.0.0.1", port=0):
-    """A socket that has a port and does not listen there: who connects is refused. Others of this function may have the port too, one of them to listen."""
+    """A socket that has a port and does not listen there: who connects is refused. Others of this
+    function may have the port too, one of them to listen."""
     s = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     s.bind((host, port))
@@ -89,7 +93,8 @@ KEPT = []
 
 
 def free_port(host="127.0.0.1"):
-    """A port where nobody listens, and that the kernel gives nobody else as long as these tests run. Who sets SO_REUSEADDR, as daemons do, may."""
+    """A port where nobody listens, and that the kernel gives nobody else as long as these tests
+    run. Who sets SO_REUSEADDR, as daemons do, may."""
     KEPT.append(bound(host))
     return KEPT[-1].getsockname()[1]
 
@@ -169,7 +174,8 @@ class Wire:
         return data
 
     def _gather(self, end):
-        """Reads until end(data) says where what is wanted ends; the rest stays in buf, and so does all of it when there is no more."""
+        """Reads until end(data) says where what is wanted ends; the rest stays in buf, and so does
+        all of it when there is no more."""
         data = bytearray(self.buf)
         try:
             while True:
@@ -318,7 +324,8 @@ class Exchange:
         self.send(head.encode("latin-1") + (b"" if self.request.method == "HEAD" else body))
 
     def begin(self, status=200, fields=(), content_type="text/event-stream", then=()):
-        """The head of a chunked answer, and the first chunks in the same write: nothing comes between them, however slow this worker is."""
+        """The head of a chunked answer, and the first chunks in the same write: nothing comes
+        between them, however slow this worker is."""
         head = f"HTTP/1.1 {status} X\r\nContent-Type: {content_type}\r\nTransfer-Encoding: chunked\r\n"
         head += "".join(f"{n}: {v}\r\n" for n, v in fields) + "\r\n"
         self.send(head.encode("latin-1") + b"".join(b"%x\r\n%s\r\n" % (len(data), data) for data in then))
@@ -385,8 +392,9 @@ class Hold:
 
 
 class Steps:
-    """A handler that does what step() is given, one by one, until finish() or close(). One request has all of them: the next to come waits for its end, so
-    that steps are never shared out between two. marked: a field; requests without it are answered at once, beside.
+    """A handler that does what step() is given, one by one, until finish() or close(). One request
+    has all of them: the next to come waits for its end, so that steps are never shared out between
+    two. marked: a field; requests without it are answered at once, beside.
     """
 
     def __init__(self, marked=None):
@@ -424,8 +432,8 @@ class Steps:
 class Worker:
     """A mock worker on its own port. handler(x) answers one request (in the connection's thread).
 
-    Probes (GET health path, /v1/models, /metrics and the paths of .told, asked without a client) are answered by .healthy and
-    .told, and not recorded among the requests.
+    Probes (GET health path, /v1/models, /metrics and the paths of .told, asked without a client)
+    are answered by .healthy and .told, and not recorded among the requests.
     """
 
     def __init__(self, name="w", handler=answer_ok, host="127.0.0.1", models=("m",), base="", port=0):
@@ -545,7 +553,8 @@ class Worker:
 # ---- processes that are no children of ours ----
 
 def become_subreaper():
-    """Orphans below this process become its children: so the end of a process that an upgrade started is seen (PR_SET_CHILD_SUBREAPER)."""
+    """Orphans below this process become its children: so the end of a process that an upgrade
+    started is seen (PR_SET_CHILD_SUBREAPER)."""
     assert ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0) == 0
 
 
@@ -587,7 +596,8 @@ class Adopted:
 # ---- the router ----
 
 class Router:
-    """kvsteerd as a process. conf: text of a configuration without listeners and sockets, which are added; or args: a command line."""
+    """kvsteerd as a process. conf: text of a configuration without listeners and sockets, which are
+    added; or args: a command line."""
 
     def __init__(self, tmp, conf=None, args=None, env=None, preexec=None, router_keys="", expect_ready=True, allow_errors=(), wrap=(), pass_fds=(),
                  binary=None, listen="127.0.0.1:0"):
@@ -708,7 +718,8 @@ class Router:
         return total
 
     def wait_metric(self, value, prefix, **labels):
-        """For what is counted after its client has the answer: requests and their times, memory, connections."""
+        """For what is counted after its client has the answer: requests and their times, memory,
+        connections."""
         wait_until(lambda: self.metric(prefix, **labels) == value, f"{prefix} {labels}: {value}, not {self.metric(prefix, **labels)}")
 
     def wait_in_flight(self, n):
@@ -719,7 +730,8 @@ class Router:
         return {s: v for s, v in self.metrics().items() if s.startswith("kvsteer_worker_load{")}
 
     def wait_idle(self):
-        """No request in flight anywhere, guards balanced, no prefill counted as waiting, nobody in the queue."""
+        """No request in flight anywhere, guards balanced, no prefill counted as waiting, nobody in
+        the queue."""
         counts = ("kvsteer_queue_depth", "kvsteer_worker_load{", "kvsteer_worker_streams{", "kvsteer_worker_queued_blocks{")
 
         def idle():
@@ -765,7 +777,8 @@ class Router:
             assert p.wait(deadline) == 0, self.log()[-4000:]
 
     def stop(self, check=True, expect_exit=0):
-        """Drains and ends it, and asserts what every test must leave behind: balance, no leak, no surprise in the log."""
+        """Drains and ends it, and asserts what every test must leave behind: balance, no leak, no
+        surprise in the log."""
         if self.is_stopped:
             return
         self.is_stopped = True

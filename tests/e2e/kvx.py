@@ -1,4 +1,5 @@
-"""KVX/1 (engine-worker/kvx/kvx_frame.h) for tests: a decode worker made of a script, and a proxy between two engines that does wrong at a given byte of a given frame."""
+"""KVX/1 (engine-worker/kvx/kvx_frame.h) for tests: a decode worker made of a script, and a proxy
+between two engines that does wrong at a given byte of a given frame."""
 
 import collections
 import socket
@@ -107,10 +108,10 @@ class Peer:
 
 
 class Proxy:
-    """
-    Between a decode and a prefill worker. When the nth frame (from 0) of a kind and a stream passes to the decode worker, from byte `at` of it on: "cut" ends the
-    connection, "reset" with RST, "stall" sends nothing more, "flip" turns a bit; a function is given the frame's bytes and returns others.
-    It does so on every connection.
+    """Between a decode and a prefill worker. When the nth frame (from 0) of a kind and a stream
+    passes to the decode worker, from byte `at` of it on: "cut" ends the connection, "reset" with
+    RST, "stall" sends nothing more, "flip" turns a bit; a function is given the frame's bytes and
+    returns others. It does so on every connection.
     """
 
     def __init__(self, target, kind=None, nth=0, at=0, what="cut"):

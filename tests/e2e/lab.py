@@ -1,7 +1,10 @@
-"""The fault laboratory: simulated engines that are told to misbehave, one router before them, and clients whose every request is accounted for.
+"""The fault laboratory: simulated engines that are told to misbehave, one router before them, and
+clients whose every request is accounted for.
 
-What must hold whatever the faults is in Lab.judge(): each request ended once, whole and right, or in a way that a fault of its worker at that time explains;
-the router's access log says the same; nobody was put out of play who had no fault. Everything waits for what the router or an engine tells, never for a time.
+What must hold whatever the faults is in Lab.judge(): each request ended once, whole and right, or
+in a way that a fault of its worker at that time explains; the router's access log says the same;
+nobody was put out of play who had no fault. Everything waits for what the router or an engine
+tells, never for a time.
 """
 import collections
 import json
@@ -16,9 +19,11 @@ from engine_proc import Engine, expected, render, tokenize
 import harness
 from harness import Closed, make_request, wait_until
 
-# What a client may see of a fault, when all others are well: "broken", a stream that had begun ends early and says so. Never anything else.
+# What a client may see of a fault, when all others are well: "broken", a stream that had begun ends
+# early and says so. Never anything else.
 BREAKS = {"cut_after", "restart"}
-# Those by which a connection dies without a byte: such a request goes to exactly one other worker, which may have such a fault, too.
+# Those by which a connection dies without a byte: such a request goes to exactly one other worker,
+# which may have such a fault, too.
 DIES = {"reset", "restart", "cut_after"}
 # Those by which a request for one certain worker is refused.
 REFUSES = {"answer", "reset", "restart", "hang_connect"}
@@ -45,7 +50,8 @@ DEGRADED_WINDOW = "degraded_window = 5s\n"
 
 
 class Outcome:
-    """One request of a client: how it ended is "whole", "broken" (a stream that had begun), "refused" (an error instead of an answer), or a fault of the router."""
+    """One request of a client: how it ended is "whole", "broken" (a stream that had begun),
+    "refused" (an error instead of an answer), or a fault of the router."""
 
     def __init__(self, name, stream, pinned):
         self.id, self.stream, self.pinned = name, stream, pinned
@@ -340,7 +346,8 @@ class Hold:
 
 
 class Crowd:
-    """Clients that ask one request after the other, streams and not, completions and chats, until the block ends."""
+    """Clients that ask one request after the other, streams and not, completions and chats, until
+    the block ends."""
 
     def __init__(self, lab, clients, tokens=(4, 12), streams=0.7, topics=20):
         self.lab, self.tokens, self.streams, self.topics = lab, tokens, streams, topics
@@ -389,7 +396,8 @@ class Crowd:
 
 
 class PdLab(Lab):
-    """Prefill engines p0, p1 ... and decode engines d0, d1 ...; each request goes over both, and nothing that a prefill engine keeps stays."""
+    """Prefill engines p0, p1 ... and decode engines d0, d1 ...; each request goes over both, and
+    nothing that a prefill engine keeps stays."""
 
     def __init__(self, router, n=2, pool="", **kw):
         super().__init__(router, n, pool="kv_connector = nixl\npd_min_prefill = 0\n" + pool, **kw)

@@ -1,4 +1,5 @@
-"""What the routing tests share: placing prompts, telling who answered, holding workers busy, the public hash chain."""
+"""What the routing tests share: placing prompts, telling who answered, holding workers busy, the
+public hash chain."""
 import contextlib
 import importlib.util
 import json
@@ -53,7 +54,8 @@ PINNED_MOST = 16000  # a pinned request's body is not read if it does not come w
 
 
 def place(r, body, name, path="/v1/chat/completions", headers=None):
-    """Makes a worker hold the prompt: pinned, or where the body is too long to be read then, as the only worker in play."""
+    """Makes a worker hold the prompt: pinned, or where the body is too long to be read then, as the
+    only worker in play."""
     if len(body if isinstance(body, (str, bytes)) else json.dumps(body)) <= PINNED_MOST:
         assert served_by(r, body, path, pin=name, headers=headers) == name
         return
@@ -66,13 +68,15 @@ def place(r, body, name, path="/v1/chat/completions", headers=None):
 
 
 def settle(r):
-    """Waits until only held() requests count: a client may have its answer a moment before another thread sees the load fall."""
+    """Waits until only held() requests count: a client may have its answer a moment before another
+    thread sees the load fall."""
     harness.wait_until(lambda: sum(r.loads().values()) == getattr(r, "held", 0), "loads of what is held, no more")
 
 
 @contextlib.contextmanager
 def held(r, w, n):
-    """n requests without a prompt in flight on one worker (its handler must be a Hold for them): its load is n within."""
+    """n requests without a prompt in flight on one worker (its handler must be a Hold for them):
+    its load is n within."""
     wires = []
     settle(r)
     r.held = getattr(r, "held", 0) + n
@@ -126,7 +130,8 @@ def in_parallel(jobs):
 
 
 def chain(data, block):
-    """The public chain over whole blocks: h_i = XXH3-64 of block i with seed h_(i-1), the first with 0."""
+    """The public chain over whole blocks: h_i = XXH3-64 of block i with seed h_(i-1), the first
+    with 0."""
     seed, out = 0, []
     for i in range(0, len(data) - block + 1, block):
         seed = xxhash.xxh3_64_intdigest(data[i:i + block], seed=seed)
@@ -139,7 +144,8 @@ def byte_hashes(text, block=128):
 
 
 def media(data):
-    """What a media part is in the prompt stream: a border, and the digest of its URL or data as often as fills 4,096 bytes."""
+    """What a media part is in the prompt stream: a border, and the digest of its URL or data as
+    often as fills 4,096 bytes."""
     return b"\xffi" + xxhash.xxh3_64_intdigest(data.encode()).to_bytes(8, "little") * 512
 
 

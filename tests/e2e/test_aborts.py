@@ -1,4 +1,5 @@
-"""Clients and workers that leave in the middle: nothing is left behind, nothing is retried that must not be, and a broken answer never looks whole.
+"""Clients and workers that leave in the middle: nothing is left behind, nothing is retried that
+must not be, and a broken answer never looks whole.
 
 The storm (storm.c) plays both sides at speed; the other tests look at one moment each.
 """
@@ -30,11 +31,13 @@ class Storm:
         assert len(self.ports) == workers
 
     def conf(self, pool=""):
-        """Its workers answer 500 and break off at random all the time: with breakers everybody would wait for one that may be tried."""
+        """Its workers answer 500 and break off at random all the time: with breakers everybody
+        would wait for one that may be tried."""
         return f"[pool default]\ncb_failure_threshold = 1000000000\n{pool}\n" + "".join(f"[worker s{i}]\nurl = http://127.0.0.1:{p}\n" for i, p in enumerate(self.ports))
 
     def go(self, port, cycles, abreast=48, streams=False):
-        """streams: some bodies go on while they come, so an early answer counts, and not every request can be repeated."""
+        """streams: some bodies go on while they come, so an early answer counts, and not every
+        request can be repeated."""
         self.proc.stdin.write(f"go {port} {cycles} {abreast} {int(streams)}\n")
         self.proc.stdin.flush()
         line = self.proc.stdout.readline()
@@ -60,7 +63,8 @@ def storm():
 
 
 def held(r):
-    """What a router holds when nothing is going on: (descriptors, client connections, body memory)."""
+    """What a router holds when nothing is going on: (descriptors, client connections, body
+    memory)."""
     m = r.metrics()
     return r.fds(), m['kvsteer_connections{side="client"}'], m["kvsteer_body_memory_bytes"]
 
@@ -79,7 +83,8 @@ def wait_empty(r):
 @pytest.mark.tsan
 @pytest.mark.parametrize("seed,policy", [(1, "cache_aware"), (2, "cache_aware"), (6, "round_robin")])
 def test_storm_of_10000_aborts_leaves_nothing(router, storm, seed, policy):
-    """Three seeds of 6,000, the third with bodies that go on as they come, over every step: half heads and bodies, waiting, streaming, retrying, the very last byte."""
+    """Three seeds of 6,000, the third with bodies that go on as they come, over every step: half
+    heads and bodies, waiting, streaming, retrying, the very last byte."""
     s = storm(seed)
     streams = policy == "round_robin"
     r = router(conf=s.conf(f"policy = {policy}\nupstream_idle = 200ms\nhealth_failures = 1000\nretry_max_retries = 2\n"),
@@ -103,8 +108,8 @@ def test_storm_of_10000_aborts_leaves_nothing(router, storm, seed, policy):
 @pytest.mark.tsan
 @pytest.mark.parametrize("seed,policy,stall", [(7, "cache_aware", "60s"), (8, "cache_aware", "60ms"), (9, "round_robin", "60ms")])
 def test_storm_with_breakers_that_open_and_close_all_the_time(router, storm, seed, policy, stall):
-    """Trials that fail, hang, are left by their clients or lose their worker, waits for workers that are all out, and verdicts: no trial's
-    place is lost, no guard, and nobody hangs."""
+    """Trials that fail, hang, are left by their clients or lose their worker, waits for workers
+    that are all out, and verdicts: no trial's place is lost, no guard, and nobody hangs."""
     s = storm(seed)
     pool = f"policy = {policy}\nupstream_idle = 200ms\nhealth_failures = 1000\nretry_max_retries = 2\nno_worker_wait = 20ms\n"
     pool += f"cb_failure_threshold = 3\ncb_success_threshold = 1\ncb_timeout = 20ms\nstall_timeout = {stall}\ndegraded_ratio = 0\n"
@@ -124,7 +129,8 @@ def test_storm_with_breakers_that_open_and_close_all_the_time(router, storm, see
 
 @pytest.mark.tsan
 def test_storm_while_the_control_thread_changes_everything(router, storm):
-    """Reloads that add and remove workers and change policies, drains, generations, explain and scrapes, all while clients and workers break off."""
+    """Reloads that add and remove workers and change policies, drains, generations, explain and
+    scrapes, all while clients and workers break off."""
     s = storm(3)
     pool = "upstream_idle = 200ms\nhealth_failures = 1000\n"
     lines = s.conf(pool).split("[worker ")
@@ -154,7 +160,8 @@ def test_storm_while_the_control_thread_changes_everything(router, storm):
 @pytest.mark.tsan
 @pytest.mark.parametrize("seed", [4, 5])
 def test_the_end_in_the_middle_of_a_storm(router, storm, seed):
-    """Two SIGTERMs while exchanges are in every state: exit 0, each guard dropped, nothing leaked."""
+    """Two SIGTERMs while exchanges are in every state: exit 0, each guard dropped, nothing
+    leaked."""
     s = storm(seed)
     r = router(conf=s.conf("health_failures = 1000\n"), keys="threads = 4\ndrain_timeout = 1h\n", wait=False)
     r.wait_workers("s0", "s1", "s2", "s3")
@@ -255,7 +262,8 @@ def test_b03_client_gone_between_attempts(router, worker):
 
 
 def test_half_closed_client_that_breaks_off_is_gone(router, worker):
-    """After FIN it may have its answer (Connection: close said so); a reset says that it does not want it any more."""
+    """After FIN it may have its answer (Connection: close said so); a reset says that it does not
+    want it any more."""
     w = worker("w0", until_gone)
     r = router([w])
     c = r.connect()
@@ -281,7 +289,8 @@ BREAKS = {
 @pytest.mark.parametrize("kind", BREAKS)
 @pytest.mark.parametrize("minor", [0, 1])
 def test_b05_worker_dies_mid_answer(router, worker, kind, by, minor):
-    """What was sent is given, the end is no clean end, an event stream says why, and nobody is asked again."""
+    """What was sent is given, the end is no clean end, an event stream says why, and nobody is
+    asked again."""
     relayed = threading.Event()
 
     def die(x):
@@ -430,7 +439,8 @@ def test_b06_1000_cycles_then_20_held_split_evenly(router, worker):
 
 @pytest.mark.tsan
 def test_b06_close_races_the_last_byte(router, worker):
-    """The worker's last byte and the client's end are let go at the same instant, 200 times: each guard is dropped once."""
+    """The worker's last byte and the client's end are let go at the same instant, 200 times: each
+    guard is dropped once."""
     line = threading.Barrier(2)
 
     def last_byte(x):

@@ -1,4 +1,5 @@
-"""Affinity: which worker a conversation returns to. Cases B04, B18, B36, B47, B64, B66 of the bug log, row A2 of the change requests."""
+"""Affinity: which worker a conversation returns to. Cases B04, B18, B36, B47, B64, B66 of the bug
+log, row A2 of the change requests."""
 import base64
 import json
 import random
@@ -139,7 +140,8 @@ def test_a2_affinity_survives_an_unrelated_hot_worker(router, worker):
 
 
 def test_a2_affinity_yields_when_the_cached_worker_is_the_hot_one(router, worker):
-    """B18 (b), to the letter: loads 60/0/0/0, the prefix on the hot worker alone; then one turn behind on an idle one too."""
+    """B18 (b), to the letter: loads 60/0/0/0, the prefix on the hot worker alone; then one turn
+    behind on an idle one too."""
     r, ws = pair(router, worker, 4)
     place(r, conversation(1, 3), "w0")
     place(r, conversation(5, 3), "w0")
@@ -155,7 +157,8 @@ def test_a2_affinity_yields_when_the_cached_worker_is_the_hot_one(router, worker
 
 
 def test_a2_both_thresholds_are_strict_and_both_must_be_passed(router, worker):
-    """Hot is: more than balance_abs_threshold above the least loaded, and more than balance_rel_threshold times it."""
+    """Hot is: more than balance_abs_threshold above the least loaded, and more than
+    balance_rel_threshold times it."""
     r, ws = pair(router, worker, 2, pool="balance_abs_threshold = 4\nbalance_rel_threshold = 2\n")
     body = conversation(1)
     place(r, body, "w0")
@@ -196,7 +199,8 @@ def test_b18_a_holder_below_the_threshold_is_not_followed(router, worker):
 # ---- B36: what a policy by prefix does with ids ----
 
 def test_b36_ids_neither_bind_nor_scatter(router, worker):
-    """Per-request and look-alike ids: prompts decide, whatever the ids say; odd ids are carried as they came."""
+    """Per-request and look-alike ids: prompts decide, whatever the ids say; odd ids are carried as
+    they came."""
     r, ws = pair(router, worker, 4)
     names = ["X-Session-ID", "X-Request-Id", "X-User-Id", "X-Correlation-Id", "X-Smg-Routing-Key"]
     place(r, conversation(1), "w3")
@@ -211,7 +215,8 @@ def test_b36_ids_neither_bind_nor_scatter(router, worker):
 
 @pytest.mark.tsan
 def test_b36c_when_a_worker_goes_only_its_own_conversations_move(router, worker):
-    """And what it holds is not forgotten: a conversation that slept through the trip finds it again."""
+    """And what it holds is not forgotten: a conversation that slept through the trip finds it
+    again."""
     ws = [worker(f"w{i}", HoldMarked()) for i in range(4)]
     fast = "[pool default]\nhealth_interval = 50ms\nhealth_timeout = 2s\nhealth_failures = 1\nhealth_successes = 1\n"
     r = router(conf=fast + "".join(f"[worker {w.name}]\nurl = {w.url}\n" for w in ws), keys=OPEN, wait=False, allow_errors=["w1"])
@@ -284,7 +289,8 @@ def test_b47c_the_same_image_first_with_another_question(router, worker):
 
 
 def test_b47c_the_image_need_not_come_first_and_the_block_may_be_large(router, worker):
-    """Blocks of 2,048 bytes: what goes before the image, and at least one whole block of its own."""
+    """Blocks of 2,048 bytes: what goes before the image, and at least one whole block of its
+    own."""
     r, _ = pair(router, worker, pool="prefix_block = 2048\n")
     before = part("look at this: " + text(1, 5)[:300])
     for seed in (1, 2):
@@ -308,7 +314,8 @@ def test_b47d_images_leave_nothing_big_in_the_index(router, worker):
     for seed in range(40):
         send(r, chat(user([part(text(1, 300)), image(seed, 256), part(f"{seed}")])))
     pool = r.admin("GET", "status")[1]["pools"][0]
-    # Of an image 32 blocks, and few of what goes before and after; of the index at most 64 KiB an image (here, a tenth).
+    # Of an image 32 blocks, and few of what goes before and after; of the index at most 64 KiB an
+    # image (here, a tenth).
     assert pool["index"]["blocks"] < 40 * (32 + 12) and pool["index"]["bytes"] < 40 * 6554, pool
     wait_until(lambda: r.metric("kvsteer_body_memory_bytes") == 0, "what held the bodies is given back")
 
@@ -425,7 +432,8 @@ def depth(r, name, body):
 
 @pytest.mark.tsan
 def test_a_prompt_that_was_not_taken_is_not_held(router, worker):
-    """Refused, broken off before its head, left by the client: what went before stays, what was new goes."""
+    """Refused, broken off before its head, left by the client: what went before stays, what was new
+    goes."""
     held_open = threading.Event()
 
     def handler(x):

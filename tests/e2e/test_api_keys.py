@@ -1,5 +1,6 @@
-"""Keys of clients (api_keys, DESIGN 13): who is let in, what stops here, tenants apart in the index, limits, priorities, reloads; and that no key is told
-anywhere. Nothing here sleeps or measures time.
+"""Keys of clients (api_keys, DESIGN 13): who is let in, what stops here, tenants apart in the
+index, limits, priorities, reloads; and that no key is told anywhere. Nothing here sleeps or
+measures time.
 """
 import hashlib
 import json

@@ -1,4 +1,5 @@
-"""kvsteer-bench, the real binary: against kvsteer-engine, where every count must be exact, and against scripted servers."""
+"""kvsteer-bench, the real binary: against kvsteer-engine, where every count must be exact, and
+against scripted servers."""
 import json
 import os
 import pty
@@ -149,7 +150,8 @@ def make_trace(rng, n):
 
 
 def cached_of(rows):
-    """Tokens that one worker with blocks of 16 and no bound finds cached, when asked one after another."""
+    """Tokens that one worker with blocks of 16 and no bound finds cached, when asked one after
+    another."""
     seen, hits = set(), 0
     for row in rows:
         leads = True
@@ -179,7 +181,8 @@ def test_a_trace_is_cached_as_calculated(engine, tmp_path):
 
 @pytest.mark.parametrize("blocks", [100000, 300])
 def test_the_cached_share_of_a_replay_is_the_calculated_one(tmp_path, blocks):
-    """By the bench, by the engine's metrics, and by a plain LRU that knows neither; unbounded, and where old blocks have to go."""
+    """By the bench, by the engine's metrics, and by a plain LRU that knows neither; unbounded, and
+    where old blocks have to go."""
     rows = [{**row, "output_length": 1} for row in make_trace(random.Random(6), 120)]
     trace = [(row["input_length"], row["hash_ids"]) for row in rows]
     hits = sum(calculated_hits(trace, blocks if blocks == 300 else 0))
@@ -485,7 +488,8 @@ def test_workers_by_fingerprint(worker):
 
 
 def test_workers_behind_kvsteerd(worker, router):
-    """The same prompt stays with one worker; different ones are spread over both, and the report counts them as they did."""
+    """The same prompt stays with one worker; different ones are spread over both, and the report
+    counts them as they did."""
     ws = [worker(name, stream_ok) for name in ("w0", "w1")]
     r = router(ws, keys="expose_worker = on")
     url = ("--url", f"http://127.0.0.1:{r.port}", "--model", "m", "--requests", 12)
@@ -579,7 +583,8 @@ def test_progress_on_a_terminal(worker):
 
 
 def test_it_tells_of_its_own_share(worker):
-    """As many requests as it can send, for long enough: whatever the machine, its share is said, and the warning agrees."""
+    """As many requests as it can send, for long enough: whatever the machine, its share is said,
+    and the warning agrees."""
     r = bench(*to(worker("w0", harness.answer_ok), "--no-stream", "--duration", "600ms", "--connections", 4))
     assert r["bench_cpu_share"] > 0
     assert ("itself used" in r["stderr"]) == (r["bench_cpu_share"] + r["bench_wait_share"] > 0.8)

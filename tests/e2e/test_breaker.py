@@ -1,4 +1,5 @@
-"""Circuit breakers: what counts and what never does (B13), trials and their place, first-byte time-outs (B12), rest by Retry-After, all of them open."""
+"""Circuit breakers: what counts and what never does (B13), trials and their place, first-byte
+time-outs (B12), rest by Retry-After, all of them open."""
 import email.utils
 import itertools
 import re
@@ -86,7 +87,8 @@ def half_open(r, w):
 
 
 def test_b13_half_open_and_a_4xx(router, worker):
-    """(c): a 400 neither closes nor opens it, and gives the place back: the next trials go, and close it."""
+    """(c): a 400 neither closes nor opens it, and gives the place back: the next trials go, and
+    close it."""
     ws = [worker("w0"), worker("w1")]
     r = router(ws, pool=POOL.replace("60s", "300ms") + "cb_failure_threshold = 2\ncb_success_threshold = 2\n", keys="allow_pin = on\n")
     half_open(r, ws[0])
@@ -135,7 +137,8 @@ def test_a_trial_whose_client_leaves_gives_its_place_back(router, worker):
 
 
 def wedge(sends):
-    """A handler that hangs until it is let go: before its answer, or after the head of a stream, which engines send before they compute."""
+    """A handler that hangs until it is let go: before its answer, or after the head of a stream,
+    which engines send before they compute."""
     def end(x):
         if sends == "nothing":
             return answer_ok(x)
@@ -156,7 +159,8 @@ HANGS = POOL.replace("60s", "300ms") + "cb_failure_threshold = 2\ncb_success_thr
 
 @pytest.mark.parametrize("sends", ["nothing", "head"])
 def test_a_trial_that_hangs_costs_its_client_nothing(router, worker, sends):
-    """It waits for stall_timeout, not for first_byte_timeout: then it is cancelled, counts, and goes to another worker, though no retry is allowed."""
+    """It waits for stall_timeout, not for first_byte_timeout: then it is cancelled, counts, and
+    goes to another worker, though no retry is allowed."""
     ws = [worker("w0"), worker("w1")]
     r = router(ws, pool=HANGS + "retry_budget = 0%\n", keys="allow_pin = on\n")
     half_open(r, ws[0])
@@ -197,7 +201,8 @@ def test_a_trial_that_hangs_where_nobody_else_is(router, worker, sends):
 
 
 def test_a_trial_whose_head_is_all_it_sends(router, worker):
-    """The head of a stream waits for its first byte: when the worker breaks instead, another one answers."""
+    """The head of a stream waits for its first byte: when the worker breaks instead, another one
+    answers."""
     def half(x):
         x.begin()
         x.wire.reset()
@@ -213,7 +218,8 @@ def test_a_trial_whose_head_is_all_it_sends(router, worker):
 
 
 def test_a_trial_that_hangs_with_a_body_that_is_gone(router, worker):
-    """A long body that went on as it came cannot be sent again: the trial counts, and its client's answer comes, late, from the same worker."""
+    """A long body that went on as it came cannot be sent again: the trial counts, and its client's
+    answer comes, late, from the same worker."""
     ws = [worker("w0"), worker("w1")]
     r = router(ws, pool=HANGS, keys="allow_pin = on\n")
     half_open(r, ws[0])
@@ -230,7 +236,8 @@ def test_a_trial_that_hangs_with_a_body_that_is_gone(router, worker):
 
 
 def test_a_trial_goes_on_while_its_engine_computes(router, worker):
-    """An answer that comes whole is silent before that: as long as the engine's count of tokens grows, it is waited for."""
+    """An answer that comes whole is silent before that: as long as the engine's count of tokens
+    grows, it is waited for."""
     ws = [worker("w0"), worker("w1")]
     asked = threading.Semaphore(0)
     tokens = itertools.count(1)
@@ -335,7 +342,8 @@ def test_clients_that_leave_and_long_answers_that_are_cut_never_count(router, wo
 
 
 def test_b12_first_byte_time_outs_open_it(router, worker):
-    """After five in a row with no success it gets no more than a trial each cb_timeout, and is back within one when it is well."""
+    """After five in a row with no success it gets no more than a trial each cb_timeout, and is back
+    within one when it is well."""
     hold = Hold()
     ws = [worker("w0"), worker("w2"), worker("w1", hold)]
     pool = "policy = least_requests\nstall_timeout = 0\ncb_failure_threshold = 5\ncb_timeout = 500ms\ncb_success_threshold = 1\nretry_max_retries = 0\n"
@@ -403,7 +411,8 @@ def test_retry_after_is_bounded_and_read_strictly(router, worker, value, least, 
 # ---- all open ----
 
 def test_all_open_wait_then_the_least_bad(router, worker):
-    """While every breaker is open requests wait, and are then tried all the same: never a 503 of ours while a worker is there."""
+    """While every breaker is open requests wait, and are then tried all the same: never a 503 of
+    ours while a worker is there."""
     ws = [worker("w0", failing(500)), worker("w1", failing(500))]
     r = router(ws, pool=POOL + "cb_failure_threshold = 2\nno_worker_wait = 200ms\n")
     for _ in range(4):

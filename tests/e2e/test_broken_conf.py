@@ -1,5 +1,6 @@
-"""Broken configurations, a table of them: each fault is told with file, line, key, value and what would do, and kvsteerd -t, a start, a SIGHUP and kvsteerctl reload
-agree on it word for word; a daemon that runs changes nothing."""
+"""Broken configurations, a table of them: each fault is told with file, line, key, value and what
+would do, and kvsteerd -t, a start, a SIGHUP and kvsteerctl reload agree on it word for word; a
+daemon that runs changes nothing."""
 import os
 import re
 import shutil
@@ -19,8 +20,10 @@ WRAP = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 
 
 
 class Case:
-    """conf: kvsteer.conf, behind HEAD unless it begins with a section of its own name (head=""). The line that is at fault begins with a !, which is taken off.
-    more: further files, or what makes them. says: words of message and hint. value None: none is quoted. reload: what a reload says instead, where it must differ."""
+    """conf: kvsteer.conf, behind HEAD unless it begins with a section of its own name (head="").
+    The line that is at fault begins with a !, which is taken off. more: further files, or what
+    makes them. says: words of message and hint. value None: none is quoted. reload: what a reload
+    says instead, where it must differ."""
 
     def __init__(self, name, conf=W, key=None, value=None, says=(), more=(), head=HEAD, n=1, is_machine=False, reload=None):
         self.name, self.conf, self.key, self.value, self.says = name, conf, key, value, says
@@ -240,7 +243,8 @@ def test_the_table_has_no_case_twice():
 
 
 class Place:
-    """A daemon that runs with a good file, a folder beside it where nobody does, and a port that somebody else has."""
+    """A daemon that runs with a good file, a folder beside it where nobody does, and a port that
+    somebody else has."""
 
     def __init__(self, tmp):
         self.worker = harness.Worker("w0")
@@ -382,7 +386,8 @@ def test_the_running_daemons_own_addresses_are_fine(tmp_path, router, worker):
         f.write(re.sub("admin_socket = .*", "admin_socket = none", good))
     tested = run("kvsteerd", "-t", "-c", r.conf_path)
     assert tested.returncode == 0 and re.search(r"warning: addresses are in use, .*there is no admin socket; run this as root", tested.stderr), tested.stderr
-    # a file that names another daemon's admin socket, or none that answers, knows nothing of this one
+    # a file that names another daemon's admin socket, or none that answers, knows nothing of this
+    # one
     with open(r.conf_path, "w") as f:
         f.write(re.sub("admin_socket = .*", f"admin_socket = {tmp_path}/other.sock", good))
     tested = run("kvsteerd", "-t", "-c", r.conf_path)

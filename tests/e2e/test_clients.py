@@ -1,4 +1,5 @@
-"""The clients' functions of etc/clients, in Python and C, hash as the router does; and kvsteer-bench --send-hashes."""
+"""The clients' functions of etc/clients, in Python and C, hash as the router does; and
+kvsteer-bench --send-hashes."""
 import ctypes
 import json
 import os
@@ -97,7 +98,8 @@ def random_body(rng):
 
 
 def test_d2_the_router_and_both_clients_agree_on_thousands_of_prompts(router, worker, c_client):
-    """Python and C say the same of each; and what the router hashed of a body is found by what they say of it."""
+    """Python and C say the same of each; and what the router hashed of a body is found by what they
+    say of it."""
     python, rng, n_blocks = client_module(), random.Random(11), 0
     w = worker("w0")
     r = router([w], pool="prefix_block = 16\n", keys=OPEN)

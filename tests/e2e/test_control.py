@@ -1,4 +1,5 @@
-"""The daemon around the data path: command line, probes, readiness, reload, drain, admin API, kvsteerctl."""
+"""The daemon around the data path: command line, probes, readiness, reload, drain, admin API,
+kvsteerctl."""
 import json
 import os
 import re
@@ -23,7 +24,8 @@ def run(name, *args, **kw):
 
 
 def fast_conf(workers, pool):
-    """Workers probed as often as pool says: the harness's own interval must not stand there twice."""
+    """Workers probed as often as pool says: the harness's own interval must not stand there
+    twice."""
     return worker_conf(workers, pool).replace("health_interval = 1s\n", "", 1)
 
 
@@ -97,7 +99,8 @@ def test_listens_on_ipv6_and_on_names(router, worker):
 # ---- health ----
 
 def test_no_request_before_a_worker_is_healthy(router, worker):
-    """B30: a worker that is still loading gets no traffic, and is used without a restart once it is up."""
+    """B30: a worker that is still loading gets no traffic, and is used without a restart once it is
+    up."""
     w = worker("w0")
     w.healthy = False
     r = router([w], pool="no_worker_wait = 0\n", wait=False)
@@ -321,7 +324,8 @@ def test_reload_reaches_every_thread(router, worker):
     r = router([w], keys="threads = 3\n")
     r.router_keys = "threads = 3\nexpose_worker = on\n"
     assert r.reload(worker_conf([w]))[0]
-    # What is asked after the answer came may meet a thread that has not read its mailbox yet, for a moment.
+    # What is asked after the answer came may meet a thread that has not read its mailbox yet, for a
+    # moment.
     wait_until(lambda: all(r.request(body=CHAT).get("x-kvsteer-worker") == "w0" for _ in range(30)), "the header on every thread")
 
 
@@ -366,7 +370,8 @@ def test_reload_refuses_what_needs_a_restart(router, worker):
 
 @pytest.mark.tsan
 def test_reload_of_listeners(router, worker):
-    """Sockets that stay are kept, new ones open, others close; one that cannot open changes nothing."""
+    """Sockets that stay are kept, new ones open, others close; one that cannot open changes
+    nothing."""
     w = worker("w0")
     r = router([w], allow_errors=[r"reload failed"])
     with r.connect() as kept:
@@ -589,7 +594,8 @@ def test_notifies_the_service_manager(tmp_path, router, worker):
 
 
 def test_few_descriptors(router, worker):
-    """B14 (b): the excess waits; the daemon stays up, is reached by its operator, and serves again when descriptors are free."""
+    """B14 (b): the excess waits; the daemon stays up, is reached by its operator, and serves again
+    when descriptors are free."""
     w = worker("w0")
     r = router([w], preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)))
     most = r.admin("GET", "status")[1]["max_connections"]

@@ -1,5 +1,6 @@
-"""The strictness corpus, black box: every case in one write, byte by byte, and (small core files) split at offsets; the outcome must not change, no must-refuse
-request reaches the upstream, and a good request on another connection always gets its own answer.
+"""The strictness corpus, black box: every case in one write, byte by byte, and (small core files)
+split at offsets; the outcome must not change, no must-refuse request reaches the upstream, and a
+good request on another connection always gets its own answer.
 """
 import os
 import re
@@ -58,8 +59,8 @@ def lanes(tmp_path_factory):
 
 
 def exchange(port, pieces, answers=0, is_closed=False):
-    """Sends, reads; half-closes when quiet after so many answers (and after the router's end, where it is to close).
-    Returns (bytes read, was closed by the router before our half-close)."""
+    """Sends, reads; half-closes when quiet after so many answers (and after the router's end, where
+    it is to close). Returns (bytes read, was closed by the router before our half-close)."""
     s = socket.create_connection(("127.0.0.1", port), harness.DEADLINE)
     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     got, closed_first, half_closed = b"", False, False
@@ -112,7 +113,8 @@ def count_answers(data):
 
 
 def statuses(data):
-    """Status codes of the answers in a byte stream (they carry lengths: ours do, and the echo's)."""
+    """Status codes of the answers in a byte stream (they carry lengths: ours do, and the
+    echo's)."""
     out = []
     while data:
         head, sep, rest = data.partition(b"\r\n\r\n")
@@ -146,7 +148,8 @@ def run_request(lane, case, pieces):
     is_what = outcome(codes, upstream)
     allowed = [case["expected"]] + [a for a in case["also_ok"].split("|") if a]
     name = case["file"]
-    # A second request that is bad after a good first one is answered 400: the table calls that forward.
+    # A second request that is bad after a good first one is answered 400: the table calls that
+    # forward.
     judged = "forward" if is_what == "forward-then-400" and "forward" in allowed else is_what
     assert judged in allowed, f"{name}: {is_what} ({codes}, upstream {upstream}), expected {allowed}"
     if judged.startswith("reject") or judged == "close":
@@ -200,7 +203,8 @@ def test_requests_byte_by_byte(lanes, shared):
 
 
 def test_requests_split_in_two(lanes, shared):
-    """Core files under 300 bytes, split at offsets spread over the message (every offset with KVSTEER_SPLITS=all)."""
+    """Core files under 300 bytes, split at offsets spread over the message (every offset with
+    KVSTEER_SPLITS=all)."""
     jobs = []
     for case in read_tsv(shared, "request.tsv"):
         data = raw(shared, case)
@@ -287,7 +291,8 @@ def test_responses_byte_by_byte(lanes, shared):
 
 @pytest.mark.parametrize("name", ["066-early-413-keepalive", "067-early-200-keepalive"])
 def test_early_answers(name, worker, router, shared):
-    """The worker answers while the body is still being sent: forwarded, sending stops, and the connection is never used again."""
+    """The worker answers while the body is still being sent: forwarded, sending stops, and the
+    connection is never used again."""
     case = next(c for c in read_tsv(shared, "response.tsv") if name in c["file"])
     data = raw(shared, case)
     listener = socket.create_server(("127.0.0.1", 0))

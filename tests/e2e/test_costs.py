@@ -1,5 +1,6 @@
-"""Costs and signals of cache_aware through the daemon: what waits for its prefill and when that is over, how each ending takes it back, where a
-request goes because of it, and what explain tells. Rows C1-C3, A1, A5 of the change requests as far as traffic shows them.
+"""Costs and signals of cache_aware through the daemon: what waits for its prefill and when that is
+over, how each ending takes it back, where a request goes because of it, and what explain tells.
+Rows C1-C3, A1, A5 of the change requests as far as traffic shows them.
 """
 import json
 import threading
@@ -15,7 +16,8 @@ WORD = "lorem ipsum dolor sit amet, consectetur adipiscing. "
 
 
 def prompt(seed, blocks):
-    """A completion body of that many whole blocks of 128 bytes, different from its first byte on for each seed."""
+    """A completion body of that many whole blocks of 128 bytes, different from its first byte on
+    for each seed."""
     text = f"{seed:08d} " + WORD * (blocks * 3)
     return completion(text[:blocks * 128])
 
@@ -154,7 +156,8 @@ def test_a_retry_takes_its_blocks_along(router, worker):
 
 
 def test_reloads_lose_and_double_nothing(router, worker):
-    """Blocks are counted under every policy, so that a change of policy finds them; the worker that a reload removes keeps its own."""
+    """Blocks are counted under every policy, so that a change of policy finds them; the worker that
+    a reload removes keeps its own."""
     hold = Hold()
     w0, w1 = worker("w0", hold), worker("w1")
     r = router([w0, w1], pool="policy = least_requests\n")
@@ -177,7 +180,8 @@ def test_reloads_lose_and_double_nothing(router, worker):
 # ---- where requests go ----
 
 def test_a_long_queue_outweighs_a_prefix(router, worker):
-    """The conversation's worker has 2,000 blocks to compute first: its 100 are sooner computed elsewhere. A short queue does not outweigh them."""
+    """The conversation's worker has 2,000 blocks to compute first: its 100 are sooner computed
+    elsewhere. A short queue does not outweigh them."""
     steps = Steps("x-slow")
     w0, w1 = worker("w0", steps), worker("w1")
     r = router([w0, w1], pool="cost = prefill_cost\nhealth_failures = 1000\n", keys=OPEN)
@@ -200,8 +204,9 @@ def test_a_long_queue_outweighs_a_prefix(router, worker):
 
 
 def test_b65_two_tiny_requests_are_less_than_one_huge_one(router, worker):
-    """B65 (a): w0 computes 400 KB and has shown nothing yet, w1 streams two short answers: ten prompts of 50 KB go to w1. Counting requests, as the other costs
-    do and say, they would go to w0. (b), n = 8, is one request in flight by design (DESIGN 7)."""
+    """B65 (a): w0 computes 400 KB and has shown nothing yet, w1 streams two short answers: ten
+    prompts of 50 KB go to w1. Counting requests, as the other costs do and say, they would go to
+    w0. (b), n = 8, is one request in flight by design (DESIGN 7)."""
     end = threading.Event()
 
     def stream(x):
@@ -255,7 +260,8 @@ def test_a_body_that_is_still_coming_counts_as_long_as_it_says(router, worker):
 @pytest.mark.parametrize("cost", ["overload_check", "relative_load", "free_capacity", "prefill_cost"])
 @pytest.mark.parametrize("signal", ["longest_prefix", "first_block", "none"])
 def test_every_cost_goes_with_every_signal(router, worker, cost, signal):
-    """Cold requests one by one rotate; what explain says is what happens; a warm one is followed unless the signal is none."""
+    """Cold requests one by one rotate; what explain says is what happens; a warm one is followed
+    unless the signal is none."""
     ws = [worker(f"w{i}") for i in range(3)]
     r = router(ws, pool=f"signal = {signal}\ncost = {cost}\n", keys=OPEN)
     for i in range(9):
@@ -273,7 +279,8 @@ def test_every_cost_goes_with_every_signal(router, worker, cost, signal):
 
 
 def test_paced_traffic_spreads(router, worker):
-    """One after another, each answered before the next: load is zero at every pick, and all prompts begin with the same 60 blocks. Conversations stay."""
+    """One after another, each answered before the next: load is zero at every pick, and all prompts
+    begin with the same 60 blocks. Conversations stay."""
     ws = [worker(f"w{i}") for i in range(4)]
     r = router(ws, pool="cost = prefill_cost\n", keys=OPEN)
     system = user(WORD * 150)

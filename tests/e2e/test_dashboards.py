@@ -1,4 +1,5 @@
-"""The examples for Prometheus and Grafana ask only for what a daemon has: metrics, their labels, and values of labels, by a scrape of a live one."""
+"""The examples for Prometheus and Grafana ask only for what a daemon has: metrics, their labels,
+and values of labels, by a scrape of a live one."""
 import json
 import os
 import re
@@ -15,7 +16,8 @@ RULES, DASHBOARD = os.path.join(ETC, "prometheus", "kvsteer.rules.yml"), os.path
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello " * 100}]}
 # What Prometheus adds to each series.
 ADDED = {"instance", "job"}
-# Labels that are printed with all their values from the start (requests_total's reasons and codes come as they happen).
+# Labels that are printed with all their values from the start (requests_total's reasons and codes
+# come as they happen).
 COMPLETE = {"kvsteer_worker_state": "state", "kvsteer_reloads_total": "result", "kvsteer_connections": "side", "kvsteer_upstream_failures_total": "reason",
             "kvsteer_prefix_evictions_total": "reason"}
 FUNCTIONS = {"sum", "count", "rate", "increase", "histogram_quantile", "label_values"}

@@ -1,4 +1,5 @@
-"""The end of a daemon: SIGTERM with streams, uploads and idle clients at hand; a second signal; the grace period (B25)."""
+"""The end of a daemon: SIGTERM with streams, uploads and idle clients at hand; a second signal; the
+grace period (B25)."""
 import signal
 import threading
 
@@ -49,7 +50,8 @@ def started_streams(r, n):
 
 @pytest.mark.tsan
 def test_b25_all_that_began_is_finished(router, worker):
-    """10 streams and 2 half-sent uploads end well, 5 idle connections close, nothing new comes in, exit 0 once idle."""
+    """10 streams and 2 half-sent uploads end well, 5 idle connections close, nothing new comes in,
+    exit 0 once idle."""
     handler = Streams()
     ws = [worker("w0", handler), worker("w1", handler)]
     r = router(ws, keys="threads = 4\ndrain_timeout = 1h\n")
@@ -86,7 +88,8 @@ def test_b25_all_that_began_is_finished(router, worker):
 
 
 def test_a_stop_is_announced(router, worker):
-    """Nothing is in flight: for drain_grace who connects is told all the same, a balancer's probe before others; a second signal ends it."""
+    """Nothing is in flight: for drain_grace who connects is told all the same, a balancer's probe
+    before others; a second signal ends it."""
     w = worker("w0")
     r = router([w], keys="threads = 2\ndrain_timeout = 2h\ndrain_grace = 1h\n")
     assert r.request("GET", "/readiness").status == 200
@@ -120,7 +123,8 @@ def test_the_grace_ends(router, worker, keys):
 
 @pytest.mark.tsan
 def test_late_clients_hold_nothing_up(router, worker):
-    """One that says nothing, one in the middle of its head, one of its body: when what was in time is done, they are told or closed, and it ends."""
+    """One that says nothing, one in the middle of its head, one of its body: when what was in time
+    is done, they are told or closed, and it ends."""
     handler = Streams()
     r = router([worker("w0", handler)], keys="threads = 2\ndrain_timeout = 1h\nhead_timeout = 1h\nbody_timeout = 1h\n")
     streams = started_streams(r, 2)
@@ -167,7 +171,8 @@ def test_b25_second_signal_cuts(router, worker, second):
 
 
 def test_request_that_lies_in_an_idle_connection_is_answered_or_closed_cleanly(router, worker):
-    """One byte of an answer means a whole one; otherwise EOF before any byte, and the client may try again."""
+    """One byte of an answer means a whole one; otherwise EOF before any byte, and the client may
+    try again."""
     w = worker("w0")
     r = router([w])
     wires = [r.connect() for _ in range(20)]
@@ -230,7 +235,8 @@ def test_sigterm_while_workers_are_silent(router, worker):
 
 
 def test_clients_that_wait_for_a_worker_are_told(router, worker):
-    """Draining begins while requests wait at a worker that never answers: the second signal ends them, their guards too."""
+    """Draining begins while requests wait at a worker that never answers: the second signal ends
+    them, their guards too."""
     w = worker("w0", lambda x: x.wait_gone())
     r = router([w], keys="drain_timeout = 1h\n")
     wires = [r.connect() for _ in range(4)]

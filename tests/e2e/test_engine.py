@@ -245,7 +245,8 @@ def test_choices_share_their_prompt(engine, client):
 
 
 def test_a_chat_goes_on_after_the_answer_so_far(engine, client):
-    """continue_final_message: whatever of an answer is in the request, the rest of it comes, and it ends where it would have ended."""
+    """continue_final_message: whatever of an answer is in the request, the rest of it comes, and it
+    ends where it would have ended."""
     messages = [{"role": "user", "content": "how long is this?"}]
     whole = client.chat.completions.create(model="sim", messages=messages)
     words = re.findall(r" \S+", whole.choices[0].message.content)
@@ -340,7 +341,8 @@ def test_data_parallel_ranks_part_caches(client):
 
 
 def test_a_long_prompt_shares_with_short_ones():
-    """With a threshold short prompts are answered while a long one is computed; without, after it."""
+    """With a threshold short prompts are answered while a long one is computed; without, after
+    it."""
     for flags, first in ((["--long-prefill-token-threshold", "64"], "short"), ([], "long")):
         with Engine("--sim-prefill-rate", "10000", "--sim-blocks", "8192", *flags) as e:
             with dial(e, post("/v1/completions", {"prompt": "long " * 5000, "max_tokens": 1}, "Connection: close")) as s:
@@ -457,7 +459,8 @@ def test_client_errors(engine, client):
 
 
 def test_garbage(engine):
-    """A megabyte of noise, as a body, as a chunked body and as a request; and a body beyond all bounds."""
+    """A megabyte of noise, as a body, as a chunked body and as a request; and a body beyond all
+    bounds."""
     noise = bytes((i * 7919 + i // 251) & 255 for i in range(1 << 20))
     assert engine.post("/v1/completions", noise)[0] == 400
     assert engine.post("/v1/completions", b"[" * (1 << 20))[0] == 400
@@ -541,7 +544,8 @@ def test_max_num_seqs():
 
 
 def test_small_steps_and_many_choices_stay_right():
-    """Chunks of a block, few sequences at once, few blocks: preemption, forks that have to wait, and the same text."""
+    """Chunks of a block, few sequences at once, few blocks: preemption, forks that have to wait,
+    and the same text."""
     with Engine("--sim-speed", "0", "--sim-blocks", "30", "--max-num-batched-tokens", "16", "--max-num-seqs", "3") as e:
         prompts = [f"{i} of these: " + "one two three four " * (5 * i) for i in range(8)]
 
@@ -558,7 +562,8 @@ def test_small_steps_and_many_choices_stay_right():
 
 
 def test_priority():
-    """The one that runs goes on for long; of those that wait, the urgent one is next, and the other never gets there."""
+    """The one that runs goes on for long; of those that wait, the urgent one is next, and the other
+    never gets there."""
     with Engine("--sim-decode-rate", "0.001", "--max-num-seqs", "1") as e:
         running = dial(e, post("/v1/completions", {"prompt": "long", "max_tokens": 50}))
         wait_for(lambda: e.metrics()["vllm:num_requests_running"] == 1)
@@ -625,7 +630,8 @@ def test_asyncio_clients_and_cancellation(engine):
 
 
 def test_ten_thousand_requests_and_random_aborts():
-    """Twenty clients, a pool of 40 blocks: who hears to the end hears right, and nothing is left behind."""
+    """Twenty clients, a pool of 40 blocks: who hears to the end hears right, and nothing is left
+    behind."""
     total, clients = 10000, 20
 
     def client(e, seed):
@@ -676,7 +682,8 @@ def test_ten_thousand_requests_and_random_aborts():
 
 
 def calculated_hits(trace, capacity):
-    """Of each (tokens, hash ids of 512 tokens) how many are cached, by a plain LRU over blocks of 16 (0: unbounded)."""
+    """Of each (tokens, hash ids of 512 tokens) how many are cached, by a plain LRU over blocks of
+    16 (0: unbounded)."""
     kept, hits = collections.OrderedDict(), []
     for n, ids in trace:
         blocks = [(ids[i // 32], i % 32) for i in range(n // 16)]
@@ -696,7 +703,8 @@ def calculated_hits(trace, capacity):
 
 @pytest.mark.parametrize("blocks", [200000, 1500])
 def test_hit_rate_of_a_replayed_trace(shared, blocks):
-    """The conversation trace's first requests, as ids: each answer's cached tokens are those that a calculation gives."""
+    """The conversation trace's first requests, as ids: each answer's cached tokens are those that a
+    calculation gives."""
     with open(os.path.join(shared, "traces", "conversation_trace.jsonl")) as f:
         rows = [json.loads(next(f)) for _ in range(400)]
     # Short ones, so that this takes seconds.
@@ -760,7 +768,8 @@ def test_a_half_closed_client_that_said_so_gets_its_answer(engine):
 
 
 def test_a_slow_reader_parks_its_sequence(engine):
-    """Without time a stream runs as fast as its client reads; one that does not read holds up nobody."""
+    """Without time a stream runs as fast as its client reads; one that does not read holds up
+    nobody."""
     body = {"prompt": "slow", "max_tokens": 30000, "stream": True}
     s = socket.socket()
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

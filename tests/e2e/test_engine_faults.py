@@ -1,4 +1,5 @@
-"""The faults of kvsteer-engine, each alone, together, and taken back: what a test of the router tells it by --fault-socket is what its clients see."""
+"""The faults of kvsteer-engine, each alone, together, and taken back: what a test of the router
+tells it by --fault-socket is what its clients see."""
 
 import collections
 import concurrent.futures
@@ -193,7 +194,8 @@ def test_the_socket_goes_with_its_engine(tmp_path):
 
 
 def test_wedged_in_mid_stream_and_green(engine):
-    """Streams stand, new requests are taken, /health is green, also long after a step would have been due; then all goes on and is right."""
+    """Streams stand, new requests are taken, /health is green, also long after a step would have
+    been due; then all goes on and is right."""
     engine.fault(wedge=True)
     before = engine.metrics()["kvsteer_engine_steps_total"]
     with dial(engine, streamed(5)) as s, dial(engine, ask()) as t:
@@ -255,7 +257,8 @@ def test_deep_health_tells_a_live_loop(engine):
 
 
 def test_slow_and_back():
-    """Measured in the engine's own clock: how many tokens a sequence gets while another time passes is what the factor says, within a wide margin."""
+    """Measured in the engine's own clock: how many tokens a sequence gets while another time passes
+    is what the factor says, within a wide margin."""
     with faulty("--sim-decode-rate", "1000") as e:
 
         def seconds(n):
@@ -565,7 +568,8 @@ def random_change(rng):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_faults_under_load(seed):
-    """What is whole is right, what is not is only what a fault explains, and nothing is left when they end."""
+    """What is whole is right, what is not is only what a fault explains, and nothing is left when
+    they end."""
     rng, stop, outcomes = random.Random(seed), threading.Event(), collections.Counter()
     lock = threading.Lock()
 

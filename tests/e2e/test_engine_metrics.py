@@ -102,7 +102,8 @@ def test_what_routers_read(engine, client):
 
 
 def test_render(engine):
-    """What vllm-router asks of each worker before it routes: the ids that the request would be computed from, and the same errors."""
+    """What vllm-router asks of each worker before it routes: the ids that the request would be
+    computed from, and the same errors."""
     chat = {"model": "sim", "messages": CHAT, "max_tokens": 7, "stream": True, "n": 2}
     status, one = engine.post("/v1/chat/completions/render", chat)
     assert status == 200 and one["token_ids"] == tokenize(render(CHAT))

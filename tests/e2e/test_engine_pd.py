@@ -1,4 +1,5 @@
-"""Prompts computed by one kvsteer-engine and answered by another: the text is that of one engine alone, and every way in which the hand-off can fail."""
+"""Prompts computed by one kvsteer-engine and answered by another: the text is that of one engine
+alone, and every way in which the hand-off can fail."""
 
 import collections
 import concurrent.futures
@@ -32,7 +33,8 @@ def wait_for(check, what=""):
 
 @pytest.fixture
 def engine():
-    """engine(role, *flags) -> an Engine in which nothing takes time; in the end nothing is left in any that lives."""
+    """engine(role, *flags) -> an Engine in which nothing takes time; in the end nothing is left in
+    any that lives."""
     all_ = []
 
     def start(role, *flags, speed="0", **kw):
@@ -89,7 +91,8 @@ PROMPTS = ["x", "abcd" * 15, "abcd" * 16, "abcd" * 17, "The sea is wide. " * 40,
 # ---- what it is for ----
 
 def test_the_text_is_that_of_one_engine(two, engine):
-    """Same prompts, same bytes, whether unified or disaggregated; whole and streamed; what was cached by the decode worker is not taken again."""
+    """Same prompts, same bytes, whether unified or disaggregated; whole and streamed; what was
+    cached by the decode worker is not taken again."""
     p, d = two
     u = engine("unified")
     for prompt in PROMPTS:
@@ -200,7 +203,8 @@ class Failing:
         return kvx.Proxy(json.loads(self.p.get("/server_info"))["kvx_port"], *a)
 
     def expect(self, meddle, why, prompt=None):
-        """With the params that meddle() makes of good ones neither of them takes the prompt, and both say so as they should."""
+        """With the params that meddle() makes of good ones neither of them takes the prompt, and
+        both say so as they should."""
         prompt = prompt or fresh()
         params = keep(self.p, prompt)
         failed = self.d.metrics()["vllm:nixl_num_failed_transfers_total"]
@@ -254,7 +258,8 @@ PLACES = [(kvx.HELLO_OK, 0, 0), (kvx.HELLO_OK, 0, 20), (kvx.HELLO_OK, 0, 50), (k
 
 @pytest.mark.parametrize("what", ["cut", "reset"])
 def test_the_connection_ends(failing, what):
-    """Wherever it ends, nothing of what came is used, and the prompt can be taken on another way."""
+    """Wherever it ends, nothing of what came is used, and the prompt can be taken on another
+    way."""
     f = failing()
     for kind, nth, at in PLACES:
         why = "cannot be reached" if kind == kvx.HELLO_OK else "broke" if what == "cut" else "broke|cannot be reached"  # RST overtakes
@@ -307,7 +312,8 @@ def test_what_came_is_not_what_was_sent(failing):
 
 
 def test_the_blocks_of_another_prompt(failing):
-    """All sums are right, and the blocks too, but for another prompt: they are compared with the prompt before they are used."""
+    """All sums are right, and the blocks too, but for another prompt: they are compared with the
+    prompt before they are used."""
     f = failing()
     other = fresh()
     params = keep(f.p, other)
@@ -344,7 +350,8 @@ def test_a_prefill_worker_that_says_nonsense(failing, frames, why):
 
 
 def test_a_lease_ends(engine):
-    """Nobody takes it: the blocks are free when its time is over, and who comes later is told so."""
+    """Nobody takes it: the blocks are free when its time is over, and who comes later is told
+    so."""
     p, d = engine("prefill", "--kv-lease", "100ms"), engine("decode")
     prompt = fresh()
     params = keep(p, prompt)
@@ -355,7 +362,8 @@ def test_a_lease_ends(engine):
 
 
 def test_who_waits_for_its_turn_keeps_what_it_wants(engine):
-    """Longer than a lease: signs of life come from a request's arrival on, though the step loop stands still."""
+    """Longer than a lease: signs of life come from a request's arrival on, though the step loop
+    stands still."""
     p, d = engine("prefill", "--kv-lease", "6s"), engine("decode", faults=True)
     prompt = fresh()
     d.fault(wedge=True)
@@ -372,7 +380,8 @@ def test_who_waits_for_its_turn_keeps_what_it_wants(engine):
 
 @pytest.mark.parametrize("kind,nth,at", [(kvx.HELLO_OK, 0, 0), (kvx.PULL_OK, 0, 0), (kvx.BLOCK, 0, 50), (kvx.BLOCK, 2, 0), (kvx.END, 0, 0)])
 def test_a_client_leaves_while_blocks_come(two, kind, nth, at):
-    """The blocks of both sides are free at once, long before the lease ends; but for a prefill worker that cannot be told, whose lease ends."""
+    """The blocks of both sides are free at once, long before the lease ends; but for a prefill
+    worker that cannot be told, whose lease ends."""
     p, d = two
     prompt = fresh()
     params = keep(p, prompt)
@@ -434,7 +443,8 @@ class Held:
 
 
 def test_the_prefill_worker_restarts(engine):
-    """On the same port: another process has nothing for the params of the former one, and says so."""
+    """On the same port: another process has nothing for the params of the former one, and says
+    so."""
     p, d = engine("prefill", faults=True), engine("decode")
     prompt = fresh()
     params = keep(p, prompt)
@@ -645,7 +655,8 @@ def test_frames_that_are_not_expected(raw, frames, code):
 # ---- with everything else ----
 
 def test_faults_in_both_roles(engine):
-    """What the control socket tells works as ever: a wedge holds either leg, streams break, answers fail."""
+    """What the control socket tells works as ever: a wedge holds either leg, streams break, answers
+    fail."""
     p, d = engine("prefill", faults=True), engine("decode", faults=True)
     prompt = fresh()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -683,7 +694,8 @@ def test_a_drained_prefill_worker_waits_for_who_takes(engine):
 
 @pytest.mark.parametrize("blocks", [4096, 150])
 def test_a_crowd(engine, blocks):
-    """Two and two, many at once, with clients that leave; with few blocks, so that much is preempted and computed again: every text is right."""
+    """Two and two, many at once, with clients that leave; with few blocks, so that much is
+    preempted and computed again: every text is right."""
     flags = ("--sim-blocks", blocks, "--max-num-seqs", 16, "--kv-lease", "10s")
     ps = [engine("prefill", *flags) for _ in range(2)]
     ds = [engine("decode", *flags, "--kv-load-failure-policy", "recompute") for _ in range(2)]

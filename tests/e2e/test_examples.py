@@ -1,4 +1,5 @@
-"""What an operator copies works: the nginx snippet before a real daemon and engine, the manifest, the Dockerfile's words, and the examples of the manual pages."""
+"""What an operator copies works: the nginx snippet before a real daemon and engine, the manifest,
+the Dockerfile's words, and the examples of the manual pages."""
 import glob
 import json
 import os
@@ -39,7 +40,8 @@ def nginx_binary():
 
 @pytest.fixture
 def nginx(tmp_path):
-    """nginx(upstream port) -> its port, with etc/nginx/kvsteer.conf as it is but for ports; ended in the end."""
+    """nginx(upstream port) -> its port, with etc/nginx/kvsteer.conf as it is but for ports; ended
+    in the end."""
     if nginx_binary() is None:
         pytest.skip("no nginx")
     procs = []
@@ -94,7 +96,8 @@ def test_a_stream_through_nginx_and_the_router(router, nginx):
 
 
 def test_nginx_gathers_nothing_and_passes_an_end_on(router, worker, nginx):
-    """An event is at the client before the worker sends the next; a client that leaves is gone at the worker; addresses are passed on."""
+    """An event is at the client before the worker sends the next; a client that leaves is gone at
+    the worker; addresses are passed on."""
     seen = []
 
     def answer(x):
@@ -147,7 +150,8 @@ def test_the_manifest(tmp_path):
 # ---- Docker ----
 
 def test_the_dockerfile(tmp_path):
-    """No image is built here: what it copies exists by the install, its libraries are those that the programs need, and its command is a good one."""
+    """No image is built here: what it copies exists by the install, its libraries are those that
+    the programs need, and its command is a good one."""
     text = source("etc", "docker", "Dockerfile").replace("\\\n", " ")
     assert re.findall(r"^FROM (\S+)", text, re.M) == ["debian:12-slim"] * 2
     for line in re.findall(r"^COPY (.*)", text, re.M):
@@ -181,7 +185,8 @@ def test_the_dockerfile(tmp_path):
 # ---- manual pages ----
 
 def examples(page):
-    """(kind, text) of each block below EXAMPLES, and of each block elsewhere with a comment before it that says how it is run."""
+    """(kind, text) of each block below EXAMPLES, and of each block elsewhere with a comment before
+    it that says how it is run."""
     out, kind, block, is_below = [], None, None, False
     for line in source("man", page).splitlines():
         if line.startswith(".Sh "):
@@ -222,8 +227,9 @@ def run_shell(text, env, folder):
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p != "kvsteer-prefix.7"])  # that one's: test_prefix_manual.py
 def test_examples_of_manual_pages(page, router, worker, tmp_path):
-    """Each example stands behind a comment that says what it is: a configuration of kvsteerd or of the engine, commands for a shell with a daemon and an
-    engine running, the engine's own command line, or what cannot be run and why."""
+    """Each example stands behind a comment that says what it is: a configuration of kvsteerd or of
+    the engine, commands for a shell with a daemon and an engine running, the engine's own command
+    line, or what cannot be run and why."""
     blocks = examples(page)
     assert blocks or page == "kvsteer-engine.conf.5"
     faults, trace = str(tmp_path / "faults"), tmp_path / "conversation_trace.jsonl"

@@ -1,5 +1,5 @@
-"""Workers that are silent, slow, lost or broken: limits are about silence (B16), one bad worker hurts nobody else (B17), bytes are life (B22), and start-up
-waits for nobody (B30, B58).
+"""Workers that are silent, slow, lost or broken: limits are about silence (B16), one bad worker
+hurts nobody else (B17), bytes are life (B22), and start-up waits for nobody (B30, B58).
 """
 import os
 import socket
@@ -36,7 +36,8 @@ def paced(n, gap, then=None):
 
 
 def test_b16_a_stream_outlives_every_limit_on_silence(router, worker):
-    """(a), (c): twelve events over 3 s with limits of 2 s, and not a byte that the worker did not send."""
+    """(a), (c): twelve events over 3 s with limits of 2 s, and not a byte that the worker did not
+    send."""
     w = worker("w0", paced(12, 0.25))
     r = router([w], pool="first_byte_timeout = 2s\nstream_idle_timeout = 2s\n", keys="write_timeout = 2s\nbody_timeout = 2s\nkeepalive_timeout = 2s\nhead_timeout = 2s\n")
     m = r.request(body=STREAM)
@@ -45,7 +46,8 @@ def test_b16_a_stream_outlives_every_limit_on_silence(router, worker):
 
 
 def test_b16_silence_in_a_stream_ends_it(router, worker):
-    """(c): as a broken answer, with the reason as an event and without a clean end; the worker is told."""
+    """(c): as a broken answer, with the reason as an event and without a clean end; the worker is
+    told."""
     def stops(x):
         x.events("0", "1", "2")
         return x.wait_gone() and "close"
@@ -63,7 +65,8 @@ def test_b16_silence_in_a_stream_ends_it(router, worker):
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_b16_silence_before_the_head(router, worker, stream):
-    """(b), (d): longer than any limit between bytes is fine; the limit of the first byte is 504, as JSON, streaming or not, and nobody is tried again."""
+    """(b), (d): longer than any limit between bytes is fine; the limit of the first byte is 504, as
+    JSON, streaming or not, and nobody is tried again."""
     open_ = threading.Event()
 
     def think(x):
@@ -141,7 +144,8 @@ def deaf():
 
 @pytest.mark.tsan
 def test_b17_a_worker_that_never_reads_freezes_nobody(router, worker, deaf):
-    """200 requests hang on it, 5 probes never return, a name cannot be resolved: the others answer 200 of 200."""
+    """200 requests hang on it, 5 probes never return, a name cannot be resolved: the others answer
+    200 of 200."""
     ws = [worker("w0"), worker("w2")]
     silent = worker("w3")
     silent.healthy = lambda x: x.wait_gone() and None
@@ -174,7 +178,8 @@ def test_b17_a_worker_that_never_reads_freezes_nobody(router, worker, deaf):
 
 @pytest.mark.skipif(not harness.has_localhost(), reason="localhost is no name here (no /etc/hosts)")
 def test_b17_a_name_that_is_slow_to_resolve_freezes_nobody(router, worker, tmp_path):
-    """The look-up stands still until we let it go: requests, probes, admin and reload go on, and so does the end; later the name is used."""
+    """The look-up stands still until we let it go: requests, probes, admin and reload go on, and so
+    does the end; later the name is used."""
     until = str(tmp_path / "resolved")
     env = {"LD_PRELOAD": harness.program("tests/e2e/slow_name.so"), "SLOW_NAME_UNTIL": until, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
     w, slow = worker("w0"), worker("slow")
@@ -236,7 +241,8 @@ class Busy:
 
 @pytest.mark.tsan
 def test_b22_busy_workers_stay_in(router, worker):
-    """30 streams run on 3 workers whose probes all time out: none is put out, and new requests go on."""
+    """30 streams run on 3 workers whose probes all time out: none is put out, and new requests go
+    on."""
     ws = [worker(f"w{i}") for i in range(3)]
     busy = [Busy(w, 5) for w in ws]
     r = router(conf=conf_without_interval(ws, "health_interval = 300ms\nhealth_timeout = 500ms\nhealth_failures = 3\npolicy = least_requests\n"), wait=False)
@@ -260,7 +266,8 @@ def test_b22_busy_workers_stay_in(router, worker):
 
 
 def test_b22_a_single_worker_that_is_put_out_keeps_what_it_has(router, worker):
-    """(b): no byte comes and no probe is answered: it is put out, but its client waits and succeeds."""
+    """(b): no byte comes and no probe is answered: it is put out, but its client waits and
+    succeeds."""
     w = worker("w0", Hold())
     r = router(conf=conf_without_interval([w], "health_interval = 50ms\nhealth_timeout = 400ms\n"), wait=False).wait_workers("w0")
     with r.connect() as c:
@@ -286,7 +293,8 @@ def test_b22_fails_open_when_every_worker_is_out(router, worker):
 # ---- B30, B58: start-up and probes ----
 
 def test_b30_no_worker_at_all_then_one(router):
-    """(c): live, not ready, 503 as JSON; used without a restart once it is up, and once more after it was away."""
+    """(c): live, not ready, 503 as JSON; used without a restart once it is up, and once more after
+    it was away."""
     port = free_port()
     r = router(conf=f"[pool default]\nhealth_interval = 100ms\nno_worker_wait = 0\n[worker w0]\nurl = http://127.0.0.1:{port}\n", wait=False)
     assert r.request("GET", "/liveness").status == 200 and r.request("GET", "/health").status == 200
@@ -361,7 +369,8 @@ def test_b58_client_credentials_are_never_on_a_probe(router, worker):
 
 @pytest.mark.tsan
 def test_a3_twelve_cycles_with_flaps_under_held_requests(router, worker):
-    """Down and up twelve times, with single failed probes between, a drain, a reload, a stall: requests that are held count, each once, all the time."""
+    """Down and up twelve times, with single failed probes between, a drain, a reload, a stall:
+    requests that are held count, each once, all the time."""
     ws = [worker(f"w{i}", Hold()) for i in range(3)]
     pool = "health_interval = 20ms\nhealth_timeout = 20s\nhealth_failures = 2\nhealth_successes = 2\nstall_timeout = 0\n"
     r = router(conf=conf_without_interval(ws, pool), keys="allow_pin = on\n", wait=False).wait_workers("w0", "w1", "w2")

@@ -1,5 +1,6 @@
-"""HTTP through the router: what a client sends is what the worker gets and back again, connections on both sides live and end as they
-should, and what is ambiguous is refused. Named after the cases of the bug log (B02 ...).
+"""HTTP through the router: what a client sends is what the worker gets and back again, connections
+on both sides live and end as they should, and what is ambiguous is refused. Named after the cases
+of the bug log (B02 ...).
 """
 import ctypes
 import hashlib
@@ -37,7 +38,8 @@ def assert_one_framing(m):
 # ---- B02: connections to workers that end while idle ----
 
 def test_b02_worker_that_closes_while_idle_costs_nothing(pair):
-    """(a) The FIN of an idle connection is noticed before anybody asks; (d) a worker that closes after every answer without saying so."""
+    """(a) The FIN of an idle connection is noticed before anybody asks; (d) a worker that closes
+    after every answer without saying so."""
     r, w = pair
     w.handler = lambda x: digest(x) or "close"
     with r.connect() as c:
@@ -50,7 +52,8 @@ def test_b02_worker_that_closes_while_idle_costs_nothing(pair):
 
 
 def test_b02_reset_at_the_second_request_is_sent_again_once(worker, router):
-    """(b) A pooled connection dies without a byte at the next request: a fresh one is used, and the client sees nothing of it."""
+    """(b) A pooled connection dies without a byte at the next request: a fresh one is used, and the
+    client sees nothing of it."""
     first = []
 
     def reset_second(x):
@@ -72,7 +75,8 @@ def test_b02_reset_at_the_second_request_is_sent_again_once(worker, router):
 
 
 def test_b02_races_of_200_closing_connections(pair):
-    """(c) The worker closes after each answer, right as the next request comes: answered every time, run once each."""
+    """(c) The worker closes after each answer, right as the next request comes: answered every
+    time, run once each."""
     r, w = pair
     w.handler = lambda x: digest(x) or "close"
     with r.connect() as c:
@@ -301,7 +305,8 @@ def test_b34_interim_answers_of_the_worker_stay_there(pair):
 
 
 def test_b34_body_without_waiting_and_other_expectations(pair):
-    """(d) The body comes at once: no 100 then. (e) Other expectations are 417. 1.0 knows no Expect."""
+    """(d) The body comes at once: no 100 then. (e) Other expectations are 417. 1.0 knows no
+    Expect."""
     r, w = pair
     with r.connect() as c:
         c.send(expect_head(len(Q0)).encode() + Q0)
@@ -365,7 +370,8 @@ def test_b42_redirects_go_to_the_client(pair):
 
 
 def test_b43_host_is_the_workers(worker, router):
-    """Whatever the client calls the router; 400 for two, none or a broken one; brackets for IPv6."""
+    """Whatever the client calls the router; 400 for two, none or a broken one; brackets for
+    IPv6."""
     w = worker("w0")
     v6 = worker("w1", host="::1")
     r = router([w, v6], pool="policy = round_robin\n")
@@ -489,7 +495,8 @@ def alone_at_its_port(worker, listens):
 
 @pytest.mark.parametrize("listens", MANY)
 def test_names_with_dead_and_live_addresses(worker, router, tmp_path, listens):
-    """A name with three addresses, of which one answers: every request arrives, whichever is tried first."""
+    """A name with three addresses, of which one answers: every request arrives, whichever is tried
+    first."""
     hosts = tmp_path / "hosts"
     hosts.write_text("".join(f"{a} many.test\n" for a in MANY))
     w, kept = alone_at_its_port(worker, listens)
@@ -520,7 +527,8 @@ def half_closed(r, request, before=lambda: None, after=lambda: None):
 
 @pytest.mark.parametrize("how", ["auto", "abort", "allow"])
 def test_b68_half_closed_clients(worker, router, how):
-    """(a) The FIN is there before the worker answers. auto: answered if the request said close (or was 1.0 without keep-alive)."""
+    """(a) The FIN is there before the worker answers. auto: answered if the request said close (or
+    was 1.0 without keep-alive)."""
     w = worker("w0")
     r = router([w], keys=f"threads = 1\nhalf_close = {how}\n", pool=LASTING)
     cases = [("1.1", "", how == "allow"), ("1.1", "Connection: close\r\n", how != "abort"), ("1.0", "", how != "abort"),
@@ -571,7 +579,8 @@ def test_b68_pipelined_requests_to_different_workers_keep_their_order(worker, ro
 
 
 def test_pipelining_100_requests(pair):
-    """With and without bodies, more than the router reads ahead: answers in order, none lost, in one connection to the worker."""
+    """With and without bodies, more than the router reads ahead: answers in order, none lost, in
+    one connection to the worker."""
     r, w = pair
     w.handler = lambda x: x.answer(200, x.request.target + ":" + hashlib.sha256(x.request.body).hexdigest())
     want, data = [], b""
@@ -672,7 +681,8 @@ def test_b73_bad_chunk_sizes(pair, size):
 
 
 def test_b73_chunked_bodies_go_on_by_length(pair):
-    """Legal ones in every form: one framing at the worker, extensions and trailers gone, the next request its own."""
+    """Legal ones in every form: one framing at the worker, extensions and trailers gone, the next
+    request its own."""
     r, w = pair
     w.handler = digest
     bodies = [b"0\r\n\r\n", b"5\r\nhello\r\n0\r\n\r\n", b"3;a=b\r\nhel\r\n002\r\nlo\r\n000\r\nX-Trailer: 1\r\n\r\n", b"".join(b"1\r\n%c\r\n" % b for b in b"hello") + b"0\r\n\r\n"]
@@ -691,7 +701,8 @@ def test_b73_chunked_bodies_go_on_by_length(pair):
 # ---- versions and methods ----
 
 def test_http10_clients(pair):
-    """Without keep-alive the answer ends by closing, chunked answers lose their framing; with it both sides say so and go on."""
+    """Without keep-alive the answer ends by closing, chunked answers lose their framing; with it
+    both sides say so and go on."""
     r, w = pair
 
     def stream(x):
@@ -746,7 +757,8 @@ def test_http10_workers(pair):
 
 
 def test_head_and_options(pair):
-    """HEAD: the length of what GET would give and no body, the connection goes on. OPTIONS is the worker's (CORS), * too."""
+    """HEAD: the length of what GET would give and no body, the connection goes on. OPTIONS is the
+    worker's (CORS), * too."""
     r, w = pair
 
     def reply(x):
@@ -787,7 +799,8 @@ def test_304_has_no_body(pair):
 
 
 def test_refused_paths_and_methods(worker, router):
-    """404 and 405 with Allow, connection kept, nothing at the worker; the body of a refused request is skipped, not parsed as the next."""
+    """404 and 405 with Allow, connection kept, nothing at the worker; the body of a refused request
+    is skipped, not parsed as the next."""
     w = worker("w0")
     r = router([w])
     cases = [("POST", "/v1/load_lora_adapter", 404), ("POST", "/pause", 404), ("POST", "/update_weights", 404), ("GET", "/invocations", 404), ("GET", "/", 404),

@@ -1,4 +1,5 @@
-"""What a request is keyed by, and what that decides: bodies of every kind (B26, B69, B70), hashes that the client sends (D2, D3, D6), pins, pools."""
+"""What a request is keyed by, and what that decides: bodies of every kind (B26, B69, B70), hashes
+that the client sends (D2, D3, D6), pins, pools."""
 import json
 import random
 
@@ -225,7 +226,8 @@ JUNK = [
 
 
 def test_b70_junk_is_the_workers_to_judge(router, worker):
-    """No crash, no answer of ours: every body arrives as it was sent, on every path that is read."""
+    """No crash, no answer of ours: every body arrives as it was sent, on every path that is
+    read."""
     r, ws = start(router, worker)
     for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"):
         with r.connect() as c:  # one connection: nothing of a bad body may stick to the next
@@ -260,7 +262,8 @@ def hashed(r, hashes, block="128b", body=b'{"model":"m"}', path="/v1/completions
 
 
 def test_d2_hashes_of_the_client_meet_those_of_the_router(router, worker):
-    """The chain is public: computed here, in Python, it finds what the router hashed from the text and from ids, and the other way round."""
+    """The chain is public: computed here, in Python, it finds what the router hashed from the text
+    and from ids, and the other way round."""
     r, ws = start(router, worker)
     p = "é\n\"" + text(8, 1)
     ids = [random.Random(2).randrange(200000) for _ in range(640)]
@@ -319,7 +322,8 @@ def test_d2_units_and_sizes_of_blocks_are_name_spaces_of_their_own(router, worke
 
 
 def test_d2_what_the_head_says_stands_for_what_the_body_would(router, worker):
-    """Hashes meet those of bodies that the router reads: model, adapter and salt in both, each in its place."""
+    """Hashes meet those of bodies that the router reads: model, adapter and salt in both, each in
+    its place."""
     r, _ = start(router, worker)
     p = text(4, 1)
     said = {"model": "n", "lora_path": "l", "cache_salt": "s"}
@@ -344,7 +348,8 @@ def test_d2_explain_takes_hashes_as_a_request_does(router, worker):
 
 
 def test_explain_reads_as_little_of_a_pinned_request_as_routing(router, worker):
-    """A pin decides without the body, so with hashes in the head the body's model counts for nothing: neither for the request nor for explain."""
+    """A pin decides without the body, so with hashes in the head the body's model counts for
+    nothing: neither for the request nor for explain."""
     r, _ = start(router, worker)
     hashes, path = byte_hashes(text(4, 1)), "/v1/responses"
     body, said = b'{"model":"other"}', prefix_header(hashes)
@@ -361,7 +366,8 @@ def test_explain_reads_as_little_of_a_pinned_request_as_routing(router, worker):
 
 @pytest.mark.tsan
 def test_d3_new_weights_make_every_older_prefix_worthless(router, worker):
-    """Also hashes that the client sent; both ways of hashing find the new ones; nothing else changes."""
+    """Also hashes that the client sent; both ways of hashing find the new ones; nothing else
+    changes."""
     r, _ = start(router, worker)
     body, hashes = completion(text(4, 1)), byte_hashes(text(4, 2))
     place(r, body, "w1", "/v1/completions")
@@ -380,7 +386,8 @@ BAD_PREFIXES = ["", ";", "128", "128b", "128x;1", "b;1", "0b;1", "-1b;1", "128b;
 
 
 def test_d6_a_malformed_submission_is_refused_and_forgotten(router, worker):
-    """400 each time, no worker bothered, and the connection serves the next request as if nothing had been."""
+    """400 each time, no worker bothered, and the connection serves the next request as if nothing
+    had been."""
     r, ws = start(router, worker)
     with r.connect() as c:
         for bad in BAD_PREFIXES:

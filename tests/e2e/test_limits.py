@@ -1,5 +1,5 @@
-"""Bounds in size, number and time, and what every failure says: complete answers in OpenAI's shape, connections that go on where they can, and a
-router that is as before once the pressure is gone.
+"""Bounds in size, number and time, and what every failure says: complete answers in OpenAI's shape,
+connections that go on where they can, and a router that is as before once the pressure is gone.
 """
 import hashlib
 import json
@@ -76,7 +76,8 @@ def test_b09_default_limit_takes_65_mib(worker, router):
 
 @pytest.mark.parametrize("how", ["length", "chunked", "one-chunk", "expect-not-waited-for"])
 def test_b09_413_reaches_a_client_that_keeps_sending(worker, router, how):
-    """Above the limit: a complete answer for a client that reads only after it has sent all, and no reset meanwhile."""
+    """Above the limit: a complete answer for a client that reads only after it has sent all, and no
+    reset meanwhile."""
     w = worker("w0", digest)
     r = router([w], keys="max_body_size = 1m\n")
     body = chat_of(12)
@@ -116,7 +117,8 @@ def test_b09_exactly_the_limit_is_taken(worker, router, limit):
 
 
 def test_b09_memory_of_all_bodies_is_bounded(worker, router):
-    """body_memory: the request that goes over it is refused, those before are kept, and the memory comes back."""
+    """body_memory: the request that goes over it is refused, those before are kept, and the memory
+    comes back."""
     hold = Hold(digest)
     w = worker("w0", hold)
     r = router([w], keys="body_memory = 4m\nmax_body_size = 3m\n")
@@ -199,7 +201,8 @@ def test_b55_the_workers_own_limits_are_relayed(pair):
 
 
 def test_b55_answers_with_long_heads(pair):
-    """16 KiB in one field, 120 fields, 32 KiB and 60 KiB in all pass; beyond 64 KiB or 256 fields it is 502."""
+    """16 KiB in one field, 120 fields, 32 KiB and 60 KiB in all pass; beyond 64 KiB or 256 fields
+    it is 502."""
     r, w = pair
     for fields, ok in [([("X-Long", "v" * 16384)], True), ([(f"X-{i}", "v") for i in range(120)], True), ([(f"X-{i}", "v" * 500) for i in range(64)], True),
                        ([(f"X-{i}", "v" * 600) for i in range(100)], True), ([("X-Long", "v" * 70000)], False), ([(f"X-{i}", "") for i in range(300)], False)]:
@@ -214,7 +217,8 @@ def test_b55_answers_with_long_heads(pair):
 # ---- B14: many at once ----
 
 class Crowd:
-    """A worker for very many connections in one thread: begins a stream for each request, and ends all of them on release()."""
+    """A worker for very many connections in one thread: begins a stream for each request, and ends
+    all of them on release()."""
 
     def __init__(self, name="crowd"):
         self.name = name
@@ -324,7 +328,8 @@ def test_b14_1200_streams_at_a_time_twice(router, crowds):
 
 
 def test_b14_600_requests_with_256_descriptors(router, crowds):
-    """(b) The rest waits or is told 503; the router stays up, comes to rest, and all is well once the first have gone."""
+    """(b) The rest waits or is told 503; the router stays up, comes to rest, and all is well once
+    the first have gone."""
     r = router(crowds, pool=LASTING, keys="threads = 2\n", preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)))
     clients = [r.connect() for _ in range(600)]
     for c in clients:
@@ -465,7 +470,8 @@ def test_keepalive_timeout_of_used_connections(worker, router):
 
 @pytest.mark.parametrize("after", ["nothing", "half-head", "interim"])
 def test_first_byte_timeout_is_504(worker, router, after):
-    """And the worker's connection is closed, so that it stops. What is no answer yet does not count as its first byte's end."""
+    """And the worker's connection is closed, so that it stops. What is no answer yet does not count
+    as its first byte's end."""
     def silent(x):
         if after != "nothing":
             x.send(b"HTTP/1.1 20" if after == "half-head" else b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -568,7 +574,8 @@ def test_total_timeout(worker, router):
 
 @pytest.mark.parametrize("says", [b"", b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-"], ids=["nothing", "an-interim-head", "half-a-head"])
 def test_total_timeout_before_the_answer(worker, router, says):
-    """A worker that is silent: 504 when total_timeout is over, whatever first_byte_timeout is. No other worker is tried, and no breaker counts it."""
+    """A worker that is silent: 504 when total_timeout is over, whatever first_byte_timeout is. No
+    other worker is tried, and no breaker counts it."""
     def silent(x):
         x.send(says)
         x.wait_gone()
@@ -581,7 +588,8 @@ def test_total_timeout_before_the_answer(worker, router, says):
 
 
 def test_total_timeout_of_an_upload(worker, router):
-    """A body goes on as it comes, and its client keeps the rest: the worker is given up when total_timeout is over."""
+    """A body goes on as it comes, and its client keeps the rest: the worker is given up when
+    total_timeout is over."""
     w = worker("w0")
     r = router([w], pool=LASTING + "total_timeout = 500ms\n", keys="body_timeout = 1h\n")
     with r.connect() as c:
@@ -592,7 +600,8 @@ def test_total_timeout_of_an_upload(worker, router):
 
 @pytest.mark.parametrize("idle", ["0", "300ms", "1h"])
 def test_total_timeout_while_the_client_is_slow(worker, router, idle):
-    """The client reads nothing, so that the exchange rests. Its worker is let go when total_timeout is over, and the client reads that its answer is cut."""
+    """The client reads nothing, so that the exchange rests. Its worker is let go when total_timeout
+    is over, and the client reads that its answer is cut."""
     def flood(x):
         x.begin()
         while True:  # until the router closes the connection
@@ -611,7 +620,8 @@ def test_total_timeout_while_the_client_is_slow(worker, router, idle):
 
 
 def test_total_timeout_is_shared_by_all_attempts(worker, router):
-    """The first worker takes a third of it and refuses. The second has what is left, and then the client gets the refusal."""
+    """The first worker takes a third of it and refuses. The second has what is left, and then the
+    client gets the refusal."""
     left = []
 
     def answer(x):
@@ -719,7 +729,8 @@ def failing(kind, worker, router):
 @pytest.mark.parametrize("kind", ["never-healthy", "wrong-model", "refused", "reset", "closed", "timeout", "protocol", "half-head", "too-large", "bad-line", "bad-version",
                                   "long-head", "long-line", "bad-method", "method", "path", "bad-prefix", "bad-coding", "expectation"])
 def test_b24_every_failure_is_one_json_error(worker, router, kind):
-    """Streaming or not; with the right length; the connection kept where framing allows; no address and no header in the text."""
+    """Streaming or not; with the right length; the connection kept where framing allows; no address
+    and no header in the text."""
     r, raw, status, code, is_kept = failing(kind, worker, router)
     for stream in (b"true", b"false"):
         with r.connect() as c:

@@ -1,4 +1,5 @@
-"""Load: how work spreads, what counts as load, and what routing costs. Cases B10, B28, B31, B33, B56 of the bug log, rows A3 and C4 of the change requests."""
+"""Load: how work spreads, what counts as load, and what routing costs. Cases B10, B28, B31, B33,
+B56 of the bug log, rows A3 and C4 of the change requests."""
 import os
 import random
 import threading
@@ -43,7 +44,8 @@ def finish(wires, ws):
 
 @pytest.mark.parametrize("policy", ["cache_aware", "least_requests", "round_robin", "random"])
 def test_b10a_an_idle_fleet_is_used_all_of_it(router, worker, policy):
-    """Strictly one after another: every load is 0 at every pick (of one thread; two may overlap by a moment)."""
+    """Strictly one after another: every load is 0 at every pick (of one thread; two may overlap by
+    a moment)."""
     r, ws = start(router, worker, 3, pool=f"policy = {policy}\n", keys="threads = 1\n")
     for body in prompts(60):
         served_by(r, body)
@@ -145,7 +147,8 @@ def test_b33_a_worker_that_joins_is_not_flooded(router, worker):
 # ---- A3: honest load ----
 
 def test_a3_health_cycles_never_change_a_load_counter(router, worker):
-    """More than a dozen of them, healthy and not and healthy again, while requests are in flight."""
+    """More than a dozen of them, healthy and not and healthy again, while requests are in
+    flight."""
     fast = "health_interval = 20ms\nhealth_timeout = 20s\nhealth_failures = 2\nhealth_successes = 2\n"
     ws = [worker(f"w{i}", HoldMarked()) for i in range(2)]
     conf = "[pool default]\n" + fast + "".join(f"[worker {w.name}]\nurl = {w.url}\n" for w in ws)
@@ -172,7 +175,8 @@ def test_a3_health_cycles_never_change_a_load_counter(router, worker):
 
 @pytest.mark.tsan
 def test_a3_load_falls_with_each_end_however_it_ends(router, worker):
-    """Answered, broken off, refused by the worker, left by the client: one each, at once, and never below zero."""
+    """Answered, broken off, refused by the worker, left by the client: one each, at once, and never
+    below zero."""
     w = worker("w0", lambda x: x.request.get("x-end") and ENDS[x.request.get("x-end")](x))
     r = router([w], pool="retry_max_retries = 0\n", keys=OPEN, allow_errors=[r"w0"])
     for how in ENDS:
@@ -229,7 +233,8 @@ def listening_sockets(port):
 
 @pytest.mark.tsan
 def test_c4_threads_accept_from_queues_of_their_own(router, worker):
-    """Each thread keeps its own connections to the workers: as many of those as threads, and each of them well used."""
+    """Each thread keeps its own connections to the workers: as many of those as threads, and each
+    of them well used."""
     r, ws = start(router, worker, 1, keys="threads = 4\n", pool="upstream_idle = 10m\n")
     assert listening_sockets(r.port) == 4
     for _ in range(240):
@@ -260,7 +265,8 @@ def index_of(r):
 
 @pytest.mark.tsan
 def test_b31_memory_is_bounded_whatever_was_ever_seen(router, worker):
-    """Unique prompts, then shared heads with random tails cut anywhere: dozens of times what the index holds."""
+    """Unique prompts, then shared heads with random tails cut anywhere: dozens of times what the
+    index holds."""
     bound = 512 * 1024
     r, ws = start(router, worker, 4, pool="index_memory = 512k\nprefix_block = 16\n", env=rss_env())
     rng = random.Random(31)
@@ -349,7 +355,8 @@ LONG = {
 
 @pytest.mark.parametrize("kind", LONG)
 def test_b56_cost_is_linear_in_length(router, worker, kind):
-    """CPU, not time: eight times the bytes may cost eight times as much, twice over for a shared machine (a square would be 64 times)."""
+    """CPU, not time: eight times the bytes may cost eight times as much, twice over for a shared
+    machine (a square would be 64 times)."""
     r, ws = start(router, worker, 2, keys="threads = 1\n")
 
     def cost(kib, times):
@@ -370,7 +377,8 @@ def test_b56_cost_is_linear_in_length(router, worker, kind):
 
 @pytest.mark.tsan
 def test_b56_short_requests_pass_beside_long_ones(router, worker):
-    """Everything is answered right while many megabytes of chats arrive, and all of them return to the head they share."""
+    """Everything is answered right while many megabytes of chats arrive, and all of them return to
+    the head they share."""
     r, ws = start(router, worker, 3, keys="threads = 2\n")
     bodies = [shared_history(k, 1024) for k in range(8)]
     home = served_by(r, bodies[0])

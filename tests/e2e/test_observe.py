@@ -1,4 +1,5 @@
-"""What the daemon says about itself: metrics from the first scrape on, the access log as text and JSON, log reopening; and what it never says: keys, prompts."""
+"""What the daemon says about itself: metrics from the first scrape on, the access log as text and
+JSON, log reopening; and what it never says: keys, prompts."""
 import json
 import os
 import re
@@ -13,7 +14,8 @@ from harness import make_request, wait_until, worker_conf
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
-# kvsteerd(8)'s names: each is there before the first request. (breaker_state comes with what it counts.)
+# kvsteerd(8)'s names: each is there before the first request. (breaker_state comes with what it
+# counts.)
 COUNTERS = ["guards_taken_total", "guards_dropped_total", "route_decisions_total", "prefix_evictions_total", "upstream_failures_total", "retries_total", "retries_refused_total", "resumes_total",
             "reloads_total"]
 HISTOGRAMS = ["request_seconds", "ttft_seconds", "queue_seconds", "route_seconds", "prefix_match_ratio"]
@@ -179,7 +181,8 @@ CANARIES = ["canary-client-key", "canary-worker-key", "canary-prompt", "canary-a
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_keys_and_prompts_are_in_no_log_metric_or_admin_answer(router, worker, log_format):
-    """At log level debug, over successes, refusals, worker errors, deaths, explain, add and reload."""
+    """At log level debug, over successes, refusals, worker errors, deaths, explain, add and
+    reload."""
     mode = {"how": "ok"}
 
     def handler(x):

@@ -1,4 +1,5 @@
-"""The real OpenAI client through the real router: against scripted workers, and against kvsteer-engine."""
+"""The real OpenAI client through the real router: against scripted workers, and against
+kvsteer-engine."""
 import json
 import os
 import random
@@ -81,7 +82,8 @@ def test_chat_streamed(fleet):
 
 
 def test_errors_reach_the_client_as_what_they_are(fleet):
-    """The worker's own, the router's own, and a stream that broke: each is the client library's error, none a success."""
+    """The worker's own, the router's own, and a stream that broke: each is the client library's
+    error, none a success."""
     r, client, _ = fleet
     with pytest.raises(openai.UnprocessableEntityError) as e:
         client.chat.completions.create(model="m", messages=[{"role": "user", "content": "fail"}])
@@ -152,7 +154,8 @@ def test_engine_answers_what_it_would_without_the_router(served):
 
 
 def test_turns_find_the_cache_that_the_engine_really_has(served):
-    """What the router believes is held, the engine reports as cached: three conversations in no fixed order."""
+    """What the router believes is held, the engine reports as cached: three conversations in no
+    fixed order."""
     r, client = served
     model = client.models.list().data[0].id
     talks = {k: [{"role": "system", "content": harness.text(4, k)}] for k in range(3)}

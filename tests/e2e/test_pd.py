@@ -1,4 +1,5 @@
-"""Prefill and decode apart (DESIGN 8): both legs of a request as scripted workers see them, every way in which either fails, and what is given back.
+"""Prefill and decode apart (DESIGN 8): both legs of a request as scripted workers see them, every
+way in which either fails, and what is given back.
 
 Rows A4 and A5 of the origin systems are proven here for two roles.
 """
@@ -67,7 +68,8 @@ def pd_conf(ps, ds, pool="", of_prefill="", of_decode="", extra=""):
 
 @pytest.fixture
 def pd(router, worker):
-    """pd(prefill=[handlers], decode=[handlers], ...) -> router, prefill workers p0.., decode workers d0.."""
+    """pd(prefill=[handlers], decode=[handlers], ...) -> router, prefill workers p0.., decode
+    workers d0.."""
     def make(prefill=(prefilled,), decode=(answer_ok,), pool=POOL, keys="", wait=True, **kw):
         ps = [worker(f"p{i}", h) for i, h in enumerate(prefill)]
         ds = [worker(f"d{i}", h) for i, h in enumerate(decode)]
@@ -115,7 +117,8 @@ def wait_release(r, p, n=1):
 @pytest.mark.tsan
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_request_goes_over_both(pd, stream):
-    """nixl: prefill is asked for one token, its parameters go into decode's body as they are spelled, and decode's answer is the client's."""
+    """nixl: prefill is asked for one token, its parameters go into decode's body as they are
+    spelled, and decode's answer is the client's."""
     r, (p,), (d,) = pd(decode=[streams if stream else answer_ok], keys="expose_worker = on\n")
     body = dict(CHAT, stream=stream, max_tokens=50, temperature=0.25, **({"stream_options": {"include_usage": True}} if stream else {}))
     m = r.request(body=body, headers={"X-Request-Id": "mine-1", "Accept-Encoding": "gzip", "Authorization": "Bearer c"})
@@ -139,7 +142,8 @@ def test_a_request_goes_over_both(pd, stream):
 
 
 def test_prefill_first_then_decode(pd):
-    """Decode sees nothing before prefill answered; prefill's guard is dropped then (A4), and decode's when the stream ends."""
+    """Decode sees nothing before prefill answered; prefill's guard is dropped then (A4), and
+    decode's when the stream ends."""
     at_p, at_d = Hold(prefilled), Hold(streams)
     r, (p,), (d,) = pd([at_p], [at_d])
     with r.connect() as c:
@@ -159,7 +163,8 @@ def load(r, name):
 
 
 def test_many_at_once_are_balanced(pd):
-    """Two threads, streams of all ways side by side: every one is answered, and every load is back to zero."""
+    """Two threads, streams of all ways side by side: every one is answered, and every load is back
+    to zero."""
     r, ps, ds = pd([prefilled] * 2, [streams] * 2, keys="threads = 2\n")
     bodies = [dict(CHAT, stream=True), {"model": "m", "messages": [{"role": "user", "content": "hi"}]}, dict(CHAT, n=2)]
     bad = []
@@ -268,7 +273,8 @@ def test_when_all_prefills_say_no_the_last_says_it(pd):
 
 @pytest.mark.parametrize("role", ["p", "d"])
 def test_a_trial_of_either_leg_that_hangs_costs_nothing(pd, role):
-    """A wedged worker whose breaker is half-open: after stall_timeout the leg is had elsewhere, though no retry is allowed."""
+    """A wedged worker whose breaker is half-open: after stall_timeout the leg is had elsewhere,
+    though no retry is allowed."""
     pool = POOL.replace("1000000\n", "2\n") + "cb_timeout = 300ms\nstall_timeout = 1s\ndegraded_ratio = 0\nretry_max_retries = 0\n"
     r, ps, ds = pd([prefilled] * 2, [answer_ok] * 2, pool=pool)
     sick = (ps if role == "p" else ds)[0]
@@ -407,7 +413,8 @@ def test_a_release_that_fails_is_nobodys_affair(pd, how):
 @pytest.mark.tsan
 @pytest.mark.parametrize("phase", ["prefill", "prefill_answer", "decode", "decode_stream"])
 def test_a_client_that_leaves_closes_the_leg(pd, phase):
-    """A4: aborting either phase returns both loads to zero; the worker sees it, and blocks of no more use are given back."""
+    """A4: aborting either phase returns both loads to zero; the worker sees it, and blocks of no
+    more use are given back."""
     def half(x):
         x.send(b'HTTP/1.1 200 X\r\nContent-Length: 100\r\n\r\n{"kv_tr')
         return hangs(x)
@@ -590,7 +597,8 @@ def test_roles_with_blocks_of_their_own_size(pd):
 
 
 def shown(r, body):
-    """What explain says of decode's choice and of prefill's: (chosen, its depth, blocks of the key) of each."""
+    """What explain says of decode's choice and of prefill's: (chosen, its depth, blocks of the key)
+    of each."""
     e = r.explain(body)
     return [(c["chosen"], next(x["depth"] for x in c["candidates"] if x["worker"] == c["chosen"]), c["key"]["blocks"]) for c in (e, e["prefill"])]
 
@@ -618,7 +626,8 @@ def test_explain_shows_the_keys_that_both_legs_then_use(pd, of_prefill, of_decod
 
 
 def test_explain_tells_a_short_prompt_by_the_whole_of_it(pd):
-    """Where decode's policy reads only a prompt's beginning, prefill's reads it all, and so does the look at decode."""
+    """Where decode's policy reads only a prompt's beginning, prefill's reads it all, and so does
+    the look at decode."""
     r, (p,), (d,) = pd(pool="policy = cache_aware\nkv_connector = nixl\n" + LASTING, of_decode="policy = prefix_affinity\naffinity_hash_tokens = 64")
     said = r.explain(CHAT)["prefill"]
     assert said["skipped"] is None and said["uncached_tokens"] > 256
@@ -627,7 +636,8 @@ def test_explain_tells_a_short_prompt_by_the_whole_of_it(pd):
 
 
 def test_a_request_that_is_not_split_is_keyed_as_decode_cuts_prompts(pd):
-    """And explain says so: decode's index is asked by hashes of decode's blocks, or nothing would ever match."""
+    """And explain says so: decode's index is asked by hashes of decode's blocks, or nothing would
+    ever match."""
     r, (p,), (d,) = pd(pool="policy = cache_aware\nkv_connector = nixl\n" + LASTING, of_prefill="prefix_block = 64", keys="expose_worker = on\n")
     body = dict(CHAT, n=2)
     for n in range(2):
@@ -677,7 +687,8 @@ def test_a_role_changes_in_mid_leg(pd, leg, how):
 
 
 def test_a5_thresholds_of_a_role_count_where_it_inherits_its_policy(pd):
-    """The decode role has thresholds and no policy of its own: a load of one more sheds there, and not in prefill."""
+    """The decode role has thresholds and no policy of its own: a load of one more sheds there, and
+    not in prefill."""
     at_d = Hold()
     r, ps, ds = pd([prefilled] * 2, [at_d] * 2, pool="policy = cache_aware\nkv_connector = nixl\npd_min_prefill = 0\n" + LASTING,
                    of_decode="balance_abs_threshold = 0\nbalance_rel_threshold = 1")
@@ -758,7 +769,8 @@ def test_sglang_short_prompts_take_both_legs_too(pd):
 
 
 def test_sglang_a_prefill_that_is_slower_is_drained(pd):
-    """Decode's answer ends the request; prefill's exchange goes on to its end, and holds its guard until then."""
+    """Decode's answer ends the request; prefill's exchange goes on to its end, and holds its guard
+    until then."""
     hold = Hold(streams)
     r, (p,), (d,) = pd([hold], pool=SGLANG)
     with r.connect() as c:
@@ -774,7 +786,8 @@ def test_sglang_a_prefill_that_is_slower_is_drained(pd):
 @pytest.mark.parametrize("connector", ["nixl", "sglang"])
 @pytest.mark.parametrize("silent", ["prefill", "decode"])
 def test_total_timeout_of_either_leg(pd, connector, silent):
-    """One after the other or side by side: 504 when it is over. Neither leg is tried on another worker, and both are closed."""
+    """One after the other or side by side: 504 when it is over. Neither leg is tried on another
+    worker, and both are closed."""
     decode = [hangs, hangs] if silent == "decode" or connector == "sglang" else [answer_ok, answer_ok]
     pool = SGLANG if connector == "sglang" else POOL
     r, ps, ds = pd([hangs, hangs] if silent == "prefill" else [prefilled, prefilled], decode, pool=pool + "total_timeout = 2s\nstall_timeout = 0\n")
@@ -786,7 +799,8 @@ def test_total_timeout_of_either_leg(pd, connector, silent):
 
 @pytest.mark.parametrize("how", [500, 503, 429, "dies", "refuses", "cut"])
 def test_sglang_a_failed_prefill_closes_both(pd, how):
-    """Before the client has a byte: decode's exchange is closed, another prefill is taken, with another room."""
+    """Before the client has a byte: decode's exchange is closed, another prefill is taken, with
+    another room."""
     gate = threading.Event()
 
     def fails(x):
@@ -925,7 +939,8 @@ def test_p2p_nccl_both_addresses_are_in_the_id(pd):
 
 
 def test_p2p_nccl_decode_is_reserved(pd):
-    """It is told where to put the blocks: the same worker is asked after prefill, and counts from the start."""
+    """It is told where to put the blocks: the same worker is asked after prefill, and counts from
+    the start."""
     at_p = Hold(prefilled)
     r, (p,), ds = pd([at_p], [answer_ok] * 2, pool=P2P, d0_keys="bootstrap_port = 22000", d1_keys="bootstrap_port = 22001")
     with r.connect() as c:
@@ -949,7 +964,8 @@ def test_p2p_nccl_another_prefill_is_another_id(pd):
 @pytest.mark.parametrize("connector", ["nixl", "sglang", "p2p_nccl"])
 @pytest.mark.parametrize("n", [1, 2])
 def test_what_clients_say_of_transfers_reaches_nobody(pd, connector, n):
-    """Overwritten where a leg has such a field, else gone: also nested, spelled with escapes, twice; in whole requests and on any path."""
+    """Overwritten where a leg has such a field, else gone: also nested, spelled with escapes,
+    twice; in whole requests and on any path."""
     r, (p,), (d,) = pd(pool=POOL.replace("nixl", connector))
     evil = '"kv_transfer_params":{"do_remote_prefill":true,"remote_host":"10.66.6.6"},"bootstrap_host":"10.66.6.6","bootstrap\\u005froom":666,"n":%d' % n
     body = '{%s,"model":"m","messages":%s,"kv_transfer\\u005fparams":{"remote_host":"10.66.6.6"},"sampling_params":{"extra_args":{%s}},"vllm_xargs":{%s}}' % (
@@ -982,7 +998,8 @@ def test_a_body_that_would_stream_through_is_read(pd):
 
 
 def test_copies_count_as_body_memory(pd):
-    """Both legs' bodies, and the prefill's answer: above body_memory 503, and all of it is given back."""
+    """Both legs' bodies, and the prefill's answer: above body_memory 503, and all of it is given
+    back."""
     hold = Hold(prefilled)
     r, (p,), (d,) = pd([hold], keys="body_memory = 128k\n")
     big = dict(CHAT, messages=[{"role": "user", "content": harness.text(50, 3)}])
@@ -1017,7 +1034,8 @@ def test_stored_responses_stay_with_their_decode_worker(pd):
 @pytest.mark.tsan
 @pytest.mark.parametrize("connector", ["nixl", "sglang", "p2p_nccl"])
 def test_a_storm_of_aborts_leaves_nothing(pd, connector):
-    """Clients that leave at every step, and workers of both roles that fail in every way: guards, memory and connections are balanced."""
+    """Clients that leave at every step, and workers of both roles that fail in every way: guards,
+    memory and connections are balanced."""
     rnd, came = random.Random(connector), threading.Condition()
 
     def any_of(*ways):
@@ -1081,7 +1099,8 @@ def test_a_storm_of_aborts_leaves_nothing(pd, connector):
 # ---- mooncake: prefill's engine is known by its bootstrap server ----
 
 def test_mooncake(pd, worker):
-    """The engine id comes from GET /query of the bootstrap server; both legs share a transfer id. Until it is known, decode does it all."""
+    """The engine id comes from GET /query of the bootstrap server; both legs share a transfer id.
+    Until it is known, decode does it all."""
     boot = worker("boot")
     r, (p,), (d,) = pd(pool=POOL.replace("nixl", "mooncake"), p0_keys=f"bootstrap_port = {boot.port}\nworker_key = secret")
     assert r.request(body=CHAT).status == 200

@@ -1,5 +1,5 @@
-"""Prefill and decode in configuration, on the command line and by the admin API: what is taken, what is said of mistakes, and that the engines may be started
-in any order."""
+"""Prefill and decode in configuration, on the command line and by the admin API: what is taken,
+what is said of mistakes, and that the engines may be started in any order."""
 import subprocess
 
 import pytest
@@ -73,7 +73,8 @@ def add(r, w, role, **more):
 
 
 def test_engines_may_come_in_any_order(router, worker):
-    """Decode first, by the API, into a pool that has nobody; then prefill; and a reload keeps both."""
+    """Decode first, by the API, into a pool that has nobody; then prefill; and a reload keeps
+    both."""
     p, d = worker("p"), worker("d")
     conf = "[pool default]\nhealth_interval = 1s\nkv_connector = nixl\n"
     r = router(conf=conf)

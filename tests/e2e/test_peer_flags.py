@@ -1,11 +1,13 @@
-"""Command lines written for the vLLM router start kvsteerd as they stand, and it serves as they ask."""
+"""Command lines written for the vLLM router start kvsteerd as they stand, and it serves as they
+ask."""
 import subprocess
 
 import harness
 from harness import text, wait_until
 from routing import HoldMarked, chat, in_parallel, settle, user
 
-# A start script of a fleet, word for word but for addresses: what it sets, and flags that have nothing behind them here.
+# A start script of a fleet, word for word but for addresses: what it sets, and flags that have
+# nothing behind them here.
 SCRIPT = """
  --policy cache_aware --cache-threshold 0.5 --balance-abs-threshold 4 --balance-rel-threshold 1.1
  --host 127.0.0.1 --port 0 --prometheus-host 127.0.0.1 --prometheus-port 0
@@ -21,7 +23,8 @@ SCRIPT = """
 
 
 def start(router, ws, args, tmp_path):
-    """By flags alone: no file, and of ours only a place for the admin socket, which two tests at once cannot share."""
+    """By flags alone: no file, and of ours only a place for the admin socket, which two tests at
+    once cannot share."""
     sock = tmp_path / "admin.sock"
     r = router(args=["--worker-urls", *[w.url for w in ws], *args, "--admin-socket", str(sock)])
     r.admin_path = str(sock)

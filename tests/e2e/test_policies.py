@@ -1,4 +1,5 @@
-"""Policies by session and routing key through the daemon: rows B1-B5, bug cases of keys, the vLLM router's ring, /finish_session."""
+"""Policies by session and routing key through the daemon: rows B1-B5, bug cases of keys, the vLLM
+router's ring, /finish_session."""
 import collections
 
 import pytest
@@ -225,7 +226,8 @@ def test_finish_session_of_a_daemon_started_by_flags(router, worker, tmp_path):
 
 @pytest.mark.parametrize("policy", ALL)
 def test_a_popular_system_prompt_is_no_pile_up(router, worker, policy):
-    """32 requests at once that share 8 KiB and name no session: no policy sends them all to one worker."""
+    """32 requests at once that share 8 KiB and name no session: no policy sends them all to one
+    worker."""
     class Slow(harness.Hold):
         pass
     # Thresholds of an operator with 32 requests in flight, not thousands.

@@ -1,4 +1,5 @@
-"""kvsteer-prefix(7) is true: its code runs as it is printed, its examples agree with a second implementation, which clients may use (etc/clients/kvsteer_prefix.py), and with the daemon."""
+"""kvsteer-prefix(7) is true: its code runs as it is printed, its examples agree with a second
+implementation, which clients may use (etc/clients/kvsteer_prefix.py), and with the daemon."""
 import ast
 import doctest
 import json
@@ -178,7 +179,8 @@ def test_a_reader_sees_the_displays_as_they_are_tested():
 # ---- the page and the daemon ----
 
 def start(router, worker):
-    """Only w1 is in play, so that it holds what is sent without being pinned: prompts of any length are read then."""
+    """Only w1 is in play, so that it holds what is sent without being pinned: prompts of any length
+    are read then."""
     ws = [worker(f"w{i}") for i in range(2)]
     r = router(ws, keys=OPEN)
     assert r.admin("POST", "workers/w0/drain")[0] == 202
@@ -200,7 +202,8 @@ def hold(r, path, body):
 
 
 def test_the_daemon_hashes_the_bodies_of_the_page_as_the_page_says(router, worker):
-    """With prefix_block as long as the stream, one hash says all of it. Ids have blocks of 32: theirs are in the next test."""
+    """With prefix_block as long as the stream, one hash says all of it. Ids have blocks of 32:
+    theirs are in the next test."""
     r, ws = start(router, worker)
     n = 0
     for path, body, data, line in examples():
@@ -254,7 +257,8 @@ CALL = ["id", "function", "custom", "name", "arguments", "input"]
 PART = ["content", "tool_use_id", "text", "refusal", "thinking", "data", "cache_control", "input", "id", "name", "source", "url", "image_url", "file"]
 PART_TYPES = [*prefix_stream.TEXTS, *prefix_stream.THOUGHTS, *prefix_stream.MEDIA, "odd"] + 5 * ["tool_use", "tool_result"]
 ITEM_TYPES = ["message", "function_call", "custom_tool_call", "function_call_output", "custom_tool_call_output", "reasoning", "item_reference", "odd"]
-# What a member of this name usually holds: objects with some of these members, of one of these types.
+# What a member of this name usually holds: objects with some of these members, of one of these
+# types.
 LISTS = {"messages": (["role", "name", "content", "tool_calls", "function_call", "tool_call_id", "reasoning", "reasoning_content"], []),
          "input": (["role", "call_id", "id", "status", "name", "arguments", "input", "output", "summary", "content", "cache_control"], ITEM_TYPES),
          "tool_calls": (CALL, []), "tools": (["name", "cache_control", "function"], []), "documents": (["text", "id"], []), "text_2": (["text", "id"], []),

@@ -1,5 +1,5 @@
-"""Probes and what they make of a worker: suspicion before eviction, bytes as proof of life, slow probes, start-up (B30), credentials and paths (B58), and that
-none of it ever touches a load (A3).
+"""Probes and what they make of a worker: suspicion before eviction, bytes as proof of life, slow
+probes, start-up (B30), credentials and paths (B58), and that none of it ever touches a load (A3).
 """
 import threading
 import time
@@ -55,7 +55,8 @@ def test_one_failure_is_enough_where_one_is_asked_for(router, worker):
 
 
 def test_b22_bytes_now_and_then_begin_the_count_anew(router, worker):
-    """Every probe fails, and an event comes less often than they do: some count, but never health_failures of them in a row."""
+    """Every probe fails, and an event comes less often than they do: some count, but never
+    health_failures of them in a row."""
     go = threading.Event()
 
     def drip(x):
@@ -79,7 +80,8 @@ def test_b22_bytes_now_and_then_begin_the_count_anew(router, worker):
 
 
 def test_probes_as_slow_as_sglangs_are_good(router, worker):
-    """/health takes more than a second, as one that waits for a step does: with the defaults nothing is wrong with it."""
+    """/health takes more than a second, as one that waits for a step does: with the defaults
+    nothing is wrong with it."""
     w = worker("w0")
 
     def slow(x):
@@ -95,7 +97,8 @@ def test_probes_as_slow_as_sglangs_are_good(router, worker):
 # ---- A3 ----
 
 def test_a3_health_cycles_and_flaps_never_touch_a_load(router, worker):
-    """Twelve times down and up, with requests in flight all the while: the counts stay what they are, and go to zero with the requests."""
+    """Twelve times down and up, with requests in flight all the while: the counts stay what they
+    are, and go to zero with the requests."""
     ws = [worker("w0", Hold()), worker("w1", Hold())]
     r = router(conf=conf_of(ws, "policy = least_requests\nhealth_interval = 20ms\nhealth_failures = 2\n"), wait=False).wait_workers("w0", "w1")
     wires = [r.connect() for _ in range(10)]
@@ -133,7 +136,8 @@ def test_b30_one_of_two_is_down(router, worker):
 
 
 def test_b30_a_worker_that_loads_gets_no_post(router, worker):
-    """(b): it takes POSTs, but /health says 503: it gets none, not even as the last resort, until it says 200."""
+    """(b): it takes POSTs, but /health says 503: it gets none, not even as the last resort, until
+    it says 200."""
     w, loading = worker("w0"), [True]
     w.healthy = lambda x: x.answer(503 if loading[0] else 200, "{}")
     r = router(conf=conf_of([w], "health_interval = 50ms\nno_worker_wait = 100ms\n"), wait=False)
@@ -149,7 +153,8 @@ def test_b30_a_worker_that_loads_gets_no_post(router, worker):
 # ---- B58 ----
 
 def test_b58_six_workers_at_once(router, worker):
-    """One needs a key, one has another path, one says 503, one redirects, one answers with 100 MB, one closes without a word."""
+    """One needs a key, one has another path, one says 503, one redirects, one answers with 100 MB,
+    one closes without a word."""
     ws = [worker(f"w{i}") for i in range(6)]
     read = []
 

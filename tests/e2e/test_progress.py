@@ -1,4 +1,5 @@
-"""Workers judged by what their answers do, not by what /health says: the two recorded incidents in miniature, B12, trials, and what is no fault of a worker."""
+"""Workers judged by what their answers do, not by what /health says: the two recorded incidents in
+miniature, B12, trials, and what is no fault of a worker."""
 import contextlib
 import re
 import threading
@@ -36,7 +37,8 @@ def engines(n, *flags):
 
 
 class Crowd:
-    """Clients that stream one small completion after the other; each whole and right, or it is told."""
+    """Clients that stream one small completion after the other; each whole and right, or it is
+    told."""
 
     def __init__(self, r, clients, tokens=10):
         self.r, self.tokens = r, tokens
@@ -78,7 +80,8 @@ class Crowd:
 
 
 def trials(seconds):
-    """How many there may be in so long a time: after 5 s, and each with twice the time of the one before between them."""
+    """How many there may be in so long a time: after 5 s, and each with twice the time of the one
+    before between them."""
     n, due, gap = 0, 5, 10
     while due <= seconds:
         n, due, gap = n + 1, due + gap, 2 * gap
@@ -92,8 +95,8 @@ def requests_of(r, name):
 # ---- the two recorded incidents ----
 
 def test_a6_wedged_engine_with_green_health(router):
-    """One of four engines holds what it has in silence while /health is green: nothing new goes there, what it has is kept and ends well when it goes on, and it
-    is used again by itself."""
+    """One of four engines holds what it has in silence while /health is green: nothing new goes
+    there, what it has is kept and ends well when it goes on, and it is used again by itself."""
     with engines(4, "--sim-decode-rate", "100") as es:
         r = router(conf=conf_of(es, "policy = least_requests\nstall_timeout = 2s\ndegraded_ratio = 0\nhealth_interval = 200ms\n"), wait=False)
         r.wait_workers(*[e.name for e in es])
@@ -120,10 +123,12 @@ def test_a6_wedged_engine_with_green_health(router):
 
 
 def test_a6_degraded_engine_that_would_attract_traffic(router):
-    """It answers, at a hundredth of its peers' rate, and its clients give up, so that it has the fewest requests: under least_requests it gets no more than
-    trials all the same; and it comes back.
+    """It answers, at a hundredth of its peers' rate, and its clients give up, so that it has the
+    fewest requests: under least_requests it gets no more than trials all the same; and it comes
+    back.
 
-    An event or none falls into a slice of half a second, 2 events/s at most: slow, as long as the peers have 10. They have 100, but on a busy machine fewer."""
+    An event or none falls into a slice of half a second, 2 events/s at most: slow, as long as the
+    peers have 10. They have 100, but on a busy machine fewer."""
     with engines(4, "--sim-decode-rate", "100") as es:
         r = router(conf=conf_of(es, "policy = least_requests\nstall_timeout = 60s\ndegraded_window = 5s\n"), wait=False)
         r.wait_workers(*[e.name for e in es])
@@ -153,8 +158,9 @@ def test_a6_degraded_engine_that_would_attract_traffic(router):
 
 
 def test_a6_trials_into_a_wedge_cost_nothing(router):
-    """The breaker of a wedged engine is half-open again and again: each trial is one client's request, which is answered by the other engine, whole, though no
-    retry is allowed; and it is used again once it is well."""
+    """The breaker of a wedged engine is half-open again and again: each trial is one client's
+    request, which is answered by the other engine, whole, though no retry is allowed; and it is
+    used again once it is well."""
     with engines(2, "--sim-decode-rate", "100") as es:
         pool = "policy = least_requests\nstall_timeout = 1s\ndegraded_ratio = 0\nhealth_interval = 200ms\ncb_failure_threshold = 2\ncb_success_threshold = 1\n"
         r = router(conf=conf_of(es, pool + "cb_timeout = 100ms\nretry_max_retries = 0\n"), keys="allow_pin = on\n", wait=False).wait_workers("w0", "w1")
@@ -176,7 +182,8 @@ def test_a6_trials_into_a_wedge_cost_nothing(router):
 
 @pytest.mark.parametrize("sends", ["nothing", "head"])
 def test_b12_silence_behind_a_green_health(router, worker, sends):
-    """(a) no head, (b) a head and no body: after the first requests nothing goes there; it recovers by itself, with what it held."""
+    """(a) no head, (b) a head and no body: after the first requests nothing goes there; it recovers
+    by itself, with what it held."""
     go = threading.Event()
 
     def wedge(x):
@@ -209,8 +216,9 @@ def test_b12_silence_behind_a_green_health(router, worker, sends):
 
 
 def test_b12_an_idle_one_is_tried_once_and_comes_back(router, worker):
-    """Its clients have left: one small request is tried after five seconds, and no large one; while that hangs, no other; when it is answered, all is well.
-    One that hangs for stall_timeout costs its client nothing: w0 answers it."""
+    """Its clients have left: one small request is tried after five seconds, and no large one; while
+    that hangs, no other; when it is answered, all is well. One that hangs for stall_timeout costs
+    its client nothing: w0 answers it."""
     ws = [worker("w0"), worker("w1", Hold())]
     r = router(conf=conf_of(ws, "policy = least_requests\nstall_timeout = 2s\nretry_max_retries = 0\nhealth_interval = 100ms\n"),
                keys="allow_pin = on\n", wait=False)
@@ -254,7 +262,8 @@ def test_b12_an_idle_one_is_tried_once_and_comes_back(router, worker):
 # ---- data-parallel ranks ----
 
 class Ranks:
-    """A handler of two ranks: what rank 0 is asked it answers, rank 1 holds until it is let go. And what /metrics counts meanwhile."""
+    """A handler of two ranks: what rank 0 is asked it answers, rank 1 holds until it is let go. And
+    what /metrics counts meanwhile."""
 
     def __init__(self, counts):
         self.counts, self.hold, self.n = counts, Hold(), 0
@@ -290,7 +299,8 @@ def ranks(router, worker, counts, stall):
 
 @pytest.mark.parametrize("counts", [[], [""], ['{engine="0"}']], ids=["no tokens", "tokens of all", "tokens of the other"])
 def test_a_wedged_rank_beside_a_busy_one(router, worker, counts):
-    """Bytes, completions and tokens of one rank say nothing of the other: it is stalled, it alone, behind the same green /health."""
+    """Bytes, completions and tokens of one rank say nothing of the other: it is stalled, it alone,
+    behind the same green /health."""
     r, w, handler = ranks(router, worker, counts, "1s")
     held = r.connect()
     held.send(make_request(body=CHAT, headers={"X-Kvsteer-Worker": "gpu@1"}))
@@ -309,7 +319,8 @@ def test_a_wedged_rank_beside_a_busy_one(router, worker, counts):
 
 
 def test_a_rank_whose_own_tokens_grow_computes(router, worker):
-    """An answer that comes whole is silent before that; that rank's tokens say that it is being computed."""
+    """An answer that comes whole is silent before that; that rank's tokens say that it is being
+    computed."""
     r, w, handler = ranks(router, worker, ['{engine="0"}', '{engine="1"}'], "2s")
     held = r.connect()
     held.send(make_request(body=CHAT, headers={"X-Kvsteer-Worker": "gpu@1"}))
@@ -326,7 +337,8 @@ def test_a_rank_whose_own_tokens_grow_computes(router, worker):
 # ---- what is no fault of a worker ----
 
 def test_a_slow_client_is_no_stall(router, worker):
-    """w0's client reads nothing of a large answer, w1's has not sent its body: neither is judged, though w2, which came last, is."""
+    """w0's client reads nothing of a large answer, w1's has not sent its body: neither is judged,
+    though w2, which came last, is."""
     def flood(x):
         x.begin()
         with contextlib.suppress(Closed):

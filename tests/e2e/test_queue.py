@@ -1,5 +1,6 @@
-"""Requests that wait (DESIGN 10): the order in which they are served, what bounds them, who frees a place, priorities, and what happens when every worker is
-out. Nothing here sleeps: a worker holds what it has until the test releases it, and who waits is read from kvsteer_queue_depth.
+"""Requests that wait (DESIGN 10): the order in which they are served, what bounds them, who frees a
+place, priorities, and what happens when every worker is out. Nothing here sleeps: a worker holds
+what it has until the test releases it, and who waits is read from kvsteer_queue_depth.
 """
 import json
 import socket
@@ -375,7 +376,8 @@ def test_a_reload_that_drops_the_pool_lets_who_waits_end(router, worker):
 @pytest.mark.parametrize("blocks", [1000, 20000])
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 def test_a_body_that_goes_on_as_it_comes_waits_too(router, worker, framing, blocks, with_head):
-    """What its client sends while it waits is the body's, in its place: the worker gets all of it, in order."""
+    """What its client sends while it waits is the body's, in its place: the worker gets all of it,
+    in order."""
     hold = Hold()
     r, (w,) = capped(router, worker, hold)
     first = r.connect()

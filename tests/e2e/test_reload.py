@@ -1,4 +1,5 @@
-"""SIGHUP while streams run: nothing that runs is hurt, counts of old and new workers never mix, and a broken file changes nothing."""
+"""SIGHUP while streams run: nothing that runs is hurt, counts of old and new workers never mix, and
+a broken file changes nothing."""
 import itertools
 import os
 import re
@@ -136,7 +137,8 @@ def test_missing_file_changes_nothing(router, worker):
 
 @pytest.mark.tsan
 def test_counts_of_an_old_and_a_new_worker_never_mix(router, worker):
-    """Removed and added again while its requests run: the new one starts at 0 and stays there when the old ones end."""
+    """Removed and added again while its requests run: the new one starts at 0 and stays there when
+    the old ones end."""
     hold = Hold()
     w, other = worker("w0", hold), worker("w1")
     r = router([w], pool="policy = least_requests\n")
@@ -174,7 +176,8 @@ def test_a_worker_that_moves_keeps_its_name_and_finishes_at_the_old_place(router
 
 
 def test_stream_through_a_removed_listener_is_finished(router, worker):
-    """A listener is added by a reload and removed by the next one: its streams end well, its idle clients are not cut in an answer."""
+    """A listener is added by a reload and removed by the next one: its streams end well, its idle
+    clients are not cut in an answer."""
     go = threading.Event()
 
     def stream(x):
@@ -261,7 +264,8 @@ def test_the_log_says_what_changed_and_no_secret(router, worker):
 
 
 def test_refused_changes_are_all_named(router, worker):
-    """Keys that need a restart: each is an error of the answer with its value and a hint, and stands in the one line of the log."""
+    """Keys that need a restart: each is an error of the answer with its value and a hint, and
+    stands in the one line of the log."""
     w = worker("w0")
     r = router([w], keys="threads = 2\n", allow_errors=["reload failed"])
     r.router_keys = "threads = 3\nlog_format = json\n"

@@ -1,4 +1,5 @@
-"""Responses that live on the worker that made them: continued, read, deleted and cancelled there, and looked for in turn where nobody knows."""
+"""Responses that live on the worker that made them: continued, read, deleted and cancelled there,
+and looked for in turn where nobody knows."""
 import json
 import threading
 
@@ -12,7 +13,8 @@ PATH = "/v1/responses"
 
 
 class Store:
-    """A worker's handler that keeps responses, as vLLM does: ids are its own, and nobody else's are known."""
+    """A worker's handler that keeps responses, as vLLM does: ids are its own, and nobody else's are
+    known."""
 
     def __init__(self, name, streams=False, blanks="", headless=False):
         self.name, self.streams, self.blanks, self.headless = name, streams, blanks, headless
@@ -96,7 +98,8 @@ def test_what_a_worker_made_stays_with_it(router, worker, kind, pool):
 
 
 def test_unknown_ids_are_asked_for_in_turn(router, worker):
-    """Made behind the router's back: the first who does not say 404 has it, and is known from then on. Nobody: the last worker's 404."""
+    """Made behind the router's back: the first who does not say 404 has it, and is known from then
+    on. Nobody: the last worker's 404."""
     r, ws = start(router, worker, 5)
     ws[3].handler.ids |= {"resp_x", "resp_y"}
     for _ in range(6):
@@ -203,7 +206,8 @@ def test_a_worker_that_is_down_does_not_end_the_search(router, worker):
 
 
 def test_long_bodies_are_asked_with_again(router, worker):
-    """A continued response is routed by its body: it is read whole, however long, and goes to each worker as it came."""
+    """A continued response is routed by its body: it is read whole, however long, and goes to each
+    worker as it came."""
     r, ws = start(router, worker)
     ws[1].handler.ids.add("resp_x")
     body = json.dumps({"model": "m", "input": "y" * 300_000, "previous_response_id": "resp_x"})
@@ -236,7 +240,8 @@ def test_an_id_is_one_plain_segment(router, worker):
 
 @pytest.mark.tsan
 def test_conversations_of_many_clients(router, worker):
-    """From several threads at once, each goes on where its response is, at once after its last byte."""
+    """From several threads at once, each goes on where its response is, at once after its last
+    byte."""
     r, ws = start(router, worker, keys="threads = 4\n")
     lock = threading.Lock()
     for w in ws:
@@ -263,7 +268,8 @@ def locked(lock, f, *args):
 
 
 def test_the_first_bytes_are_enough(router, worker):
-    """Known before the answer has ended: a client may cancel what is still streaming. What is read is bounded."""
+    """Known before the answer has ended: a client may cancel what is still streaming. What is read
+    is bounded."""
     hold = threading.Event()
 
     def stream(x):

@@ -1,5 +1,7 @@
-"""Streams that go on elsewhere when their worker breaks (resume_streams): with kvsteer-engine, whose tokens are a function of all before them, the text must
-be that of an unbroken stream, wherever it is broken; with scripted workers, what they are asked, what the client gets byte for byte, and what is not resumed.
+"""Streams that go on elsewhere when their worker breaks (resume_streams): with kvsteer-engine,
+whose tokens are a function of all before them, the text must be that of an unbroken stream,
+wherever it is broken; with scripted workers, what they are asked, what the client gets byte for
+byte, and what is not resumed.
 """
 import json
 import re
@@ -89,7 +91,8 @@ def test_the_text_is_that_of_an_unbroken_stream(router, engines, is_chat, limit,
             assert got[2] == usage or cut >= n - 3, "usage is missing only where the router made the end"
         assert sum(e.engine.faults()["count"]["cut"] for e in es) == before + 1, "it was cut"
         resumed, ended = (resumes(r).get(k, 0) for k in ("resumed", "ended"))
-        # A reset may take the head along: then it is a retry, or the repeat of a request on a connection that was given up.
+        # A reset may take the head along: then it is a retry, or the repeat of a request on a
+        # connection that was given up.
         assert resumed + ended == cut + 1 if how == "fin" else resumed + ended <= cut + 1, resumes(r)
     assert set(resumes(r)) <= {"resumed", "ended"} and resumed > n // 2 and (ended >= 2 or how == "rst")
     assert "unexpected" not in r.log()
@@ -97,7 +100,8 @@ def test_the_text_is_that_of_an_unbroken_stream(router, engines, is_chat, limit,
 
 @pytest.mark.parametrize("is_chat", [True, False], ids=["chat", "completion"])
 def test_broken_again_and_again(router, engines, is_chat):
-    """Every engine cuts each stream after three events: it goes from one to the other until it is done, or the retries are."""
+    """Every engine cuts each stream after three events: it goes from one to the other until it is
+    done, or the retries are."""
     es = engines(2)
     r = router(es, pool=ON + "retry_max_retries = 20\n")
     client = client_of(r)
@@ -346,7 +350,8 @@ def test_answers_of_another_kind_are_left_alone(router, worker):
 
 
 def test_bodies_are_kept_for_it_whatever_the_policy_reads(router, worker):
-    """round_robin reads no bodies, a client sends hashes, and the body comes late and long: it is there when it is needed."""
+    """round_robin reads no bodies, a client sends hashes, and the body comes late and long: it is
+    there when it is needed."""
     for headers in ({}, {"X-Kvsteer-Prefix": "128b;"}):
         ws = [worker("w0", story(chunk("A", {"content": "x"}), end="fin")), worker("w1", story(chunk("B", {"content": "y"}, "stop"), "[DONE]"))]
         r = router(ws, pool=ON.replace("least_requests", "round_robin"))
@@ -370,7 +375,8 @@ def test_a_pinned_stream_breaks_as_ever(router, worker):
 
 @pytest.mark.parametrize("then", ["400", "503", "dies", "json", "nobody"])
 def test_nobody_who_goes_on(router, worker, then):
-    """The client sees what it would have seen: the stream so far, the reason of the break, no end."""
+    """The client sees what it would have seen: the stream so far, the reason of the break, no
+    end."""
     def second(x):
         if then == "dies":
             breaks(x)
@@ -412,7 +418,8 @@ def test_no_budget_no_second_worker(router, worker):
 
 
 def test_its_body_counts_as_body_memory(router, worker):
-    """A second body beside the client's, and gone with it; where there is no room for it nothing goes on."""
+    """A second body beside the client's, and gone with it; where there is no room for it nothing
+    goes on."""
     held = harness.Hold(story(chunk("B", {"content": "y"}, "stop"), "[DONE]"))
     ws = [worker("w0", story(chunk("A", {"content": "x"}), end="fin")), worker("w1", held)]
     r = router(ws, pool=ON, keys="body_memory = 1m\n")

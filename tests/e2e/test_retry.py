@@ -1,6 +1,8 @@
-"""Retries (DESIGN 10): what is tried again and where, what is not, the answer that is kept meanwhile, the pool's budget, and clients that leave in between.
+"""Retries (DESIGN 10): what is tried again and where, what is not, the answer that is kept
+meanwhile, the pool's budget, and clients that leave in between.
 
-Workers are scripted; nothing sleeps. Which worker comes first is the policy's (least_requests: in file order where all are idle).
+Workers are scripted; nothing sleeps. Which worker comes first is the policy's (least_requests: in
+file order where all are idle).
 """
 import json
 import re
@@ -170,7 +172,8 @@ def test_a_long_answer_is_not_kept_but_relayed_where_it_is_the_last(router, work
 
 
 def test_a_late_body_is_not_waited_for(router, worker):
-    """w0's head says 503 and its body never comes: w1 answers meanwhile, and w0's connection is closed."""
+    """w0's head says 503 and its body never comes: w1 answers meanwhile, and w0's connection is
+    closed."""
     def half(x):
         x.send(b"HTTP/1.1 503 X\r\nContent-Length: 5\r\n\r\n")
         assert x.wait_gone()
@@ -258,7 +261,8 @@ def test_no_more_than_retry_max_retries(router, worker, most):
 
 
 def test_the_budget_bounds_them(router, worker):
-    """A hundred in ten seconds are free; besides it is a share of the requests. What it refuses is relayed."""
+    """A hundred in ten seconds are free; besides it is a share of the requests. What it refuses is
+    relayed."""
     ws = [worker("w0", says(503, "no")), worker("w1", says(503, "no"))]
     r = router(ws, pool=POOL + "retry_budget = 10%\n")
     with r.connect() as c:
@@ -327,7 +331,8 @@ def slow_retries(worker, n=5):
 
 @pytest.mark.tsan
 def test_b03_no_attempt_for_a_client_that_left(router, worker):
-    """(d): clients leave at every moment of a chain of attempts; what is left behind is nothing, and the workers see an end of it."""
+    """(d): clients leave at every moment of a chain of attempts; what is left behind is nothing,
+    and the workers see an end of it."""
     ws = slow_retries(worker, 5)
     r = router(ws, pool=POOL + "retry_budget = 100%\nretry_max_retries = 4\n")
     for i in range(60):
@@ -347,7 +352,8 @@ def test_b03_no_attempt_for_a_client_that_left(router, worker):
 
 
 def test_b03_a_client_that_leaves_in_the_back_off_is_noticed_at_once(router, worker):
-    """The worker that would come next never sees it: the client's FIN is there before the 503 that leads to the back-off."""
+    """The worker that would come next never sees it: the client's FIN is there before the 503 that
+    leads to the back-off."""
     gone = threading.Event()
 
     def late(x):

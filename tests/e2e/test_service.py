@@ -1,6 +1,8 @@
-"""What a service manager sees and does, by a scripted one: messages in order, the descriptor store, the watchdog.
+"""What a service manager sees and does, by a scripted one: messages in order, the descriptor store,
+the watchdog.
 
-It speaks as systemd does: datagrams to NOTIFY_SOCKET, descriptors beside FDSTORE=1, and LISTEN_FDS with LISTEN_PID at the next start.
+It speaks as systemd does: datagrams to NOTIFY_SOCKET, descriptors beside FDSTORE=1, and LISTEN_FDS
+with LISTEN_PID at the next start.
 """
 import array
 import ctypes
@@ -141,7 +143,8 @@ def manager(tmp_path):
 
 @pytest.mark.tsan
 def test_every_message_in_order(router, worker, manager):
-    """READY, a reload, a failed reload, an upgrade, the stop; each from the process that is the main one."""
+    """READY, a reload, a failed reload, an upgrade, the stop; each from the process that is the
+    main one."""
     hold = Hold()
     w = worker("w0", hold)
     r = router([w], env=manager.env(), allow_errors=["reload failed"])
@@ -213,7 +216,8 @@ def metrics_port_of(r):
 @pytest.mark.parametrize("threads", [(2, 2), (4, 1), (1, 3)], ids=["as many", "fewer threads", "more threads"])
 @pytest.mark.tsan
 def test_a_restart_takes_the_sockets_over(router, worker, manager, threads):
-    """Between the two processes connections wait; none is refused, whatever the number of threads."""
+    """Between the two processes connections wait; none is refused, whatever the number of
+    threads."""
     ws = [worker("w0")]
     r = router(ws, keys=f"threads = {threads[0]}\n", env=manager.env())
     manager.wait(lambda: sum(map(len, manager.store.values())) == threads[0] + 1, "all sockets are stored")
@@ -307,7 +311,8 @@ def test_a_reload_stores_and_forgets(router, worker, manager):
 
 
 def test_a_name_of_another_spelling_is_replaced(router, worker, manager):
-    """The address decides, not how it was spelled; the store has each socket once, under its name now."""
+    """The address decides, not how it was spelled; the store has each socket once, under its name
+    now."""
     ws = [worker("w0")]
     r = router(ws, keys="threads = 2\n", env=manager.env())
     manager.wait(lambda: sum(map(len, manager.store.values())) == 3, "stored")
@@ -381,7 +386,8 @@ WALL = 0x40000000  # of waitpid: threads too
 
 
 class Hung:
-    """One thread stopped, as a loop that is stuck would be; the others run on. is_there: it is permitted here."""
+    """One thread stopped, as a loop that is stuck would be; the others run on. is_there: it is
+    permitted here."""
 
     def __init__(self, pid, name):
         libc = ctypes.CDLL(None, use_errno=True)
@@ -398,7 +404,8 @@ class Hung:
             return f.read().strip()
 
     def kill(self):
-        """All of it. A traced thread is its tracer's to bury, before the process is its parent's."""
+        """All of it. A traced thread is its tracer's to bury, before the process is its
+        parent's."""
         os.kill(self.pid, signal.SIGKILL)
         if self.is_there and self.tid != self.pid:
             while os.WIFSTOPPED(os.waitpid(self.tid, WALL)[1]):
@@ -418,7 +425,8 @@ def supervise(manager):
 
 @pytest.mark.parametrize("thread", ["io/0", "io/2", None], ids=["first", "last", "control"])
 def test_a_thread_that_hangs_leads_to_a_restart(router, worker, manager, thread):
-    """Keep-alives come while all is well, idle or not; they end when one I/O thread, or the control thread, hangs; the supervisor restarts."""
+    """Keep-alives come while all is well, idle or not; they end when one I/O thread, or the control
+    thread, hangs; the supervisor restarts."""
     ws = [worker("w0")]
     r = router(ws, keys="threads = 3\n", env=manager.env(WATCHDOG_S), allow_errors=["does not answer"])
     manager.wait_message("WATCHDOG", count=6)
@@ -441,7 +449,8 @@ def test_a_thread_that_hangs_leads_to_a_restart(router, worker, manager, thread)
 
 
 def test_keep_alives_move_with_an_upgrade(router, worker, manager):
-    """WATCHDOG_PID names the process that systemd started; its successor feeds the watchdog all the same, and alone."""
+    """WATCHDOG_PID names the process that systemd started; its successor feeds the watchdog all the
+    same, and alone."""
     r = harness_router_with_watchdog_pid(router, worker, manager)
     manager.wait_message("WATCHDOG", count=2)
     old = r.proc.pid

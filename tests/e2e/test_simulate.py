@@ -1,4 +1,5 @@
-"""kvsteer-bench --simulate, the real binary: its report, its drawing, what it refuses; and its figures against a calculation here."""
+"""kvsteer-bench --simulate, the real binary: its report, its drawing, what it refuses; and its
+figures against a calculation here."""
 import json
 import os
 import random
@@ -37,7 +38,8 @@ def write_trace(path, requests):
 
 
 def made_up(n=400, seed=3):
-    """Conversations that grow by a block or two each turn, under one common first block; none ends a block of 16 tokens."""
+    """Conversations that grow by a block or two each turn, under one common first block; none ends
+    a block of 16 tokens."""
     rng, talks, next_id, out = random.Random(seed), [], 1, []
     for i in range(n):
         talks = [t for t in talks if len(t) < 14][-40:]
@@ -70,7 +72,8 @@ def ceiling(requests):
 
 
 def lru(requests, kv_tokens):
-    """Tokens found by one worker, one request after another: blocks of 16 tokens; what was used longest ago goes, of one prompt its end first."""
+    """Tokens found by one worker, one request after another: blocks of 16 tokens; what was used
+    longest ago goes, of one prompt its end first."""
     cached, room, held = 0, kv_tokens // 16, {}  # held: in order of age
     for r in requests:
         full = [(block, i) for block in r["hash_ids"] for i in range(32)][: r["input_length"] // 16]
@@ -109,7 +112,8 @@ def test_report_is_whole_and_repeatable(trace):
 
 
 def test_prefixes_are_followed(trace):
-    """Enough workers and room: cache_aware finds nearly all there is, and is far ahead of round robin."""
+    """Enough workers and room: cache_aware finds nearly all there is, and is far ahead of round
+    robin."""
     r = report("--trace", trace, "--policy", "cache_aware,prefix_ttl=0", "--workers", 8)
     robin, aware = r["policies"]
     assert aware["hit_rate"] > 0.9 * r["ceiling"]["hit_rate"] > 1.5 * robin["hit_rate"]

@@ -1,4 +1,5 @@
-"""Reloads and upgrades under load: nobody notices. A short run by default; KVSTEER_FULL_SOAK=1 takes 500 SIGHUPs, 50 upgrades and 100,000 requests."""
+"""Reloads and upgrades under load: nobody notices. A short run by default; KVSTEER_FULL_SOAK=1
+takes 500 SIGHUPs, 50 upgrades and 100,000 requests."""
 import json
 import os
 import re
@@ -23,7 +24,8 @@ STREAM = {"model": "m-long", "messages": [{"role": "user", "content": "hi"}], "s
 
 
 class Bench:
-    """kvsteer-bench in a loop: each run counts every token of every stream, so that none is cut unseen."""
+    """kvsteer-bench in a loop: each run counts every token of every stream, so that none is cut
+    unseen."""
 
     def __init__(self, port, *flags):
         self.port, self.flags, self.ok, self.faults = port, flags, 0, []
@@ -54,7 +56,8 @@ class Bench:
 
 
 class LongStreams:
-    """Clients whose streams outlive several reloads and upgrades: every event must come, in order."""
+    """Clients whose streams outlive several reloads and upgrades: every event must come, in
+    order."""
 
     def __init__(self, r, n):
         self.r, self.enough, self.faults, self.streams = r, threading.Event(), [], 0

@@ -1,5 +1,5 @@
-"""Streams through the router: every event when it was sent and as it was sent, slow readers hold the worker and nothing else, and an answer that
-breaks never looks whole.
+"""Streams through the router: every event when it was sent and as it was sent, slow readers hold
+the worker and nothing else, and an answer that breaks never looks whole.
 """
 import hashlib
 import random
@@ -21,7 +21,8 @@ PAIR = {"env": LEAN}  # of conftest.py
 
 @pytest.mark.parametrize("n, size", [(60, 247), (200, 20), (40, 20000)])
 def test_b01_each_event_arrives_before_the_next_is_sent(pair, n, size):
-    """(a, b) The worker sends event k+1 only after the client has event k: nothing waits for more to come. Each arrives whole in its own chunk."""
+    """(a, b) The worker sends event k+1 only after the client has event k: nothing waits for more
+    to come. Each arrives whole in its own chunk."""
     r, w = pair
     with r.connect() as c:
         for _ in range(2):  # (d) and again on the used connections
@@ -132,7 +133,8 @@ def test_b37_the_end_is_when_the_worker_ends(pair):
 
 
 def test_b59_one_enormous_line(pair):
-    """8 MB in one write and in 1 KiB pieces, and 64 MB without any newline: first bytes come before the line is complete, memory stays."""
+    """8 MB in one write and in 1 KiB pieces, and 64 MB without any newline: first bytes come before
+    the line is complete, memory stays."""
     r, w = pair
     line = b'data: {"x":"' + random.Random(59).randbytes(4 << 20).hex().encode() + b'"}\n\n'
 
@@ -168,7 +170,8 @@ def test_b59_one_enormous_line(pair):
 # ---- slow readers ----
 
 def test_a_client_that_stops_reading_holds_the_worker(worker, router):
-    """100 MB against a closed window: the router keeps little, the worker is held; other requests of the thread go on; then all arrives."""
+    """100 MB against a closed window: the router keeps little, the worker is held; other requests
+    of the thread go on; then all arrives."""
     block = random.Random(1).randbytes(1 << 20)
     sent = []
 
@@ -226,7 +229,8 @@ def test_a_client_that_never_reads_again_is_dropped(worker, router):
 
 
 def queues(local, remote):
-    """(unread, unacknowledged, acknowledged so far) bytes of the 127.0.0.1 socket with these ports, whoever owns it: the kernel's sock_diag."""
+    """(unread, unacknowledged, acknowledged so far) bytes of the 127.0.0.1 socket with these ports,
+    whoever owns it: the kernel's sock_diag."""
     home = socket.inet_aton("127.0.0.1") + bytes(12)
     sockid = struct.pack("!HH", local, remote) + home + home + struct.pack("=III", 0, 0xffffffff, 0xffffffff)
     ask = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 2, 0, 0xffffffff) + sockid  # 2: with struct tcp_info
@@ -248,14 +252,16 @@ def queues(local, remote):
 
 
 def kernel_bytes(r, c):
-    """What the kernel has taken of the answer to client c, which has read nothing: acknowledged, or on its way. (Both ends' queues
-    would count twice what has arrived and is not acknowledged yet.)"""
+    """What the kernel has taken of the answer to client c, which has read nothing: acknowledged, or
+    on its way. (Both ends' queues would count twice what has arrived and is not acknowledged
+    yet.)"""
     _, unacked, acked = queues(r.port, c.sock.getsockname()[1])
     return acked + unacked
 
 
 def fill(r, c, s):
-    """Has the worker send until the kernel is full and the router keeps some, then end; returns how many bytes that were. Needs one thread."""
+    """Has the worker send until the kernel is full and the router keeps some, then end; returns how
+    many bytes that were. Needs one thread."""
     sent = 0
     s.do(lambda x: x.begin())
     while sent - kernel_bytes(r, c) < 32768:
@@ -269,7 +275,8 @@ def fill(r, c, s):
 
 
 def test_an_answer_still_on_its_way_outlives_the_keep_alive_time(worker, router):
-    """The end of an answer lies in the router, whose client rests longer than keepalive_timeout: it gets all of it, and goes on."""
+    """The end of an answer lies in the router, whose client rests longer than keepalive_timeout: it
+    gets all of it, and goes on."""
     s = Steps()
     w = worker("w0", s)
     r = router([w], keys="keepalive_timeout = 100ms\nthreads = 1\n", pool=LASTING)
@@ -284,7 +291,8 @@ def test_an_answer_still_on_its_way_outlives_the_keep_alive_time(worker, router)
 
 
 def test_the_last_answer_of_a_slow_client_arrives_and_leaves_nothing(worker, router):
-    """Connection: close, FIN sent already, and the client reads late: it gets all, then the connection is gone soon, not after write_timeout."""
+    """Connection: close, FIN sent already, and the client reads late: it gets all, then the
+    connection is gone soon, not after write_timeout."""
     s = Steps()
     w = worker("w0", s)
     r = router([w], keys="write_timeout = 600s\nthreads = 1\n", pool=LASTING)
@@ -318,7 +326,8 @@ def judge_cut(name, data, at, how, m, rest):
     what = (name, at, how, m.start, m.body, rest)
     if at < head:
         assert m.status == 502 and m.ended and m.json()["error"]["code"] in ("worker_reset", "worker_protocol"), what
-        # the connection died before a byte, or in the midst of them; a reset may throw away what was on its way
+        # the connection died before a byte, or in the midst of them; a reset may throw away what
+        # was on its way
         assert how == "rst" or m.json()["error"]["code"] == ("worker_reset" if at == 0 else "worker_protocol"), what
         return
     if m.status == 502 and how == "rst":
@@ -343,8 +352,8 @@ def judge_cut(name, data, at, how, m, rest):
 @pytest.mark.parametrize("how", ["fin", "rst"])
 @pytest.mark.parametrize("name", sorted(cut_answers()))
 def test_an_answer_cut_at_every_byte_never_looks_whole(pair, name, how):
-    """FIN and RST after each byte: 502 before the head is complete, a broken message after; the connection to the worker is never used again,
-    the next request never gets the rest."""
+    """FIN and RST after each byte: 502 before the head is complete, a broken message after; the
+    connection to the worker is never used again, the next request never gets the rest."""
     r, w = pair
     data = cut_answers()[name]
 
@@ -376,7 +385,8 @@ def test_an_answer_cut_at_every_byte_never_looks_whole(pair, name, how):
 
 
 def test_a_broken_stream_says_so_and_ends_without_an_end(pair):
-    """An error event after what came, no last chunk, the connection is closed; for 1.0 clients a reset, since EOF would look like the end."""
+    """An error event after what came, no last chunk, the connection is closed; for 1.0 clients a
+    reset, since EOF would look like the end."""
     r, w = pair
     for version in ("1.1", "1.0"):
         s = w.handler = Steps()

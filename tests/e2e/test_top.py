@@ -1,4 +1,5 @@
-"""kvsteerctl top on a real terminal (a pty): what it draws fits any size, keys sort, every end gives the terminal back; and as plain text."""
+"""kvsteerctl top on a real terminal (a pty): what it draws fits any size, keys sort, every end
+gives the terminal back; and as plain text."""
 import fcntl
 import json
 import os
@@ -60,7 +61,8 @@ class Terminal:
             self.raw += data
 
     def _draw(self):
-        """What came since, on the screen: the few sequences that top may use; any other fails the test."""
+        """What came since, on the screen: the few sequences that top may use; any other fails the
+        test."""
         text = self.raw[self.taken:]
         # a sequence that is not whole yet waits for its rest
         cut = re.search(rb"\x1b(\[[?0-9;]*)?$", text)
@@ -140,7 +142,8 @@ def top():
 
 @pytest.fixture
 def fleet(router, worker):
-    """Four workers of which w2 has two requests in flight, w10 failed once, w1 is unhealthy, and w3 answered one prompt twice."""
+    """Four workers of which w2 has two requests in flight, w10 failed once, w1 is unhealthy, and w3
+    answered one prompt twice."""
     holds = [Hold(), Hold()]
 
     def break_off(x):
@@ -199,7 +202,8 @@ def test_keys_sort(fleet, top):
 
 @pytest.mark.parametrize("columns, lines", [(80, 24), (60, 10), (200, 50), (40, 8), (20, 4), (10, 2), (1, 1)])
 def test_it_fits(fleet, top, columns, lines):
-    """The terminal of this test fails on a line that is too long or too many; it always shows what there is room for."""
+    """The terminal of this test fails on a line that is too long or too many; it always shows what
+    there is room for."""
     t = top(fleet, columns=columns, lines=lines)
     t.wait(lambda rows: rows[0] == rows[0][:columns] and rows[0].startswith("kvsteerd"[:columns]), "the first line")
     if lines >= 10:

@@ -1,4 +1,5 @@
-"""Upgrade in place: another process takes over all sockets, and nobody notices; or it does not, and the old one says why and carries on."""
+"""Upgrade in place: another process takes over all sockets, and nobody notices; or it does not, and
+the old one says why and carries on."""
 import os
 import shutil
 import signal
@@ -63,7 +64,8 @@ def replace(path, text):
 
 @pytest.mark.tsan
 def test_another_process_takes_over_and_streams_go_on(router, worker):
-    """Ports, admin socket and metrics are the same; what was in flight ends in the old process, which then exits with its guards balanced."""
+    """Ports, admin socket and metrics are the same; what was in flight ends in the old process,
+    which then exits with its guards balanced."""
     stream = Stream()
     r = router([worker("w0", stream), worker("w1", stream)], keys="threads = 2\n")
     streams = [begin_stream(r) for _ in range(6)]
@@ -104,7 +106,8 @@ def test_sigusr2_and_kvsteerctl(router, worker):
 
 @pytest.mark.tsan
 def test_idle_clients_are_told_before_they_are_closed(router, worker):
-    """A kept connection, and one that has sent nothing yet, have their next request answered by the old process, which says close; none is cut."""
+    """A kept connection, and one that has sent nothing yet, have their next request answered by the
+    old process, which says close; none is cut."""
     r = router([worker("w0")])
     kept, fresh = r.connect(), r.connect()
     kept.send(make_request(body=STREAM))
@@ -247,7 +250,8 @@ def processes_of(r):
 
 @pytest.mark.tsan
 def test_nothing_is_taken_over_before_a_worker_is_up(router, worker):
-    """A second upgrade and a reload are refused meanwhile, SIGHUP is done by the new process; requests go on."""
+    """A second upgrade and a reload are refused meanwhile, SIGHUP is done by the new process;
+    requests go on."""
     w = worker("w0")
     r = router([w], pool=SLOW, allow_errors=["reload failed.*an upgrade is under way"])
     slow = SlowUpgrade(r, w)
@@ -308,7 +312,8 @@ def test_the_new_process_killed_before_it_is_ready(router, worker):
 
 
 def test_workers_of_the_api_and_drained_ones_are_taken_over(router, worker):
-    """Otherwise an upgrade would lose a fleet that was added by scripts; secrets travel too, and are not logged."""
+    """Otherwise an upgrade would lose a fleet that was added by scripts; secrets travel too, and
+    are not logged."""
     w0, w1, w2 = worker("w0"), worker("w1"), worker("w2")
     r = router([w0, w2], pool="policy = round_robin\n")
     status, answer = r.admin("POST", "workers", {"name": "w1", "url": w1.url, "max_requests": 7, "worker_key": "s3cret", "models": ["m", "n*"]})
@@ -389,8 +394,8 @@ def test_another_admin_socket_leaves_no_file_behind(router, worker):
 
 @pytest.mark.tsan
 def test_a_stop_right_after_waits_for_the_old_process(router, worker):
-    """With the main process a service manager ends all: so that one waits until the streams of its predecessor are through; idle clients do
-    not hold it up."""
+    """With the main process a service manager ends all: so that one waits until the streams of its
+    predecessor are through; idle clients do not hold it up."""
     stream = Stream()
     r = router([worker("w0", stream)], keys="drain_timeout = 1h\n")
     idle = r.connect()

@@ -1,4 +1,5 @@
-"""Bodies that nobody reads go on as they come (D1, D2): what routing needs stands in the head, and the cost of the prompt is the worker's alone."""
+"""Bodies that nobody reads go on as they come (D1, D2): what routing needs stands in the head, and
+the cost of the prompt is the worker's alone."""
 import hashlib
 import re
 import threading
@@ -17,7 +18,8 @@ WINDOW = 64 << 10
 
 
 class Reader(harness.Worker):
-    """A worker that is handed each request as soon as its head is there: script(wire, head) reads the body as it likes, and answers."""
+    """A worker that is handed each request as soon as its head is there: script(wire, head) reads
+    the body as it likes, and answers."""
 
     def __init__(self, name, script):
         self.script, self.heads, self.errors, self.ended = script, [], [], 0
@@ -128,7 +130,8 @@ WAYS = {"hashes": ("", KEYED), "empty-list": ("", "X-Kvsteer-Prefix: 128b;\r\n")
 @pytest.mark.parametrize("how", ["length", "chunked"])
 @pytest.mark.parametrize("way", WAYS)
 def test_d1_the_worker_has_each_byte_before_the_next_is_sent(router, reader, way, how):
-    """In lockstep: what was sent has arrived while the rest is still to come, and nothing is gathered."""
+    """In lockstep: what was sent has arrived while the rest is still to come, and nothing is
+    gathered."""
     got, step = [], threading.Semaphore(0)
 
     def script(wire, m):
@@ -186,7 +189,8 @@ def test_d1_200_mb_pass_through_a_router_that_does_not_grow(router, reader, how)
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 def test_d1_one_byte_a_write(router, reader, framing):
-    """Head, body, chunk lines and trailers byte by byte: the worker gets the body, and no trailer."""
+    """Head, body, chunk lines and trailers byte by byte: the worker gets the body, and no
+    trailer."""
     w = reader("w0", take_all)
     r = router([w], pool=SPREAD)
     body = text(1, 1).encode()[:300]
@@ -232,7 +236,8 @@ def test_d1_requests_without_a_body_are_as_they_were(router, reader):
 # ---- D2: the sent hashes route what cannot be read ----
 
 def test_d2_a_body_that_is_no_json_goes_by_its_hashes(router, worker):
-    """Binary, of any size and framing; an empty list matches nothing, and no header of a body that cannot be read matches nothing either."""
+    """Binary, of any size and framing; an empty list matches nothing, and no header of a body that
+    cannot be read matches nothing either."""
     ws = [worker(f"w{i}") for i in range(3)]
     r = router(ws, keys=OPEN)
     p = text(8, 1)
@@ -277,7 +282,8 @@ def test_d2_a_model_in_the_head_chooses_the_pool(router, worker):
 
 @pytest.mark.parametrize("how", ["length", "chunked"])
 def test_a_slow_worker_stops_the_client(router, reader, how):
-    """It holds the router's window and the kernel's buffers full, no more; read later, all is there."""
+    """It holds the router's window and the kernel's buffers full, no more; read later, all is
+    there."""
     start = threading.Event()
 
     def script(wire, m):
@@ -320,7 +326,8 @@ EARLY = [("413 Too Big", "Connection: close\r\n"), ("401 No", ""), ("200 OK", ""
 @pytest.mark.parametrize("status,fields", EARLY)
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_an_early_answer_reaches_the_client(router, reader, status, fields, goes_on):
-    """Whole, with its connection's end told; also to a client that reads only when it has sent all. What it still sends harms nobody."""
+    """Whole, with its connection's end told; also to a client that reads only when it has sent all.
+    What it still sends harms nobody."""
     def script(wire, m):
         wire.read_exact(10)
         ok(wire, b"early", status, fields)
@@ -343,7 +350,8 @@ def test_an_early_answer_reaches_the_client(router, reader, status, fields, goes
 
 
 def test_an_answer_and_its_body_pass_in_both_directions(router, reader):
-    """The worker answers as it reads; the client sends the next part when it has the answer to the last."""
+    """The worker answers as it reads; the client sends the next part when it has the answer to the
+    last."""
     def script(wire, m):
         wire.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         for _ in range(5):
@@ -475,7 +483,8 @@ def test_a_body_that_stops_is_408_and_its_worker_is_free(router, reader, how):
 
 
 def test_the_workers_time_does_not_run_while_the_client_is_awaited(router, reader):
-    """first_byte_timeout is the worker's, not that of a body on its way; also behind an interim answer."""
+    """first_byte_timeout is the worker's, not that of a body on its way; also behind an interim
+    answer."""
     def script(wire, m):
         wire.read_exact(1)
         wire.send(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -556,7 +565,8 @@ def test_a_worker_that_cannot_be_reached_costs_no_byte(router, worker):
 
 
 def test_what_was_handed_on_is_not_sent_again(router, reader):
-    """A worker that dies with part of a long body in hand: 502, and no other worker hears of it. A short one is still held, and goes on as ever."""
+    """A worker that dies with part of a long body in hand: 502, and no other worker hears of it. A
+    short one is still held, and goes on as ever."""
     ends = []
 
     def die(wire, m):

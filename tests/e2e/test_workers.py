@@ -1,4 +1,5 @@
-"""Workers as the router knows them: data-parallel ranks, generations, what workers report, restarts, probes."""
+"""Workers as the router knows them: data-parallel ranks, generations, what workers report,
+restarts, probes."""
 import json
 import re
 import subprocess
@@ -122,7 +123,8 @@ def test_load_of_each_rank_is_its_own(router, worker):
 
 
 def test_a_dead_host_is_tried_once(router, worker):
-    """Its ranks are one process: the retry goes to another host at once, whatever the retries left."""
+    """Its ranks are one process: the retry goes to another host at once, whatever the retries
+    left."""
     dead, live = worker("dead"), worker("live")
     r = router(conf=conf_of(dead, lines="dp_size = 8\nretry_max_retries = 1", every="1h") + f"[worker live]\nurl = {live.url}\n", wait=False)
     r.wait_workers("dead@7", "live")
@@ -285,7 +287,8 @@ def test_flags_of_the_vllm_router_make_ranks(router, worker):
 
 
 def test_ranks_of_our_own_engine(router):
-    """Each rank of kvsteer-engine has a cache of its own: the second turn finds it where the router sends it."""
+    """Each rank of kvsteer-engine has a cache of its own: the second turn finds it where the router
+    sends it."""
     with Engine("--backend", "sim", "--sim-speed", "0") as e:
         r = router(conf=f"[pool default]\nhealth_interval = 1s\n[worker e]\nurl = {e.url}\ndp_size = 3\n", keys="expose_worker = on\n", wait=False)
         r.wait_workers("e@0", "e@1", "e@2")
@@ -371,7 +374,8 @@ def test_d3_a_request_under_way_at_the_bump_leaves_nothing(router, worker):
 
 
 def test_d3_flush_of_all_workers_of_a_pool(router, worker):
-    """Each host once, by SGLang's call or else vLLM's; the generation moves once, when all have answered."""
+    """Each host once, by SGLang's call or else vLLM's; the generation moves once, when all have
+    answered."""
     def vllm_flush(x):
         x.answer(404 if x.request.target == "/base/flush_cache" else 200, "{}")
     a, b = worker("a"), worker("b", vllm_flush, base="/base")
@@ -534,7 +538,8 @@ def test_reports_of_ranks(router, worker):
     ("/get_load", [{"dp_rank": 0, "num_reqs": 5, "num_waiting_reqs": 2}, {"dp_rank": 1, "num_reqs": 0, "num_waiting_reqs": 0}], [5, 0]),
 ])
 def test_sglang_without_metrics(router, worker, path, told, loads):
-    """Capacity from server_info, load from loads; each asked for as long as it is of use, and 404 paths left alone."""
+    """Capacity from server_info, load from loads; each asked for as long as it is of use, and 404
+    paths left alone."""
     w = worker("gpu")
     w.told["/server_info"] = {"max_total_num_tokens": 4096, "dp_size": 2, "instance_id": "one"}
     w.told[path] = told
@@ -633,7 +638,8 @@ def test_restart_clears_every_rank(router, worker):
 
 
 def test_restart_of_a_real_engine(router):
-    """Same port, new process: what it held is forgotten; the next prompt is no match, and then it is one again."""
+    """Same port, new process: what it held is forgotten; the next prompt is no match, and then it
+    is one again."""
     with Engine("--backend", "sim", "--sim-speed", "0") as first:
         port = first.port
         r = router(conf=f"[pool default]\nhealth_interval = 50ms\n[worker e]\nurl = {first.url}\n", wait=False).wait_workers("e")
@@ -654,7 +660,8 @@ def test_restart_of_a_real_engine(router):
 
 @pytest.mark.tsan
 def test_restart_empty_of_a_real_engine_amid_a_stream(router):
-    """The process starts anew in no time: no probe fails, and yet nothing of what it held is believed any more."""
+    """The process starts anew in no time: no probe fails, and yet nothing of what it held is
+    believed any more."""
     with Engine("--backend", "sim", "--sim-speed", "1", "--sim-decode-rate", "20", faults=True) as e:
         r = router(conf=f"[pool default]\nhealth_interval = 50ms\n[worker e]\nurl = {e.url}\n", wait=False).wait_workers("e")
         with r.connect() as c:

@@ -1,7 +1,8 @@
-"""The vLLM router's consistent-hash ring, written down a second time, from its description: what the C is compared with.
+"""The vLLM router's consistent-hash ring, written down a second time, from its description: what
+the C is compared with.
 
-H(text) = Murmur64A(Furc(text) as four bytes); Furc reads a stream of bits, 64 from each word: word 0 is Murmur64A(text), each
-further one Murmur64A of the eight bytes of the word before.
+H(text) = Murmur64A(Furc(text) as four bytes); Furc reads a stream of bits, 64 from each word: word
+0 is Murmur64A(text), each further one Murmur64A of the eight bytes of the word before.
 """
 import bisect
 
