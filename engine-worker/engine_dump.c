@@ -14,11 +14,11 @@ static void dump_scrape(struct engine *engine)
 	struct engine_histograms histograms = {0};
 	struct handoff_counts counts = {0};
 	struct engine_metrics_opts opts = {.model = "sim", .handoff = &counts};
-	struct metric_text text = {0};
+	struct text text = {0};
 
 	engine_metrics_print(&text, engine_sched(engine), &histograms, &opts);
 	dump_metrics(&text);
-	metric_text_free(&text);
+	text_free(&text);
 }
 
 void engine_dump(void)

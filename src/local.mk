@@ -34,6 +34,7 @@ libbase_a_SOURCES += src/base/metric_table.h
 libbase_a_SOURCES += src/base/ring.c src/base/ring.h
 libbase_a_SOURCES += src/base/rng.c src/base/rng.h
 libbase_a_SOURCES += src/base/span.c src/base/span.h
+libbase_a_SOURCES += src/base/text.c src/base/text.h
 libbase_a_SOURCES += src/base/word.c src/base/word.h
 
 # io: one foreign library or system interface each
@@ -284,7 +285,6 @@ libbench_a_SOURCES += src/bench/report.c src/bench/report.h
 libbench_a_SOURCES += src/bench/run.c src/bench/run.h
 libbench_a_SOURCES += src/bench/sse.c src/bench/sse.h
 libbench_a_SOURCES += src/bench/tally.c src/bench/tally.h
-libbench_a_SOURCES += src/bench/text.c src/bench/text.h
 libbench_a_SOURCES += src/bench/trace.c src/bench/trace.h
 libbench_a_SOURCES += src/bench/url.c src/bench/url.h
 libbench_a_SOURCES += src/bench/wire.c src/bench/wire.h

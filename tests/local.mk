@@ -55,6 +55,7 @@ check_PROGRAMS += tests/unit/check_mem
 check_PROGRAMS += tests/unit/check_metric
 check_PROGRAMS += tests/unit/check_rng
 check_PROGRAMS += tests/unit/check_span
+check_PROGRAMS += tests/unit/check_text
 check_PROGRAMS += tests/unit/check_fetch
 check_PROGRAMS += tests/unit/check_js
 check_PROGRAMS += tests/unit/check_notify

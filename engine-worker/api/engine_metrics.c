@@ -165,41 +165,41 @@ static const char *const end_names[SCHED_END_MAX] = {
 	[SCHED_END_ERROR] = "error",
 };
 
-static void print_labels(struct metric_text *out, const char *name, const char *model)
+static void print_labels(struct text *out, const char *name, const char *model)
 {
-	metric_printf(out, "%s{model_name=\"", name);
+	text_printf(out, "%s{model_name=\"", name);
 	metric_label(out, span_str(model));
-	metric_printf(out, "\",engine=\"0\"");
+	text_printf(out, "\",engine=\"0\"");
 }
 
 /* One line of a histogram, up to le. */
-static void print_bucket(struct metric_text *out, const char *name, const char *model,
-	double le, uint64_t n)
+static void print_bucket(
+	struct text *out, const char *name, const char *model, double le, uint64_t n)
 {
 	char label[80];
 
 	(void)snprintf(label, sizeof(label), "%s_bucket", name);
 	print_labels(out, label, model);
 	if (isinf(le))
-		metric_printf(out, ",le=\"+Inf\"} %" PRIu64 "\n", n);
+		text_printf(out, ",le=\"+Inf\"} %" PRIu64 "\n", n);
 	else
-		metric_printf(out, ",le=\"%.10g\"} %" PRIu64 "\n", le, n);
+		text_printf(out, ",le=\"%.10g\"} %" PRIu64 "\n", le, n);
 }
 
-static void print_sum(struct metric_text *out, const char *name, const char *model,
-	double sum, uint64_t n)
+static void print_sum(
+	struct text *out, const char *name, const char *model, double sum, uint64_t n)
 {
 	char label[80];
 
 	(void)snprintf(label, sizeof(label), "%s_sum", name);
 	print_labels(out, label, model);
-	metric_printf(out, "} %.17g\n", sum);
+	text_printf(out, "} %.17g\n", sum);
 	(void)snprintf(label, sizeof(label), "%s_count", name);
 	print_labels(out, label, model);
-	metric_printf(out, "} %" PRIu64 "\n", n);
+	text_printf(out, "} %" PRIu64 "\n", n);
 }
 
-static void print_histogram(struct metric_text *out, const struct engine_histograms *h,
+static void print_histogram(struct text *out, const struct engine_histograms *h,
 	enum engine_histogram which, const struct engine_metrics_opts *opts)
 {
 	const struct engine_bounds *row = engine_bounds(which);
@@ -219,8 +219,7 @@ static void print_histogram(struct metric_text *out, const struct engine_histogr
 		(double)h->of[which].sum / (row->unit == BOUNDS_TIME ? 1e6 : 1), n);
 }
 
-static void print_steps(
-	struct metric_text *out, const struct sched_counts *c, const char *model)
+static void print_steps(struct text *out, const struct sched_counts *c, const char *model)
 {
 	static const char name[] = "vllm:iteration_tokens_total";
 	uint64_t n = 0;
@@ -238,22 +237,21 @@ static void print_steps(
 }
 
 /* For room, or for blocks that another worker sends. */
-static void print_waiting(
-	struct metric_text *out, const struct sched *s, const char *model)
+static void print_waiting(struct text *out, const struct sched *s, const char *model)
 {
 	static const char name[] = "vllm:num_requests_waiting_by_reason";
 
 	metric_family(out, name, "gauge", "Sequences that wait to be scheduled, by why");
 	print_labels(out, name, model);
-	metric_printf(
+	text_printf(
 		out, ",reason=\"capacity\"} %u\n", sched_waiting(s) - sched_loading(s));
 	print_labels(out, name, model);
-	metric_printf(out, ",reason=\"deferred\"} %u\n", sched_loading(s));
+	text_printf(out, ",reason=\"deferred\"} %u\n", sched_loading(s));
 }
 
 /* Prompt tokens by where their KV came from. */
 static void print_sources(
-	struct metric_text *out, const struct sched_counts *c, const char *model)
+	struct text *out, const struct sched_counts *c, const char *model)
 {
 	static const char name[] = "vllm:prompt_tokens_by_source_total";
 	const struct {
@@ -268,12 +266,12 @@ static void print_sources(
 	metric_family(out, name, "counter", "Prompt tokens by where their KV came from");
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		print_labels(out, name, model);
-		metric_printf(
+		text_printf(
 			out, ",source=\"%s\"} %" PRIu64 "\n", rows[i].source, rows[i].n);
 	}
 }
 
-void engine_metrics_print(struct metric_text *out, const struct sched *s,
+void engine_metrics_print(struct text *out, const struct sched *s,
 	const struct engine_histograms *h, const struct engine_metrics_opts *opts)
 {
 	const char *model = opts->model;
@@ -283,13 +281,13 @@ void engine_metrics_print(struct metric_text *out, const struct sched *s,
 
 		metric_family(out, f->name, f->type, f->help);
 		print_labels(out, f->name, model);
-		metric_printf(out, "} %.17g\n", f->value(s, opts->handoff));
+		text_printf(out, "} %.17g\n", f->value(s, opts->handoff));
 	}
 	metric_family(out, "vllm:request_success_total", "counter",
 		"Sequences by how they ended");
 	for (size_t i = 0; i < SCHED_END_MAX; i++) {
 		print_labels(out, "vllm:request_success_total", model);
-		metric_printf(out, ",finished_reason=\"%s\"} %" PRIu64 "\n", end_names[i],
+		text_printf(out, ",finished_reason=\"%s\"} %" PRIu64 "\n", end_names[i],
 			sched_counts(s)->ended[i]);
 	}
 	print_waiting(out, s, model);
@@ -299,10 +297,10 @@ void engine_metrics_print(struct metric_text *out, const struct sched *s,
 	print_steps(out, sched_counts(s), model);
 	metric_family(out, "vllm:cache_config_info", "gauge", "The size of the KV cache");
 	print_labels(out, "vllm:cache_config_info", model);
-	metric_printf(out, ",block_size=\"%u\",num_gpu_blocks=\"%u\"} 1\n",
+	text_printf(out, ",block_size=\"%u\",num_gpu_blocks=\"%u\"} 1\n",
 		sched_shape(s)->block_tokens, sched_shape(s)->n_blocks);
 	metric_family(
 		out, "process_start_time_seconds", "gauge", "When this process began");
-	metric_printf(out, "process_start_time_seconds %.3f\n",
+	text_printf(out, "process_start_time_seconds %.3f\n",
 		(double)opts->started_ms / 1000);
 }

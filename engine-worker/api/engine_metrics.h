@@ -18,7 +18,7 @@ struct engine_metrics_opts {
 };
 
 /* Appends all families. */
-void engine_metrics_print(struct metric_text *out, const struct sched *s,
+void engine_metrics_print(struct text *out, const struct sched *s,
 	const struct engine_histograms *h, const struct engine_metrics_opts *opts);
 
 #endif

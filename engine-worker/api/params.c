@@ -345,7 +345,7 @@ static enum fail read_scalars(struct params *p, const struct js *body,
 static enum fail read_chat(const struct js *body, const struct vocab *vocab,
 	struct token_list *out, struct token_list *before, struct complaint *c)
 {
-	struct metric_text text = {NULL, 0, 0, false};
+	struct text text = {NULL, 0, 0, false};
 	const char *why_not = NULL;
 	enum fail why = FAIL_NONE;
 	size_t answer_from = 0;
@@ -358,7 +358,7 @@ static enum fail read_chat(const struct js *body, const struct vocab *vocab,
 	else if (before != NULL && answer_from < text.n &&
 		 vocab->encode(vocab, span_make(text.p, answer_from), before) != 0)
 		why = no_memory(c);
-	metric_text_free(&text);
+	text_free(&text);
 	return why;
 }
 

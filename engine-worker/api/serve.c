@@ -286,7 +286,7 @@ static void handle_server_info(void *arg, struct http_call *call)
 static void handle_metrics(void *arg, struct http_call *call)
 {
 	struct serve *s = arg;
-	struct metric_text text = {NULL, 0, 0, false};
+	struct text text = {NULL, 0, 0, false};
 	struct handoff_counts counts = handoff_counts(s->handoff);
 	struct engine_metrics_opts opts = {
 		s->opts.model, s->opts.max_model_len, s->started_ms, &counts};
@@ -298,7 +298,7 @@ static void handle_metrics(void *arg, struct http_call *call)
 	else
 		http_call_reply(call, 200, "text/plain; version=0.0.4; charset=utf-8",
 			span_make(text.p, text.n), span_make(NULL, 0));
-	metric_text_free(&text);
+	text_free(&text);
 }
 
 static void handle_flush(void *arg, struct http_call *call)

@@ -9,27 +9,27 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-static void add_span(struct metric_text *out, struct span s)
+static void add_span(struct text *out, struct span s)
 {
-	metric_printf(out, SPAN_FMT, SPAN_ARG(s));
+	text_add(out, s);
 }
 
 /* A value as compact JSON: its hash where it is media, which may be large. */
-static void add_json(struct metric_text *out, const struct js *v, bool as_hash)
+static void add_json(struct text *out, const struct js *v, bool as_hash)
 {
 	char *text = js_print(v, false);
 
 	if (text == NULL)
 		out->failed = true;
 	else if (as_hash)
-		metric_printf(
+		text_printf(
 			out, "<|media:%016" PRIx64 "|>", hash64(text, strlen(text), 0));
 	else
-		metric_printf(out, "%s", text);
+		text_printf(out, "%s", text);
 	free(text);
 }
 
-static int add_part(struct metric_text *out, const struct js *part, const char **why)
+static int add_part(struct text *out, const struct js *part, const char **why)
 {
 	struct span type, text;
 
@@ -53,8 +53,7 @@ static int add_part(struct metric_text *out, const struct js *part, const char *
 	return 0;
 }
 
-static int add_content(
-	struct metric_text *out, const struct js *content, const char **why)
+static int add_content(struct text *out, const struct js *content, const char **why)
 {
 	struct span text;
 
@@ -77,7 +76,7 @@ static int add_content(
 	return 0;
 }
 
-static int add_role(struct metric_text *out, const struct js *message, const char **why)
+static int add_role(struct text *out, const struct js *message, const char **why)
 {
 	struct span role;
 
@@ -85,14 +84,14 @@ static int add_role(struct metric_text *out, const struct js *message, const cha
 		*why = "each message must be an object with a string 'role'";
 		return ERR_PARSE;
 	}
-	metric_printf(out, "<|" SPAN_FMT "|>\n", SPAN_ARG(role));
+	text_printf(out, "<|" SPAN_FMT "|>\n", SPAN_ARG(role));
 	return 0;
 }
 
 /* open_from, if not NULL: it is to be continued, so its end is left open; set to where
  * its content begins. */
-static int add_message(struct metric_text *out, const struct js *message,
-	size_t *open_from, const char **why)
+static int add_message(
+	struct text *out, const struct js *message, size_t *open_from, const char **why)
 {
 	const struct js *calls = js_get(message, "tool_calls");
 	int err = add_role(out, message, why);
@@ -107,7 +106,7 @@ static int add_message(struct metric_text *out, const struct js *message,
 	if (calls != NULL && !js_is_null(calls))
 		add_json(out, calls, false);
 	if (open_from == NULL)
-		metric_printf(out, "\n");
+		text_printf(out, "\n");
 	return 0;
 }
 
@@ -136,8 +135,8 @@ static int read_continues(const struct js *body, bool *continues, const char **w
 	return 0;
 }
 
-int chat_render(const struct js *body, struct metric_text *out, size_t *answer_from,
-	const char **why)
+int chat_render(
+	const struct js *body, struct text *out, size_t *answer_from, const char **why)
 {
 	bool continues;
 	int err = read_continues(body, &continues, why);
@@ -155,9 +154,9 @@ int chat_render(const struct js *body, struct metric_text *out, size_t *answer_f
 		return ERR_PARSE;
 	}
 	if (js_len(tools) > 0) {
-		metric_printf(out, "<|tools|>\n");
+		text_printf(out, "<|tools|>\n");
 		add_json(out, tools, false);
-		metric_printf(out, "\n");
+		text_printf(out, "\n");
 	}
 	for (size_t i = 0; i < js_len(messages) && err == 0; i++) {
 		bool is_open = continues && i + 1 == js_len(messages);
@@ -168,7 +167,7 @@ int chat_render(const struct js *body, struct metric_text *out, size_t *answer_f
 	if (err != 0)
 		return err;
 	if (!continues) {
-		metric_printf(out, "<|assistant|>\n");
+		text_printf(out, "<|assistant|>\n");
 		*answer_from = out->n;
 	}
 	return out->failed ? ERR_NOMEM : 0;

@@ -19,7 +19,7 @@
 struct js;
 
 /* As vocab.h's render(). */
-int chat_render(const struct js *body, struct metric_text *out, size_t *answer_from,
+int chat_render(const struct js *body, struct text *out, size_t *answer_from,
 	const char **why) MUST_CHECK;
 
 #endif

@@ -20,8 +20,8 @@ static size_t decode(const struct vocab *v UNUSED, uint32_t id, char *out)
 	return token_text(id, out);
 }
 
-static int render(const struct vocab *v UNUSED, const struct js *body,
-	struct metric_text *out, size_t *answer_from, const char **why)
+static int render(const struct vocab *v UNUSED, const struct js *body, struct text *out,
+	size_t *answer_from, const char **why)
 {
 	return chat_render(body, out, answer_from, why);
 }

@@ -11,7 +11,7 @@
 #include "base/span.h"
 
 struct js;
-struct metric_text;
+struct text;
 
 struct token_list {
 	uint32_t *ids;
@@ -40,9 +40,8 @@ struct vocab {
 	 * then left open. ERR_PARSE and *why (what is wrong with body's messages or
 	 * tools; static); ERR_NOMEM.
 	 */
-	int (*render)(const struct vocab *v, const struct js *body,
-		struct metric_text *out, size_t *answer_from,
-		const char **why) MUST_CHECK;
+	int (*render)(const struct vocab *v, const struct js *body, struct text *out,
+		size_t *answer_from, const char **why) MUST_CHECK;
 	/*
 	 * How many tokens a chat's answer has yet, where nothing limits it. prompt holds
 	 * the beginning of the answer behind what is in `before`; an empty `before`: none

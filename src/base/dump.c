@@ -91,7 +91,7 @@ static void family_end(const struct family *f)
 			f->labels[0] != '\0' ? f->labels : NULL);
 }
 
-void dump_metrics(const struct metric_text *scrape)
+void dump_metrics(const struct text *scrape)
 {
 	struct span rest = span_make(scrape->p, scrape->n), line;
 	struct family f = {"", "", ""};

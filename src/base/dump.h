@@ -17,7 +17,7 @@
 #include "base/base.h"
 
 struct flag_set;
-struct metric_text;
+struct text;
 
 /* Whether --dump-tables is all that the command line says. */
 bool dump_is_asked(int argc, char **argv);
@@ -31,7 +31,7 @@ void dump_fields(const char *const *fields, size_t n);
 /* The flags of a table and, where it reads files, its keys. */
 void dump_flags(const struct flag_set *set);
 /* The families of a scrape; labels as their first line has them, without buckets' "le". */
-void dump_metrics(const struct metric_text *scrape);
+void dump_metrics(const struct text *scrape);
 void dump_signal(int signo);
 /* Exit codes from 0 to the last. */
 void dump_exits(int last);

@@ -263,61 +263,30 @@ static const char *route_name(unsigned route)
 	return names[route] != NULL ? names[route] : "other";
 }
 
-static bool text_reserve(struct metric_text *out, size_t more)
+void metric_label(struct text *out, struct span value)
 {
-	if (!out->failed && mem_grow(&out->p, &out->cap, out->n + more, 1) != 0)
-		out->failed = true;
-	return !out->failed;
-}
+	/* SIZE_MAX cannot be had, and fails it */
+	char *to = text_room(out, value.n < SIZE_MAX / 4 ? 2 * value.n : SIZE_MAX);
 
-void metric_printf(struct metric_text *out, const char *fmt, ...)
-{
-	va_list args;
-	int len;
-
-	if (!text_reserve(out, 256))
+	if (to == NULL)
 		return;
-	va_start(args, fmt);
-	len = vsnprintf(out->p + out->n, out->cap - out->n, fmt, args);
-	va_end(args);
-	if (len < 0) {
-		out->failed = true;
-		return;
-	}
-	if ((size_t)len >= out->cap - out->n) {
-		if (!text_reserve(out, (size_t)len + 1))
-			return;
-		va_start(args, fmt);
-		vsnprintf(out->p + out->n, out->cap - out->n, fmt, args);
-		va_end(args);
-	}
-	out->n += (size_t)len;
-}
-
-void metric_label(struct metric_text *out, struct span value)
-{
-	/* one byte more, for the NUL that the text always has behind it */
-	if (value.n > SIZE_MAX / 4 || !text_reserve(out, 2 * value.n + 1)) {
-		out->failed = true;
-		return;
-	}
 	for (size_t i = 0; i < value.n; i++) {
 		char c = value.p[i];
 
 		if (c == '\\' || c == '"' || c == '\n')
-			out->p[out->n++] = '\\';
-		out->p[out->n++] = c == '\n' ? 'n' : c;
+			*to++ = '\\';
+		*to++ = c == '\n' ? 'n' : c;
 	}
-	out->p[out->n] = '\0';
+	*to = '\0';
+	out->n = (size_t)(to - out->p);
 }
 
-void metric_family(
-	struct metric_text *out, const char *name, const char *type, const char *help)
+void metric_family(struct text *out, const char *name, const char *type, const char *help)
 {
-	metric_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+	text_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-static void print_values(struct metric_text *out)
+static void print_values(struct text *out)
 {
 	static const struct {
 		const char *name, *help;
@@ -337,7 +306,7 @@ static void print_values(struct metric_text *out)
 		if (strcmp(family, last) != 0)
 			metric_family(out, family, kinds[rows[i].kind], rows[i].help);
 		strcpy(last, family);
-		metric_printf(out, "%s %lld\n", rows[i].name,
+		text_printf(out, "%s %lld\n", rows[i].name,
 			(long long)metric_total((enum metric_id)i));
 	}
 }
@@ -372,7 +341,7 @@ static void sum_histogram(enum metric_histogram h, uint64_t *buckets, uint64_t *
 	pthread_mutex_unlock(&sets_lock);
 }
 
-static void print_histogram(struct metric_text *out, enum metric_histogram h)
+static void print_histogram(struct text *out, enum metric_histogram h)
 {
 	uint64_t buckets[BOUNDS_MAX + 1] = {0}, sum = 0, count = 0;
 	const char *name = histograms[h].name;
@@ -383,17 +352,17 @@ static void print_histogram(struct metric_text *out, enum metric_histogram h)
 	metric_family(out, name, "histogram", histograms[h].help);
 	for (unsigned i = 0; i < n; i++) {
 		count += buckets[i];
-		metric_printf(out, "%s_bucket{le=\"%s\"} %llu\n", name,
+		text_printf(out, "%s_bucket{le=\"%s\"} %llu\n", name,
 			print_decimal(
 				histograms[h].bounds[i], digits, number, sizeof(number)),
 			(unsigned long long)count);
 	}
 	count += buckets[n];
-	metric_printf(
+	text_printf(
 		out, "%s_bucket{le=\"+Inf\"} %llu\n", name, (unsigned long long)count);
-	metric_printf(out, "%s_sum %s\n", name,
+	text_printf(out, "%s_sum %s\n", name,
 		print_decimal(sum, digits, number, sizeof(number)));
-	metric_printf(out, "%s_count %llu\n", name, (unsigned long long)count);
+	text_printf(out, "%s_count %llu\n", name, (unsigned long long)count);
 }
 
 /*
@@ -475,15 +444,15 @@ static int compare_series(const void *left, const void *right)
 	return order != 0 ? order : strcmp(a->reason, b->reason);
 }
 
-static void print_request(struct metric_text *out, const struct series *s)
+static void print_request(struct text *out, const struct series *s)
 {
-	metric_printf(out, "kvsteer_requests_total{route=\"");
+	text_printf(out, "kvsteer_requests_total{route=\"");
 	metric_label(out, span_str(s->route));
-	metric_printf(out, "\",code=\"%d\",reason=\"%s\"} %llu\n", s->status, s->reason,
+	text_printf(out, "\",code=\"%d\",reason=\"%s\"} %llu\n", s->status, s->reason,
 		(unsigned long long)s->count);
 }
 
-static void print_requests(struct metric_text *out)
+static void print_requests(struct text *out)
 {
 	struct series_list list = {0};
 	uint64_t unplaced = 0;
@@ -505,7 +474,7 @@ static void print_requests(struct metric_text *out)
 	free(list.items);
 }
 
-void metric_print(struct metric_text *out)
+void metric_print(struct text *out)
 {
 	print_requests(out);
 	print_values(out);
@@ -513,11 +482,5 @@ void metric_print(struct metric_text *out)
 		print_histogram(out, (enum metric_histogram)h);
 	metric_family(
 		out, "kvsteer_build_info", "gauge", "Always 1; the label is the version");
-	metric_printf(out, "kvsteer_build_info{version=\"%s\"} 1\n", KVSTEER_VERSION);
-}
-
-void metric_text_free(struct metric_text *out)
-{
-	free(out->p);
-	*out = (struct metric_text){0};
+	text_printf(out, "kvsteer_build_info{version=\"%s\"} 1\n", KVSTEER_VERSION);
 }

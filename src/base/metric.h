@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "base/metric_table.h"
 #include "base/span.h"
+#include "base/text.h"
 
 enum metric_kind { METRIC_COUNTER, METRIC_GAUGE };
 
@@ -65,23 +66,12 @@ void metric_request_sum(uint64_t *all, uint64_t *errors);
 /* Names the rows for printing; called once at start with a static array. */
 void metric_set_routes(const char *const *names, unsigned count);
 
-/*
- * A text buffer that metric_print and others append to; grows; `failed` once out of
- * memory.
- */
-struct metric_text {
-	char *p;
-	size_t n, cap;
-	bool failed;
-};
-void metric_printf(struct metric_text *out, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Appends a label value, escaped for the text format (backslash, quote, newline). */
-void metric_label(struct metric_text *out, struct span value);
+void metric_label(struct text *out, struct span value);
 /* Prints "# HELP"/"# TYPE" for a family. */
 void metric_family(
-	struct metric_text *out, const char *name, const char *type, const char *help);
+	struct text *out, const char *name, const char *type, const char *help);
 /* Everything this module holds. */
-void metric_print(struct metric_text *out);
-void metric_text_free(struct metric_text *out);
+void metric_print(struct text *out);
 
 #endif

@@ -6,7 +6,7 @@
 #ifndef BENCH_CORPUS_H
 #define BENCH_CORPUS_H
 
-#include "bench/text.h"
+#include "base/text.h"
 #include "bench/trace.h"
 
 enum corpus_kind {

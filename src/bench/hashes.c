@@ -4,7 +4,7 @@
 #include "bench/hashes.h"
 
 #include "base/mem.h"
-#include "bench/text.h"
+#include "base/text.h"
 #include "route/route_key.h"
 
 #include <inttypes.h>

@@ -5,7 +5,7 @@
 #ifndef BENCH_REPLY_H
 #define BENCH_REPLY_H
 
-#include "bench/text.h"
+#include "base/text.h"
 
 #define REPLY_WORKER_MAX 128
 #define REPLY_MESSAGE_MAX 200

@@ -5,7 +5,7 @@
 #ifndef BENCH_SSE_H
 #define BENCH_SSE_H
 
-#include "bench/text.h"
+#include "base/text.h"
 
 #define SSE_EVENT_MAX (4u << 20) /* bytes of one line, and of one event's data */
 

@@ -7,7 +7,7 @@
 #ifndef BENCH_WORDS_H
 #define BENCH_WORDS_H
 
-#include "bench/text.h"
+#include "base/text.h"
 
 #define WORDS_BYTES 4 /* of each word */
 

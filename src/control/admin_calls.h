@@ -12,7 +12,7 @@
 
 struct http_call;
 struct js;
-struct metric_text;
+struct text;
 struct worker;
 
 struct admin_flushes;
@@ -63,7 +63,7 @@ admin_call_fn admin_upgrade;
 
 /* admin_metrics.c */
 admin_call_fn admin_metrics;
-void admin_metrics_print(const struct control *c, struct metric_text *out);
+void admin_metrics_print(const struct control *c, struct text *out);
 
 /* The path behind prefix, up to the next '/', and what follows that. */
 struct span admin_path_word(

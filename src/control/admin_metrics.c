@@ -56,19 +56,17 @@ static void items_free(struct items *items)
 	free(items->list);
 }
 
-static void label(
-	struct metric_text *out, const char *name, const char *value, bool is_first)
+static void label(struct text *out, const char *name, const char *value, bool is_first)
 {
-	metric_printf(out, "%s%s=\"", is_first ? "" : ",", name);
+	text_printf(out, "%s%s=\"", is_first ? "" : ",", name);
 	metric_label(out, span_str(value));
-	metric_printf(out, "\"");
+	text_printf(out, "\"");
 }
 
 /* name{worker="…",pool="…",role="…" and no closing brace */
-static void worker_labels(
-	struct metric_text *out, const char *name, const struct item *it)
+static void worker_labels(struct text *out, const char *name, const struct item *it)
 {
-	metric_printf(out, "%s{", name);
+	text_printf(out, "%s{", name);
 	label(out, "worker", it->w->name, true);
 	label(out, "pool", pool_name(it->pool), false);
 	label(out, "role", role_name(it->w->role), false);
@@ -76,8 +74,8 @@ static void worker_labels(
 
 typedef double worker_value_fn(const struct item *it);
 
-static void worker_gauge(struct metric_text *out, const struct items *items,
-	const char *name, const char *type, const char *help, worker_value_fn *value)
+static void worker_gauge(struct text *out, const struct items *items, const char *name,
+	const char *type, const char *help, worker_value_fn *value)
 {
 	size_t i;
 
@@ -86,7 +84,7 @@ static void worker_gauge(struct metric_text *out, const struct items *items,
 		double v = value(&items->list[i]);
 
 		worker_labels(out, name, &items->list[i]);
-		metric_printf(out, "} %.17g\n", v);
+		text_printf(out, "} %.17g\n", v);
 	}
 }
 
@@ -162,16 +160,16 @@ static double value_matched_blocks(const struct item *it)
 }
 
 /* name{pool="…",…,what="value"} n */
-static void worker_sample(struct metric_text *out, const char *name,
-	const struct item *it, const char *what, const char *value, uint64_t n)
+static void worker_sample(struct text *out, const char *name, const struct item *it,
+	const char *what, const char *value, uint64_t n)
 {
 	worker_labels(out, name, it);
 	label(out, what, value, false);
-	metric_printf(out, "} %" PRIu64 "\n", n);
+	text_printf(out, "} %" PRIu64 "\n", n);
 }
 
 /* Only of workers that said something lately: a number that nobody says is no zero. */
-static void print_reported(struct metric_text *out, const struct items *items)
+static void print_reported(struct text *out, const struct items *items)
 {
 	static const char name[] = "kvsteer_worker_reported_requests";
 	uint64_t now_ms = clock_now_ms();
@@ -190,7 +188,7 @@ static void print_reported(struct metric_text *out, const struct items *items)
 	}
 }
 
-static void print_states(struct metric_text *out, const struct items *items)
+static void print_states(struct text *out, const struct items *items)
 {
 	static const char name[] = "kvsteer_worker_state";
 	size_t i;
@@ -213,7 +211,7 @@ static bool is_workers_own(enum fail why)
 	return strcmp(fail_type(why), "upstream_error") == 0;
 }
 
-static void print_failures(struct metric_text *out, const struct items *items)
+static void print_failures(struct text *out, const struct items *items)
 {
 	static const char name[] = "kvsteer_upstream_failures_total";
 	size_t i;
@@ -230,7 +228,7 @@ static void print_failures(struct metric_text *out, const struct items *items)
 	}
 }
 
-static void print_workers(struct metric_text *out, const struct site *site)
+static void print_workers(struct text *out, const struct site *site)
 {
 	struct items items = all_workers(site);
 
@@ -274,15 +272,14 @@ static bool has_role(struct pool *p, enum role r)
 }
 
 /* name{pool="…",role="…" and no closing brace */
-static void pool_labels(
-	struct metric_text *out, const char *name, struct pool *p, enum role r)
+static void pool_labels(struct text *out, const char *name, struct pool *p, enum role r)
 {
-	metric_printf(out, "%s{", name);
+	text_printf(out, "%s{", name);
 	label(out, "pool", pool_name(p), true);
 	label(out, "role", role_name(r), false);
 }
 
-static void print_decisions(struct metric_text *out, const struct site *site)
+static void print_decisions(struct text *out, const struct site *site)
 {
 	static const char name[] = "kvsteer_route_decisions_total";
 	size_t i;
@@ -304,13 +301,13 @@ static void print_decisions(struct metric_text *out, const struct site *site)
 				label(out, "reason",
 					pick_reason_name((enum pick_reason)reason),
 					false);
-				metric_printf(out, "} %llu\n", (unsigned long long)n);
+				text_printf(out, "} %llu\n", (unsigned long long)n);
 			}
 		}
 	}
 }
 
-static void print_generations(struct metric_text *out, const struct site *site)
+static void print_generations(struct text *out, const struct site *site)
 {
 	static const char name[] = "kvsteer_pool_generation";
 	size_t i;
@@ -318,14 +315,14 @@ static void print_generations(struct metric_text *out, const struct site *site)
 	metric_family(
 		out, name, "gauge", "Generation of the weights that the pool serves");
 	for (i = 0; i < site->n_pools; i++) {
-		metric_printf(out, "%s{", name);
+		text_printf(out, "%s{", name);
 		label(out, "pool", pool_name(site->pools[i]), true);
-		metric_printf(out, "} %llu\n",
+		text_printf(out, "} %llu\n",
 			(unsigned long long)pool_generation(site->pools[i]));
 	}
 }
 
-static void print_index_bytes(struct metric_text *out, const struct site *site)
+static void print_index_bytes(struct text *out, const struct site *site)
 {
 	static const char name[] = "kvsteer_index_bytes";
 	size_t i;
@@ -340,12 +337,12 @@ static void print_index_bytes(struct metric_text *out, const struct site *site)
 				continue;
 			pool_index_stats(site->pools[i], r, &s);
 			pool_labels(out, name, site->pools[i], r);
-			metric_printf(out, "} %zu\n", s.bytes);
+			text_printf(out, "} %zu\n", s.bytes);
 		}
 	}
 }
 
-static void print_evictions(struct metric_text *out, const struct site *site)
+static void print_evictions(struct text *out, const struct site *site)
 {
 	static const char *const reasons[] = {[PREFIX_EVICT_CAPACITY] = "capacity",
 		[PREFIX_EVICT_MEMORY] = "memory",
@@ -368,23 +365,23 @@ static void print_evictions(struct metric_text *out, const struct site *site)
 				e++) {
 				pool_labels(out, name, site->pools[i], r);
 				label(out, "reason", reasons[e], false);
-				metric_printf(out, "} %llu\n",
+				text_printf(out, "} %llu\n",
 					(unsigned long long)s.evicted[e]);
 			}
 		}
 	}
 }
 
-static void print_daemon(struct metric_text *out, const struct control *c)
+static void print_daemon(struct text *out, const struct control *c)
 {
 	metric_family(out, "kvsteer_reloads_total", "counter", "Reloads by result");
-	metric_printf(out, "kvsteer_reloads_total{result=\"ok\"} %llu\n",
+	text_printf(out, "kvsteer_reloads_total{result=\"ok\"} %llu\n",
 		(unsigned long long)c->reloads[RELOAD_OK]);
-	metric_printf(out, "kvsteer_reloads_total{result=\"failed\"} %llu\n",
+	text_printf(out, "kvsteer_reloads_total{result=\"failed\"} %llu\n",
 		(unsigned long long)c->reloads[RELOAD_FAILED]);
 }
 
-void admin_metrics_print(const struct control *c, struct metric_text *out)
+void admin_metrics_print(const struct control *c, struct text *out)
 {
 	metric_print(out);
 	print_workers(out, c->site);
@@ -398,7 +395,7 @@ void admin_metrics_print(const struct control *c, struct metric_text *out)
 void admin_metrics(void *arg, struct http_call *call)
 {
 	struct admin *a = arg;
-	struct metric_text text = {0};
+	struct text text = {0};
 
 	admin_metrics_print(a->control, &text);
 	if (text.failed)
@@ -406,5 +403,5 @@ void admin_metrics(void *arg, struct http_call *call)
 	else
 		http_call_reply(call, 200, "text/plain; version=0.0.4; charset=utf-8",
 			span_make(text.p, text.n), span_make(NULL, 0));
-	metric_text_free(&text);
+	text_free(&text);
 }

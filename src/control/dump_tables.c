@@ -31,7 +31,7 @@ static void report_all(struct pool *pool)
 static void dump_scrape(struct site *site)
 {
 	struct control *c = calloc(1, sizeof(*c));
-	struct metric_text text = {0};
+	struct text text = {0};
 
 	if (c == NULL)
 		return;
@@ -39,7 +39,7 @@ static void dump_scrape(struct site *site)
 	c->site = site;
 	admin_metrics_print(c, &text);
 	dump_metrics(&text);
-	metric_text_free(&text);
+	text_free(&text);
 	free(c);
 }
 

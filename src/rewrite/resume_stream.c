@@ -4,40 +4,10 @@
 #include "rewrite/resume_stream.h"
 
 #include "base/err.h"
-#include "base/mem.h"
 #include "route/json_scan.h"
 #include "route/json_walk.h"
 
 #include <stdlib.h>
-
-/* ---- buffers ---- */
-
-static int add(struct resume_buffer *b, struct span s)
-{
-	int err;
-
-	if (s.n == 0)
-		return 0;
-	err = mem_grow(&b->p, &b->cap, b->n + s.n, 1);
-	if (err != 0)
-		return err;
-	memcpy(b->p + b->n, s.p, s.n);
-	b->n += s.n;
-	return 0;
-}
-
-static void drop_front(struct resume_buffer *b, size_t n)
-{
-	b->n -= n;
-	if (b->n > 0)
-		memmove(b->p, b->p + n, b->n);
-}
-
-static void buffer_free(struct resume_buffer *b)
-{
-	free(b->p);
-	*b = (struct resume_buffer){NULL, 0, 0};
-}
 
 void resume_stream_init(struct resume_stream *s, bool is_chat)
 {
@@ -46,15 +16,15 @@ void resume_stream_init(struct resume_stream *s, bool is_chat)
 
 void resume_stream_free(struct resume_stream *s)
 {
-	buffer_free(&s->text);
-	buffer_free(&s->tail);
-	buffer_free(&s->out);
+	text_free(&s->text);
+	text_free(&s->tail);
+	text_free(&s->out);
 }
 
 static void lose(struct resume_stream *s)
 {
 	s->is_lost = true;
-	buffer_free(&s->text);
+	text_free(&s->text);
 }
 
 /* ---- one event's JSON ---- */
@@ -210,7 +180,7 @@ static int take_text(struct resume_stream *s, const struct event *e, struct json
 		lose(s);
 		return 0;
 	}
-	return add(&s->text, text);
+	return text_add(&s->text, text);
 }
 
 /* {"content":…} alone, in place of a delta with a role. */
@@ -349,13 +319,14 @@ static int put_changed(struct resume_stream *s, const struct event *e)
 	for (i = 0; i < e->n_changes && err == 0; i++) {
 		const struct change *c = &e->changes[i];
 
-		err = add(&s->out, span_make(e->json.base + at, c->start - at));
+		err = text_add(&s->out, span_make(e->json.base + at, c->start - at));
 		if (err == 0)
-			err = add(&s->out, c->with);
+			err = text_add(&s->out, c->with);
 		at = c->end;
 	}
-	return err == 0 ? add(&s->out, span_make(e->json.base + at, e->json.len - at))
-			: err;
+	return err == 0
+		       ? text_add(&s->out, span_make(e->json.base + at, e->json.len - at))
+		       : err;
 }
 
 /* ---- events ---- */
@@ -390,20 +361,20 @@ static int take_event(struct resume_stream *s, struct span event)
 		s->is_done |= n == 1;
 		if (n > 1)
 			lose(s);
-		return add(&s->out, event);
+		return text_add(&s->out, event);
 	}
 	if (!is_json_object(data)) {
 		lose(s);
-		return add(&s->out, event);
+		return text_add(&s->out, event);
 	}
 	e.json = (struct json_text){.base = data.p, .len = data.n};
 	err = read_json(s, &e);
 	if (err == 0 && !e.is_needless) {
-		err = add(&s->out, span_make(event.p, (size_t)(data.p - event.p)));
+		err = text_add(&s->out, span_make(event.p, (size_t)(data.p - event.p)));
 		if (err == 0)
 			err = put_changed(s, &e);
 		if (err == 0)
-			err = add(&s->out,
+			err = text_add(&s->out,
 				span_make(data.p + data.n,
 					event.n - data.n - (size_t)(data.p - event.p)));
 	}
@@ -413,7 +384,7 @@ static int take_event(struct resume_stream *s, struct span event)
 
 /* The length of the event that p begins with, its blank line included; 0: it is not
  * whole. Looked for from `from` on. */
-static size_t event_length(const struct resume_buffer *b, size_t at, size_t from)
+static size_t event_length(const struct text *b, size_t at, size_t from)
 {
 	const char *p = b->p + MAX(at, from), *end = b->p + b->n;
 
@@ -437,17 +408,17 @@ static int take_events(struct resume_stream *s, size_t seen)
 		err = take_event(s, span_make(s->tail.p + at, n));
 		at += n;
 	}
-	drop_front(&s->tail, at);
+	text_drop(&s->tail, at);
 	return err;
 }
 
 static int give_up(struct resume_stream *s)
 {
-	int err = add(&s->out, span_make(s->tail.p, s->tail.n));
+	int err = text_add(&s->out, span_make(s->tail.p, s->tail.n));
 
 	lose(s);
 	s->is_raw = true;
-	s->tail.n = 0;
+	text_clear(&s->tail);
 	return err;
 }
 
@@ -461,13 +432,13 @@ int resume_stream_feed(
 		*out = data;
 		return 0;
 	}
-	s->out.n = 0;
-	err = add(&s->tail, data);
+	text_clear(&s->out);
+	err = text_add(&s->tail, data);
 	if (err == 0)
 		err = take_events(s, seen);
 	if (err == 0 && last) {
-		err = add(&s->out, span_make(s->tail.p, s->tail.n));
-		s->tail.n = 0;
+		err = text_add(&s->out, span_make(s->tail.p, s->tail.n));
+		text_clear(&s->tail);
 	}
 	if (err == 0 && s->tail.n > RESUME_EVENT_MAX)
 		err = give_up(s);
@@ -477,7 +448,8 @@ int resume_stream_feed(
 
 void resume_stream_continue(struct resume_stream *s)
 {
-	s->tail.n = s->out.n = 0;
+	text_clear(&s->tail);
+	text_clear(&s->out);
 	s->is_continued = true;
 	s->tokens_before = s->tokens;
 	s->counts_usage = false;
@@ -506,11 +478,12 @@ int resume_stream_end(struct resume_stream *s, struct span *out)
 	size_t i;
 	int err = 0;
 
-	s->out.n = s->tail.n = 0;
+	text_clear(&s->tail);
+	text_clear(&s->out);
 	for (i = 0; i < ARRAY_LEN(finish) && err == 0 && !s->is_finished; i++)
-		err = add(&s->out, finish[i]);
+		err = text_add(&s->out, finish[i]);
 	if (err == 0 && !s->is_done)
-		err = add(&s->out, SPAN_LIT("data: [DONE]\n\n"));
+		err = text_add(&s->out, SPAN_LIT("data: [DONE]\n\n"));
 	s->is_finished = s->is_done = true;
 	*out = span_make(s->out.p, s->out.n);
 	return err;

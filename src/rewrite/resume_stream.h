@@ -14,6 +14,7 @@
 
 #include "base/base.h"
 #include "base/span.h"
+#include "base/text.h"
 
 #define RESUME_TEXT_MAX (1u << 20)  /* of text, as it is spelled in JSON */
 #define RESUME_EVENT_MAX (1u << 20) /* a longer event goes through as it comes */
@@ -25,11 +26,6 @@ struct resume_name {
 	size_t n;
 };
 
-struct resume_buffer {
-	char *p;
-	size_t n, cap;
-};
-
 struct resume_stream {
 	bool is_chat;
 	bool is_lost; /* something came that cannot be continued */
@@ -37,11 +33,11 @@ struct resume_stream {
 	bool has_role, is_finished, is_done; /* role, finish_reason, [DONE] seen */
 	bool is_continued;                   /* a second worker, or a later one */
 	struct resume_name id, created, model;
-	struct resume_buffer text;
+	struct text text;
 	uint64_t tokens;        /* so far */
 	uint64_t tokens_before; /* of the workers before this one */
 	bool counts_usage;      /* this worker says how many */
-	struct resume_buffer tail, out;
+	struct text tail, out;
 };
 
 void resume_stream_init(struct resume_stream *s, bool is_chat);

@@ -5,7 +5,7 @@
 #ifndef SIM_SIM_PLOT_H
 #define SIM_SIM_PLOT_H
 
-#include "bench/text.h"
+#include "base/text.h"
 #include "sim/sim_report.h"
 
 void sim_plot(const struct sim_report *r, struct text *out);

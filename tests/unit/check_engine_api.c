@@ -129,8 +129,8 @@ static size_t decode(const struct vocab *v UNUSED, uint32_t id, char *out)
 	return id < 256;
 }
 
-static int render(const struct vocab *v UNUSED, const struct js *body,
-	struct metric_text *out, size_t *answer_from, const char **why)
+static int render(const struct vocab *v UNUSED, const struct js *body, struct text *out,
+	size_t *answer_from, const char **why)
 {
 	struct span text;
 
@@ -138,7 +138,7 @@ static int render(const struct vocab *v UNUSED, const struct js *body,
 		*why = "the fake wants a text";
 		return ERR_PARSE;
 	}
-	metric_printf(out, "[" SPAN_FMT "]", SPAN_ARG(text));
+	text_printf(out, "[" SPAN_FMT "]", SPAN_ARG(text));
 	*answer_from = out->n;
 	return 0;
 }

@@ -26,9 +26,9 @@ static void run_in_thread(void *(*run)(void *), void *arg)
 	pthread_join(thread, NULL);
 }
 
-static struct metric_text scrape(void)
+static struct text scrape(void)
 {
-	struct metric_text text = {0};
+	struct text text = {0};
 
 	metric_print(&text);
 	ck_assert(!text.failed);
@@ -41,7 +41,7 @@ static struct metric_text scrape(void)
  * The value behind a series, -1 where the text has none; a series printed twice is a
  * failure.
  */
-static double value_of(const struct metric_text *text, const char *series)
+static double value_of(const struct text *text, const char *series)
 {
 	size_t n = strlen(series);
 	double value = -1;
@@ -61,10 +61,10 @@ static double value_of(const struct metric_text *text, const char *series)
 
 static double scraped(const char *series)
 {
-	struct metric_text text = scrape();
+	struct text text = scrape();
 	double value = value_of(&text, series);
 
-	metric_text_free(&text);
+	text_free(&text);
 	return value;
 }
 
@@ -90,7 +90,7 @@ static void *count_unregistered(void *arg)
 /* Runs first: nothing has counted yet. */
 START_TEST(zeros_are_printed)
 {
-	struct metric_text text = scrape();
+	struct text text = scrape();
 
 	ck_assert(value_of(&text, "kvsteer_guards_taken_total") == 0);
 	ck_assert(value_of(&text, "kvsteer_connections{side=\"worker\"}") == 0);
@@ -99,7 +99,7 @@ START_TEST(zeros_are_printed)
 	ck_assert(value_of(&text, "kvsteer_ttft_seconds_count") == 0);
 	ck_assert(value_of(&text,
 			  "kvsteer_build_info{version=\"" KVSTEER_VERSION "\"}") == 1);
-	metric_text_free(&text);
+	text_free(&text);
 }
 END_TEST
 
@@ -205,13 +205,13 @@ END_TEST
 
 START_TEST(labels_are_escaped)
 {
-	struct metric_text text = {0};
+	struct text text = {0};
 
 	metric_label(&text, SPAN_LIT("a\\b\"c\nd"));
 	metric_label(&text, span_make(NULL, 0));
-	metric_printf(&text, "|");
+	text_printf(&text, "|");
 	ck_assert_str_eq(text.p, "a\\\\b\\\"c\\nd|");
-	metric_text_free(&text);
+	text_free(&text);
 	ck_assert_ptr_null(text.p);
 	metric_request(4, 200, FAIL_NONE);
 	ck_assert(scraped("kvsteer_requests_total{route=\"a\\\"b\\\\c\\n\",code=\"200\","
@@ -221,32 +221,32 @@ END_TEST
 
 START_TEST(long_text_is_whole)
 {
-	struct metric_text text = {0};
+	struct text text = {0};
 	char word[3000];
 
 	memset(word, 'w', sizeof(word) - 1);
 	word[sizeof(word) - 1] = '\0';
 	for (int i = 0; i < 10; i++)
-		metric_printf(&text, "%s", word);
+		text_printf(&text, "%s", word);
 	for (size_t n = 200; n < 300; n++) /* about the room kept in hand */
-		metric_printf(&text, "%.*s", (int)n, word);
+		text_printf(&text, "%.*s", (int)n, word);
 	ck_assert_uint_eq(text.n, 10 * 2999 + 100 * 200 + 99 * 100 / 2);
 	ck_assert_uint_eq(strspn(text.p, "w"), text.n);
-	metric_text_free(&text);
+	text_free(&text);
 }
 END_TEST
 
 START_TEST(keeps_quiet_once_failed)
 {
-	struct metric_text text = {.failed = true};
+	struct text text = {.failed = true};
 
-	metric_printf(&text, "a");
+	text_printf(&text, "a");
 	metric_label(&text, SPAN_LIT("b"));
 	metric_family(&text, "c", "gauge", "d");
 	metric_print(&text);
 	ck_assert(text.failed);
 	ck_assert_uint_eq(text.n, 0);
-	metric_text_free(&text);
+	text_free(&text);
 }
 END_TEST
 
@@ -263,7 +263,7 @@ static void *observe_some(void *arg)
 
 START_TEST(histograms_are_cumulative)
 {
-	struct metric_text text;
+	struct text text;
 
 	run_in_thread(observe_some, NULL);
 	metric_observe(METRIC_ROUTE_SECONDS, 100001); /* unregistered, above all bounds */
@@ -275,13 +275,13 @@ START_TEST(histograms_are_cumulative)
 	ck_assert(value_of(&text, "kvsteer_route_seconds_bucket{le=\"+Inf\"}") == 5);
 	ck_assert(value_of(&text, "kvsteer_route_seconds_count") == 5);
 	ck_assert_ptr_nonnull(strstr(text.p, "\nkvsteer_route_seconds_sum 0.200004\n"));
-	metric_text_free(&text);
+	text_free(&text);
 }
 END_TEST
 
 START_TEST(ratio_is_in_thousandths)
 {
-	struct metric_text text;
+	struct text text;
 
 	metric_observe(METRIC_PREFIX_MATCH_RATIO, 0);
 	metric_observe(METRIC_PREFIX_MATCH_RATIO, 300);
@@ -293,7 +293,7 @@ START_TEST(ratio_is_in_thousandths)
 	ck_assert(value_of(&text, "kvsteer_prefix_match_ratio_bucket{le=\"0.4\"}") == 3);
 	ck_assert(value_of(&text, "kvsteer_prefix_match_ratio_bucket{le=\"1\"}") == 4);
 	ck_assert_ptr_nonnull(strstr(text.p, "\nkvsteer_prefix_match_ratio_sum 1.601\n"));
-	metric_text_free(&text);
+	text_free(&text);
 }
 END_TEST
 
@@ -326,7 +326,7 @@ static bool belongs_to(const char *line, const char *family)
  */
 START_TEST(text_is_well_formed)
 {
-	struct metric_text text = scrape();
+	struct text text = scrape();
 	char family[128] = "", seen[8192] = "\n", name[160], type[32];
 	double last_bound = -1;
 
@@ -354,7 +354,7 @@ START_TEST(text_is_well_formed)
 	}
 	ck_assert_ptr_nonnull(strstr(seen, "\nkvsteer_connections\n"));
 	ck_assert_ptr_nonnull(strstr(seen, "\nkvsteer_requests_total\n"));
-	metric_text_free(&text);
+	text_free(&text);
 }
 END_TEST
 
@@ -430,13 +430,13 @@ static void *request_too_many(void *arg)
 
 static double all_requests(void)
 {
-	struct metric_text text = scrape();
+	struct text text = scrape();
 	double sum = 0;
 
 	for (const char *at = text.p;
 		(at = strstr(at, "\nkvsteer_requests_total{")) != NULL; at++)
 		sum += strtod(strstr(at, "\"} ") + 3, NULL);
-	metric_text_free(&text);
+	text_free(&text);
 	return sum;
 }
 
