@@ -19,30 +19,30 @@ static flag_read_fn read_host, read_level, read_backend, read_policy, read_liste
 static const struct flag flags[] = {
 	{ "host", "ADDRESS", read_host, FIELD(host), 0, 0, "127.0.0.1", "address to listen on (IPv4 or IPv6)" },
 	{ "port", "N", flag_u16, FIELD(port), 0, 65535, "8000", "port to listen on; 0: the kernel chooses" },
-	{ "backend", "NAME", read_backend, FIELD(engine.backend), 0, 0, "sim", "what computes; sim is the only one there is" },
+	{ "backend", "NAME", read_backend, FIELD(engine.backend), 0, 0, "sim", "the backend that computes; sim is the only one" },
 	{ "model", "NAME", flag_text, FIELD(model), 0, 0, "sim", "the model" },
-	{ "served-model-name", "NAME", flag_text, FIELD(served_name), 0, 0, "(the model)", "what clients call it" },
-	{ "max-model-len", "N", flag_u64, FIELD(max_model_len), 0, 1e9, "0", "tokens of prompt and answer; 0: what the KV cache holds" },
-	{ "max-num-seqs", "N", flag_u32, FIELD(engine.sched.max_seqs), 1, 100000, "256", "sequences that run at once" },
-	{ "max-num-batched-tokens", "N", flag_u32, FIELD(engine.sched.step_tokens), SCHED_STEP_MIN, 1e6, "512", "tokens computed in one step" },
-	{ "long-prefill-token-threshold", "N", flag_u32, FIELD(engine.sched.long_prefill_tokens), 0, 1e6, "0", "tokens of one prompt in a round of max-num-batched-tokens, so that short prompts need not wait for its end; 0: no bound" },
-	{ "max-waiting", "N", flag_u32, FIELD(engine.sched.max_waiting), 0, 1e6, "4096", "sequences that may wait; requests beyond are refused" },
-	{ "sim-prefill-rate", "N", flag_real, FIELD(prefill_rate), 0.001, 1e12, "8000", "prompt tokens a second, one prompt after another" },
-	{ "sim-decode-rate", "N", flag_real, FIELD(decode_rate), 0.001, 1e12, "50", "new tokens a second, of each sequence" },
-	{ "sim-step-latency", "TIME", flag_time, FIELD(step_ms), 0, 0, "0", "what each chunk of a prompt and each new token take besides" },
-	{ "sim-blocks", "N", flag_u32, FIELD(engine.open.n_blocks), 2, 1e8, "4096", "KV cache in blocks of 16 tokens" },
+	{ "served-model-name", "NAME", flag_text, FIELD(served_name), 0, 0, "(the model)", "the model's name in requests and answers" },
+	{ "max-model-len", "N", flag_u64, FIELD(max_model_len), 0, 1e9, "0", "largest sum of prompt and answer tokens; 0: the size of the KV cache" },
+	{ "max-num-seqs", "N", flag_u32, FIELD(engine.sched.max_seqs), 1, 100000, "256", "sequences that run at the same time" },
+	{ "max-num-batched-tokens", "N", flag_u32, FIELD(engine.sched.step_tokens), SCHED_STEP_MIN, 1e6, "512", "largest number of tokens in one step" },
+	{ "long-prefill-token-threshold", "N", flag_u32, FIELD(engine.sched.long_prefill_tokens), 0, 1e6, "0", "largest number of tokens of one prompt in a round of max-num-batched-tokens; 0: no limit" },
+	{ "max-waiting", "N", flag_u32, FIELD(engine.sched.max_waiting), 0, 1e6, "4096", "sequences that may wait; the engine refuses further requests" },
+	{ "sim-prefill-rate", "N", flag_real, FIELD(prefill_rate), 0.001, 1e12, "8000", "prompt tokens per second, one prompt after another" },
+	{ "sim-decode-rate", "N", flag_real, FIELD(decode_rate), 0.001, 1e12, "50", "new tokens per second of each sequence" },
+	{ "sim-step-latency", "TIME", flag_time, FIELD(step_ms), 0, 0, "0", "additional time of each prompt chunk and each new token" },
+	{ "sim-blocks", "N", flag_u32, FIELD(engine.open.n_blocks), 2, 1e8, "4096", "size of the KV cache in blocks of 16 tokens" },
 	{ "sim-speed", "F", flag_real, FIELD(speed), 0, 1e6, "1", "factor on all times; 0: nothing takes time" },
-	{ "role", "unified|prefill|decode", flag_choice, FIELD(handoff.role), 0, 0, "unified", "what it is there for; requests decide what it does" },
-	{ "kvx-listen", "ADDRESS:PORT", read_listen, FIELD(kvx_listen), 0, 0, "(off, or 127.0.0.1:0 with a role)", "where others take computed prompts; off: nothing is kept or taken" },
-	{ "kvx-advertise", "ADDRESS", read_host, FIELD(handoff.advertise), 0, 0, "(that of kvx-listen)", "the address by which others reach kvx-listen" },
-	{ "kvx-peers", "LIST", read_peers, FIELD(kvx_peers), 0, 0, "127.0.0.0/8,::1", "networks from and to which there are hand-offs" },
-	{ "kvx-connect-timeout", "TIME", flag_time, FIELD(handoff.connect_ms), 1, 0, "1s", "for a connection to a prefill worker, of two tries" },
-	{ "kvx-stall-timeout", "TIME", flag_time, FIELD(handoff.stall_ms), 1, 0, "3s", "for the next block of a prefill worker" },
-	{ "kv-lease", "TIME", flag_time, FIELD(handoff.lease_ms), 10, 0, "30s", "how long a prompt is kept for a worker that says nothing" },
-	{ "max-leased-fraction", "F", flag_real, FIELD(handoff.max_leased), 0, 1, "0.5", "part of the KV cache that may be kept for others" },
-	{ "kv-load-failure-policy", "fail|recompute", read_policy, FIELD(handoff.recomputes), 0, 0, "fail", "what becomes of a prompt that cannot be taken" },
-	{ "fault-socket", "PATH", flag_text, FIELD(fault_socket), 0, 0, NULL, "a unix socket on which to tell it what to do wrong, for tests" },
-	{ "drain-timeout", "TIME", flag_time, FIELD(drain_timeout_ms), 0, 0, "30s", "how long SIGTERM waits for what runs" },
+	{ "role", "unified|prefill|decode", flag_choice, FIELD(handoff.role), 0, 0, "unified", "role of the worker; prefill and decode turn hand-offs on" },
+	{ "kvx-listen", "ADDRESS:PORT", read_listen, FIELD(kvx_listen), 0, 0, "(off, or 127.0.0.1:0 with a role)", "address where other workers pull computed prompts" },
+	{ "kvx-advertise", "ADDRESS", read_host, FIELD(handoff.advertise), 0, 0, "(that of kvx-listen)", "address under which other workers reach kvx-listen" },
+	{ "kvx-peers", "LIST", read_peers, FIELD(kvx_peers), 0, 0, "127.0.0.0/8,::1", "networks of workers that may connect, or be connected to" },
+	{ "kvx-connect-timeout", "TIME", flag_time, FIELD(handoff.connect_ms), 1, 0, "1s", "time for a connection to a prefill worker, for each of two tries" },
+	{ "kvx-stall-timeout", "TIME", flag_time, FIELD(handoff.stall_ms), 1, 0, "3s", "time to wait for the next block of a prefill worker" },
+	{ "kv-lease", "TIME", flag_time, FIELD(handoff.lease_ms), 10, 0, "30s", "time that a prompt is kept for a worker that sends no heartbeat" },
+	{ "max-leased-fraction", "F", flag_real, FIELD(handoff.max_leased), 0, 1, "0.5", "part of the KV cache that may be kept for other workers" },
+	{ "kv-load-failure-policy", "fail|recompute", read_policy, FIELD(handoff.recomputes), 0, 0, "fail", "what happens when a prompt cannot be pulled" },
+	{ "fault-socket", "PATH", flag_text, FIELD(fault_socket), 0, 0, NULL, "unix socket on which a test tells the engine to misbehave" },
+	{ "drain-timeout", "TIME", flag_time, FIELD(drain_timeout_ms), 0, 0, "30s", "time that a drain may take" },
 	{ "log-level", "LEVEL", read_level, FIELD(log_level), 0, 0, "info", "error, warn, notice, info or debug" },
 };
 /* clang-format on */
@@ -211,8 +211,7 @@ static bool complete_handoff(struct engine_flags *out)
 	return true;
 }
 
-/* What only several settings together can get wrong, and the defaults that depend on
- * others. */
+/* Checks settings against each other, and fills in defaults that depend on others. */
 static bool complete(struct engine_flags *out)
 {
 	uint64_t held = (uint64_t)out->engine.open.n_blocks * SIM_BLOCK_TOKENS;

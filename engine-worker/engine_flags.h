@@ -22,8 +22,8 @@ struct engine_flags {
 	struct handoff_opts handoff;
 	enum log_level log_level;
 	struct engine_opts engine;
-	/* Of the sim backend: tokens a second, the latency of each step, and a factor on
-	 * all times; in sim as they are meant */
+	/* The sim backend: tokens a second, the latency of each step, and a factor on all
+	 * times. sim has them in the form that the backend takes. */
 	double prefill_rate, decode_rate, speed;
 	uint64_t step_ms;
 	struct sim_pace sim;

@@ -36,12 +36,10 @@ struct choice {
 	char *text;
 	size_t text_len, text_cap, sent;
 	size_t n_tokens;
-	uint64_t admitted_us, first_us,
-		/* when its prompt began to be computed, its first and its last token came
-		 */
-		last_us;
-	size_t stop_from;   /* a stop string counts if it ends behind this */
-	const char *finish; /* NULL: still open */
+	uint64_t admitted_us;       /* its prompt began to be computed */
+	uint64_t first_us, last_us; /* its first and its last token came */
+	size_t stop_from;           /* a stop string counts if it ends behind this */
+	const char *finish;         /* NULL: still open */
 	bool ends_by_itself, has_spoken;
 	/* all of its text was in the request: its one token says no more than that */
 	bool is_over;
@@ -60,21 +58,20 @@ struct completion {
 	struct choice *choices;
 	size_t n_choices, n_open;
 	size_t prompt_tokens, cached_tokens, new_tokens;
-	bool has_failed;   /* out of memory: the answer cannot be right any more */
-	bool is_broken;    /* the backend failed */
-	bool is_cut;       /* a fault ends the stream here */
-	uint64_t n_events; /* of the stream */
-	bool has_begun;    /* its head was sent */
-	bool has_reserved; /* room for its prompt, which is kept for another worker, */
-	struct js *offer;  /* who needs this */
-	struct kv_load
-		*load; /* its prompt is taken from another worker; NULL: it is not */
+	bool has_failed;      /* out of memory: the answer cannot be right any more */
+	bool is_broken;       /* the backend failed */
+	bool is_cut;          /* a fault ends the stream here */
+	uint64_t n_events;    /* of the stream */
+	bool has_begun;       /* its head was sent */
+	bool has_reserved;    /* room for its prompt, which is kept for another worker, */
+	struct js *offer;     /* who needs this */
+	struct kv_load *load; /* loads its prompt from another worker; else NULL */
 	const char *kv_source; /* the line that says what became of that */
 };
 
 /* The end */
 
-/* Of the room for the prompt that it is to keep. */
+/* Gives back the room for the prompt that it was to keep. */
 static void unreserve(struct completion *c)
 {
 	if (c->has_reserved)
@@ -309,7 +306,7 @@ static void end_whole(struct completion *c)
 
 /* Tokens */
 
-/* Where the first stop string begins in the text, looking only where one may have been
+/* Finds the first stop string in the text. Looks only where one may have been
  * completed by the last token. */
 static char *find_stop(const struct choice *ch)
 {
@@ -378,7 +375,7 @@ static void observe_token(struct choice *ch)
 	ch->last_us = now_us;
 }
 
-/* What is known of a choice when it has its last token. */
+/* Observes a choice that has its last token. */
 static void observe_choice(const struct choice *ch, const struct sched_seq *seq)
 {
 	const struct completion *c = ch->completion;
@@ -554,7 +551,7 @@ static void on_load(void *arg, struct sched_seq *seq, size_t found, size_t n)
 static const struct sched_ops seq_ops = {on_begin, on_load, on_token, on_end};
 
 /*
- * What its kv_transfer_params ask for, which is for one prompt. FAIL_OVERLOADED: too much
+ * Does what its kv_transfer_params ask for one prompt. FAIL_OVERLOADED: too much
  * is kept for others already.
  */
 static enum fail begin_handoff(struct completion *c)
@@ -576,9 +573,7 @@ static enum fail begin_handoff(struct completion *c)
 	c->has_reserved = handoff_reserve(h, p->prompts[0].n);
 	if (!c->has_reserved)
 		return FAIL_OVERLOADED;
-	p->max_new =
-		/* the other worker computes all tokens of the answer, this one again */
-		1;
+	p->max_new = 1; /* the other worker computes all tokens, this one again */
 	p->min_new = MIN(p->min_new, 1u);
 	return FAIL_NONE;
 }

@@ -1,5 +1,5 @@
 /*
- * What GET /metrics says, under the names that routers read from vLLM.
+ * The text of GET /metrics, under the names that routers read from vLLM.
  */
 #ifndef ENGINE_API_ENGINE_METRICS_H
 #define ENGINE_API_ENGINE_METRICS_H

@@ -15,7 +15,7 @@
 
 enum { NAME_SHOWN_MAX = 200 };
 
-/* Where a message goes, so that every check is one line. */
+/* The room for a message, so that every check is one line. */
 struct complaint {
 	char *text;
 	size_t n;
@@ -374,8 +374,7 @@ static enum fail read_prompt(const struct js *v, const struct vocab *vocab,
 		return read_ids(v, vocab, out, c);
 	return refuse(c, FAIL_MALFORMED_REQUEST,
 		"'prompt' must be a string, a list of strings, a list of token ids, or a "
-		"list of "
-		"lists of token ids.");
+		"list of lists of token ids.");
 }
 
 /* A list of strings or of lists is several prompts; a list of numbers is one. */

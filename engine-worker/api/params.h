@@ -1,5 +1,5 @@
 /*
- * What a completion request asks for: its JSON body, checked and turned into native
+ * The parameters of a completion request: its JSON body, checked and turned into native
  * types. Keys that are not named here are ignored, as engines do.
  */
 #ifndef ENGINE_API_PARAMS_H
@@ -25,10 +25,9 @@ struct params {
 	unsigned n; /* choices of each prompt */
 	struct token_list *prompts;
 	size_t n_prompts;
-	struct token_list
-		/* a chat that continues its last message: what comes before that
-		 * message's text; else empty */
-		before;
+	/* For a chat that continues its last message: the prompt before that message's
+	 * text; else empty. */
+	struct token_list before;
 	uint32_t max_new; /* 0: not said */
 	uint32_t min_new; /* tokens before which nothing ends the text */
 	struct sample_opts sampling;

@@ -144,7 +144,7 @@ static struct js *rendered_json(const struct serve *s, const struct params *para
 	return root;
 }
 
-/* What a request would be computed from; nothing is computed. */
+/* Answers with the prompt of a request, and computes nothing. */
 static void render(struct serve *s, struct http_call *call, bool is_chat)
 {
 	struct params_limits limits = limits_of(s);
@@ -378,7 +378,7 @@ static const struct http_route routes[] = {
 	{"POST", "/reset_prefix_cache", handle_flush},
 };
 
-/* Those that need no model; the others say that it is being loaded. */
+/* Routes that need no model work; the others say that it is being loaded. */
 static void route_while_loading(struct serve *s)
 {
 	static_assert(ARRAY_LEN(routes) == N_ROUTES, "all of them");

@@ -23,7 +23,7 @@ struct sim_block {
 	uint64_t states[]; /* s after each token */
 };
 
-/* What a row of the last step gave. */
+/* The result of a row of the last step. */
 struct sim_result {
 	uint32_t token;
 	bool is_broken;

@@ -1,18 +1,22 @@
 /*
- * The sim backend's model, for those who need to know it: what text follows a prefix.
+ * The sim backend's model: which text follows a prefix.
  *
- * The next token is a function of the whole prefix, so that a mixed-up stream shows:
- *	s = 0
- *	s = mix(t ^ s) for each token t of the prompt and of what was generated so far, where, mod 2^64,
- *		z = x + 0x9e3779b97f4a7c15
- *		z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9
- *		z = (z ^ z >> 27) * 0x94d049bb133111eb
- *		mix(x) = z ^ z >> 31
- *	the next token is the text SIM_WORDS[(s + choice) mod 64] with a blank before it (always one token, token.h)
+ * The next token is a function of the whole prefix, so that a mixed-up stream is noticed.
+ * A state s begins at 0. For each token t of the prompt and of the generated text it
+ * becomes mix(t ^ s), where, modulo 2^64,
+ *
+ *	z = x + 0x9e3779b97f4a7c15
+ *	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9
+ *	z = (z ^ z >> 27) * 0x94d049bb133111eb
+ *	mix(x) = z ^ z >> 31
+ *
+ * The next token is the text SIM_WORDS[(s + choice) mod 64] behind a blank, which always
+ * is one token (token.h).
+ *
  * A block stores s after each of its tokens, and the s that it began with. A step never
- * sees the tokens before its own: it goes on from what the blocks hold, and checks that
+ * sees the tokens before its own. It goes on from what the blocks hold, and checks that
  * every block begins where the one before it ended. So a wrong table, a block used twice,
- * or one that was computed for something else gives a broken row or another text.
+ * or a block of another prefix gives a broken row or another text.
  */
 #ifndef ENGINE_BACKEND_BACKEND_SIM_H
 #define ENGINE_BACKEND_BACKEND_SIM_H

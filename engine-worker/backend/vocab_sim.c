@@ -1,6 +1,6 @@
 /*
- * What the sim backend reads and writes: token.h's ids, chat.h's template, and answers
- * that end by themselves. Pure. Called through the table.
+ * The language of the sim backend: token.h's ids, chat.h's template, and answers that end
+ * by themselves. Pure. Called through the table.
  */
 #include "backend/vocab_sim.h"
 #include "backend/backend_sim.h"

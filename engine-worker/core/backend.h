@@ -3,16 +3,17 @@
  * backend_sim.c; cpu and cuda will. The seam is the C ABI: plain structs of plain arrays,
  * no allocation crosses it.
  *
- * Who owns what: the scheduler owns sequences and decides which block holds what (block
+ * The scheduler owns sequences and decides which block holds what (block
  * numbers, 0 to n_blocks - 1); the backend owns the bytes of the blocks, and knows
  * nothing of sequences. A block holds the keys and values of up to block_tokens
  * consecutive tokens of one prefix, all layers side by side, so that it can be read and
  * written as one piece of block_bytes.
  *
- * All calls but open() come from the engine's thread, one at a time. A step is begun by step() and
- * ends with collect(); the backend computes in between, on threads or queues of its own.
- * At most one step runs. copy, drop, read, write and holds are complete when they return.
- * They may be called while a step runs, on blocks that none of its rows writes.
+ * All calls but open() come from the engine's thread, one at a time. A step is begun by
+ * step() and ends with collect(); the backend computes in between, on threads or queues
+ * of its own. At most one step runs. copy, drop, read, write and holds are complete when
+ * they return. They may be called while a step runs, on blocks that none of its rows
+ * writes.
  */
 #ifndef ENGINE_CORE_BACKEND_H
 #define ENGINE_CORE_BACKEND_H
@@ -76,7 +77,7 @@ struct sample_top {
 	float logprob;
 };
 
-/* What was chosen. */
+/* The token that was chosen. */
 struct sample_out {
 	uint32_t token;
 	float logprob; /* if wants_logprobs, as are the others */
@@ -147,7 +148,7 @@ struct backend_ops {
 	int (*collect)(struct backend *b, struct backend_row *rows, size_t n) MUST_CHECK;
 	/* Copies whole blocks, in order: pairs[i] = { from, to }. */
 	void (*copy)(struct backend *b, const uint32_t (*pairs)[2], size_t n);
-	/* What these blocks held is not needed any more; they begin anew. */
+	/* The content of these blocks is not needed any more. */
 	void (*drop)(struct backend *b, const uint32_t *blocks, size_t n);
 	/* The bytes of n blocks to and from [n][block_bytes], for the hand-off to another
 	 * worker. write: ERR_PARSE (unusable bytes). */

@@ -171,7 +171,7 @@ static void answer_pokes(struct engine *e, int err)
 	}
 }
 
-/* Of the step that is done. */
+/* Collects the step that is done. */
 static void finish_step(struct engine *e)
 {
 	e->longest_us = MAX(e->longest_us, clock_us() - e->begun_us);
@@ -182,7 +182,7 @@ static void finish_step(struct engine *e)
 		sched_finish(e->sched);
 }
 
-/* A step of nothing. */
+/* A step that computes nothing. */
 static void step_for_pokes(struct engine *e)
 {
 	int err;
@@ -197,7 +197,7 @@ static void step_for_pokes(struct engine *e)
 	}
 }
 
-/* Of what is due. */
+/* A step of the sequences that are due. */
 static void step_sequences(struct engine *e)
 {
 	begin_step(e, false);
@@ -385,7 +385,7 @@ static int start_loader(struct engine *e)
 	return error == 0 ? 0 : ERR_NOMEM;
 }
 
-/* Waits for it. What it opened is the engine's. */
+/* Waits for the loader. The engine owns the backend that it has opened. */
 static void join_loader(struct engine *e)
 {
 	if (!e->is_loading)

@@ -24,8 +24,8 @@ struct engine_opts {
 	const struct backend_ops *backend;
 	struct backend_opts open; /* model, n_blocks, block_tokens and own */
 	struct sched_opts sched;  /* without sizes of blocks, audits and callback */
-	/* The backend is open, or err says why not: ERR_NOMEM, or what its open says. From
-	 * the loop, once. May be NULL. */
+	/* The backend is open, or err says why not: ERR_NOMEM, or what its open says.
+	 * From the loop, once. May be NULL. */
 	void (*on_ready)(void *arg, int err);
 	void *arg;
 };
@@ -54,7 +54,7 @@ void engine_poke_cancel(struct engine *e, struct engine_poke *poke); /* idempote
 /* Faults of the sim backend */
 
 /* From now on all takes `slow` (> 0) times its time; wedged: no step is made any more.
- * What was late or stopped does not catch up. */
+ * Steps that were late do not catch up. */
 void engine_set_pace(struct engine *e, double slow, bool is_wedged);
 /* An empty cache and counters at zero, as after a start; there must be no sequences.
  * Waits for the step that runs, and opens the backend on the loop's thread. ERR_NOMEM, or

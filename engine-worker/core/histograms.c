@@ -4,8 +4,8 @@
  */
 #include "core/histograms.h"
 
-/* Those of vLLM. Times are observed in microseconds and printed in seconds; their bounds
- * are milliseconds. */
+/* The histograms of vLLM. Times are observed in microseconds and printed in seconds;
+ * their bounds are milliseconds. */
 #define REQUEST_BOUNDS                                                                   \
 	21, BOUNDS_TIME,                                                                 \
 	{                                                                                \

@@ -1,5 +1,5 @@
 /*
- * What is known of answers: times as their clients see them, and sizes, under the names
+ * Histograms of answers: times as clients see them, and sizes, under the names
  * and with the bounds of vLLM. Counted by the loop's thread alone.
  */
 #ifndef ENGINE_CORE_HISTOGRAMS_H
@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-/* What is known of answers: times as their clients see them, and sizes. Of each choice,
+/* Times of answers as clients see them, and sizes. Of each choice,
  * but those named _ANSWER: of a request. */
 enum engine_histogram {
 	ENGINE_TTFT, /* microseconds, as are the times below */

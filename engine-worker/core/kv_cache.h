@@ -30,7 +30,7 @@ struct kv_chain {
 	uint64_t seed;
 };
 
-/* What the first name grows from: caches of another model, adapter, salt or data-parallel
+/* The seed of the first name: caches of another model, adapter, salt or data-parallel
  * rank never meet. */
 uint64_t kv_seed(struct span model, struct span adapter, struct span salt, uint64_t rank);
 /* The name of the block of n ids behind the block named `before` (or the seed). */

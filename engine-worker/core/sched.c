@@ -1,7 +1,7 @@
 /*
- * The scheduler's steps, and what others may ask of it; sched.h says in which order
- * sequences go. What they are is in sched_seq.c, who runs next in sched_plan.c. Called by
- * engine.c (steps), completion.c (sequences).
+ * The scheduler's steps, and its functions for other modules. sched.h says in which order
+ * sequences go; sched_seq.c holds sequences, sched_plan.c plans a step. Called by
+ * engine.c (steps) and completion.c (sequences).
  */
 #include "core/sched.h"
 #include "core/kv_cache.h"
@@ -17,7 +17,7 @@ static void tell_work(struct sched *s)
 		s->opts.on_work(s->opts.arg);
 }
 
-/* What a step gave */
+/* The results of a step */
 
 /* One more reference of the prompt's blocks. NULL: out of memory. */
 static struct sched_pin *pin_prompt(const struct sched_seq *seq)
@@ -105,7 +105,7 @@ static void take_token(struct sched_seq *seq, const struct sample_out *out)
 		end_seq(seq, seq->is_stopped ? SCHED_END_STOP : SCHED_END_LENGTH);
 }
 
-/* Nobody may find what these blocks hold. */
+/* The blocks are forgotten: no other sequence may find their content. */
 static void end_broken(struct sched_seq *seq)
 {
 	seq->sched->counts.broken++;

@@ -9,21 +9,33 @@
  * only while a step is planned, and no step runs then. So the blocks that a dropped
  * sequence gave back are not used again before the step that may still write them ends.
  *
- * Order. A sequence's rank is its priority (lower first), then its arrival.
- *	Decodes come first, those that have waited longest for a step before others; while prompts wait, a quarter of the budget is theirs.
- *	Prompts are computed in order of rank, one after another; several that fit into a step share it. One is admitted when its turn comes, fewer than
- *	max_seqs run, and the blocks for all of its tokens are free (and 1 % more while others run); nobody overtakes it because it needs more.
- *	With long_prefill_tokens a prompt gets no more than that many tokens of a round of step_tokens, and others of lower rank the rest of it, so that
- *	short prompts do not wait for the end of a long one.
- *	A sequence that finds no block for its next token takes those of the last by rank, itself included, which waits again and is computed anew;
- *	its named blocks stay in the cache until they are needed, so that this is mostly a prefix hit. The first by rank is never preempted.
- *	Nobody starves: who has seen as many admitted as waited before it, and SCHED_PASS_MAX more, becomes the first of all ranks, in order of arrival.
- * A prompt that another worker has computed is not: when its turn comes it gets its
- * blocks, as ever, and is loaded into those that were not cached,
- *	beside everything else; then it decodes. If that fails it is computed.
- * What was computed for another worker stays pinned when its sequence has ended, until
- * sched_unpin(). Several answers to one prompt: the first one computes it; the others
- * wait for it, share its blocks, and copy the last one before they write.
+ * Order. The rank of a sequence is its priority (lower goes first), then its arrival.
+ *
+ * - Decodes come first. The decode that has waited longest for a step goes before the
+ *   others. While prompts wait, a quarter of the budget is theirs.
+ * - Prompts are computed in order of rank, one after another. Several prompts share a
+ *   step if they fit into it.
+ * - A prompt is admitted when its turn comes, fewer than max_seqs run, and the blocks for
+ *   all of its tokens are free (and 1 % more while others run). No other prompt overtakes
+ *   it because it needs more.
+ * - With long_prefill_tokens a prompt gets no more than that many tokens of a round of
+ *   step_tokens. Prompts of lower rank get the rest. So a short prompt does not wait for
+ *   the end of a long one.
+ * - A sequence that finds no block for its next token takes the blocks of the last by
+ *   rank, which may be itself. That one waits again and is computed anew. Its named
+ *   blocks stay in the cache until they are needed, so that this is mostly a prefix hit.
+ *   The first by rank is never preempted.
+ * - No sequence starves. One that has seen as many admitted as waited before it, and
+ *   SCHED_PASS_MAX more, becomes the first of all ranks, in order of arrival.
+ *
+ * A prompt that another worker has computed is loaded. When its turn comes it gets its
+ * blocks as any other does. The caller fills those that were not cached, while all else
+ * goes on. Then the sequence decodes. If the load fails, the prompt is computed.
+ *
+ * A prompt that was computed for another worker stays pinned after the end of its
+ * sequence, until sched_unpin(). With several answers to one prompt the first one
+ * computes it. The others wait for that, share its blocks, and copy the last block before
+ * they write.
  *
  * A backend may have a pace (backend.h): then a row is planned when the backend says that
  * it is due. Without one a row is due at once.
@@ -45,12 +57,11 @@ struct sched_opts {
 	unsigned max_waiting;            /* beyond what could run at once */
 	uint32_t step_tokens;            /* budget of a step, at least SCHED_STEP_MIN */
 	uint32_t long_prefill_tokens;    /* of one prompt in a round; 0: no bound */
-	uint32_t
-		/* steps, after which all invariants are asserted, in time linear in
-		 * blocks; 0: never */
-		audit_every;
-	void (*on_work)(
-		void *arg); /* sched_wake_us() may have become earlier; may be NULL */
+	/* After so many steps all invariants are asserted, in time linear in blocks; 0:
+	 * never. */
+	uint32_t audit_every;
+	/* sched_wake_us() may have become earlier; may be NULL. */
+	void (*on_work)(void *arg);
 	void *arg;
 };
 
@@ -76,8 +87,8 @@ struct sched_ops {
 	 * sched_begin(). Must call nothing here.
 	 */
 	void (*on_load)(void *arg, struct sched_seq *seq, size_t found, size_t n);
-	/* The next token, from inside sched_finish(). May call sched_park(), sched_stop(),
-	 * and sched_drop() for others. */
+	/* The next token, from inside sched_finish(). May call sched_park(),
+	 * sched_stop(), and sched_drop() for others. */
 	void (*on_token)(void *arg, struct sched_seq *seq, const struct sample_out *out);
 	/* All tokens were given; seq is freed when this returns. May call sched_drop()
 	 * for others. */
@@ -91,7 +102,8 @@ struct sched_request {
 	uint64_t seed;          /* kv_seed() */
 	int64_t priority;       /* lower goes first */
 	struct sample_opts sampling;
-	/* the first choice of the same prompt, not stepped since its submission; or NULL */
+	/* the first choice of the same prompt, not stepped since its submission; or NULL
+	 */
 	struct sched_seq *fork_of;
 	bool wants_load;   /* on_load() is told, and not a fork */
 	bool keeps_prompt; /* sched_take_pin() */
@@ -115,9 +127,8 @@ struct sched_counts {
 	uint64_t steps, preemptions, copies, broken;
 	uint64_t step_buckets[SCHED_STEP_BUCKETS], step_tokens;
 	uint64_t generated_tokens;
-	uint64_t prompt_tokens,
-		/* of prompts as first admitted, once for all their choices */
-		cached_tokens;
+	/* Of prompts as first admitted, once for all their choices. */
+	uint64_t prompt_tokens, cached_tokens;
 	uint64_t load_tokens, loaded_tokens; /* asked of other workers, and got */
 	uint64_t computed_tokens; /* by the backend, what was computed again included */
 	uint64_t refused;         /* by sched_refuse() */

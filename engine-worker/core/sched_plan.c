@@ -36,7 +36,7 @@ static void force_block(struct sched_seq *seq)
 		seq_preempt(sched_last_by_rank(seq->sched));
 }
 
-/* Takes those out of the plan who were preempted while it was made. */
+/* Removes sequences that were preempted while the plan was made. */
 static void squeeze_plan(struct sched *s)
 {
 	size_t n = 0;
@@ -76,8 +76,8 @@ static uint32_t plan_decodes(struct sched *s, uint64_t now_us)
 	return s->opts.step_tokens - n;
 }
 
-/* Who was passed by too many becomes the first; only the oldest one is asked, the others
- * follow it. */
+/* A sequence that was passed by too many becomes the first. Only the oldest one is
+ * looked at; the others follow it. */
 static void promote_oldest(struct sched *s)
 {
 	struct sched_seq *oldest = TAILQ_FIRST(&s->by_age);
@@ -179,7 +179,7 @@ static bool begin_chunk(struct sched_seq *seq, uint32_t budget, uint64_t now_us)
 	return true;
 }
 
-/* Who is to have the next chunk of this round. */
+/* The sequence that gets the next chunk of this round. */
 static struct sched_seq *next_of_round(struct sched *s)
 {
 	struct sched_seq *seq;
@@ -196,7 +196,7 @@ static struct sched_seq *next_of_round(struct sched *s)
 	return seq;
 }
 
-/* Who is being computed, or whose turn it is; NULL: nobody's. */
+/* The sequence that is being computed, or whose turn it is; NULL: none. */
 static struct sched_seq *next_turn(struct sched *s, uint64_t now_us)
 {
 	struct sched_seq *seq;
@@ -246,8 +246,7 @@ static void plan_prefills(struct sched *s, uint64_t now_us, uint32_t budget)
 			return;
 		if (seq->is_parked ||
 			seq->row !=
-				/* admitted just now, one may stand before others */
-				NO_ROW) {
+				NO_ROW) { /* one that was just admitted may come first */
 			seq = TAILQ_NEXT(seq, link);
 			continue;
 		}

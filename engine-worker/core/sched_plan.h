@@ -1,5 +1,5 @@
 /*
- * What the next step computes.
+ * The plan of a step.
  */
 #ifndef ENGINE_CORE_SCHED_PLAN_H
 #define ENGINE_CORE_SCHED_PLAN_H

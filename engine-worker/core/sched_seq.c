@@ -87,7 +87,7 @@ void seq_enter(struct sched_seq *seq, enum seq_state state)
 		TAILQ_INSERT_TAIL(list_of(seq), seq, link);
 }
 
-/* The time of a chunk that was begun is not taken. */
+/* The chunk that was begun takes no time. */
 void seq_stop_chunk(struct sched_seq *seq)
 {
 	const struct sched *s = seq->sched;
@@ -237,7 +237,7 @@ void seq_free(struct sched_seq *seq)
 	free(seq);
 }
 
-/* Who waited for this one to compute the prompt: the next of them does. */
+/* The next of the sequences that waited for this one computes the prompt. */
 static void pass_lead(struct sched_seq *seq)
 {
 	struct sched_seq *next = TAILQ_FIRST(&seq->held), *other;
@@ -276,7 +276,7 @@ void seq_preempt(struct sched_seq *seq)
 	s->is_blocked = false;
 }
 
-/* Who has to give way first; never one that loads. */
+/* The one that has to give way first. A sequence that loads never does. */
 struct sched_seq *sched_last_by_rank(struct sched *s)
 {
 	struct sched_seq *seq, *last = TAILQ_LAST(&s->prefills, seq_list);

@@ -20,8 +20,7 @@ TAILQ_HEAD(seq_list, sched_seq);
 struct sched_seq {
 	struct sched *sched;
 	enum seq_state state;
-	TAILQ_ENTRY(sched_seq)
-	link; /* the list of its state; the leader's `held` for SEQ_HELD */
+	TAILQ_ENTRY(sched_seq) link;     /* of its state; for SEQ_HELD of the leader */
 	TAILQ_ENTRY(sched_seq) age_link; /* by_age, while waiting */
 	struct sched_seq *leader;        /* SEQ_HELD: who computes the prompt */
 	struct seq_list held;            /* who waits for this one to compute it */
@@ -58,9 +57,8 @@ struct sched {
 	struct kv_cache *cache;
 	struct seq_list waiting, loads, prefills, decodes, by_age;
 	TAILQ_HEAD(, sched_pin) pins;
-	unsigned n_waiting,
-		/* n_waiting: those held, too; n_running: those that load, too */
-		n_running;
+	unsigned n_waiting; /* with those that are held */
+	unsigned n_running; /* with those that load */
 	unsigned n_loading;
 	uint64_t arrivals, admissions;
 	uint64_t round;        /* of prompts that take turns, from 1 */
@@ -99,14 +97,14 @@ bool seq_is_running(const struct sched_seq *seq);
 void seq_enter(struct sched_seq *seq, enum seq_state state);
 /* The one place where it ends; also takes the sequence out of the step. */
 void seq_leave(struct sched_seq *seq);
-void seq_stop_chunk(
-	struct sched_seq *seq); /* the time of a chunk that was begun is not taken */
+/* The chunk that was begun takes no time. */
+void seq_stop_chunk(struct sched_seq *seq);
 void seq_tell_begin(const struct sched_seq *seq);
 
 /* Extends the chain of names over the full blocks of the first n tokens. */
 void seq_name_chain(struct sched_seq *seq, size_t n);
-void seq_name_blocks(
-	struct sched_seq *seq); /* offers those that are full and computed to the cache */
+/* Offers the blocks that are full and computed to the cache. */
+void seq_name_blocks(struct sched_seq *seq);
 /* Whether the next token has a block of the sequence's own to go to; ERR_LIMIT: none is
  * free. */
 int seq_take_block(struct sched_seq *seq) MUST_CHECK;
@@ -114,12 +112,12 @@ int seq_take_block(struct sched_seq *seq) MUST_CHECK;
  * are free; nothing is changed. */
 int seq_take_all_blocks(struct sched_seq *seq) MUST_CHECK;
 
-void seq_preempt(struct sched_seq
-		*seq); /* a running one: it gives up its blocks and waits again */
-struct sched_seq *sched_last_by_rank(struct sched
-		*s); /* of those running, who has to give way first; NULL: nobody runs */
-void seq_detach(
-	struct sched_seq *seq, enum sched_end end); /* out of everything but memory */
+/* A running sequence gives up its blocks and waits again. */
+void seq_preempt(struct sched_seq *seq);
+/* The running sequence that has to give way first; NULL: none runs. */
+struct sched_seq *sched_last_by_rank(struct sched *s);
+/* Takes it out of everything but memory. */
+void seq_detach(struct sched_seq *seq, enum sched_end end);
 void seq_free(struct sched_seq *seq);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * What a model reads and writes: text to token ids and back, a chat to text, and where a
- * text ends. A table that a tokenizer fills, as backend.h is one for a model: `sim` has
+ * The language of a model: text to token ids and back, a chat to text, and the end of a
+ * text. A table that a tokenizer fills, as backend.h is one for a model: `sim` has
  * vocab_sim.c. A tokenizer with data of its own embeds the table. It changes nothing once
  * it is made, so any thread may use it.
  */

@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 
-/* Of bytes that follow those of which crc is the sum; 0 before the first. crc32c(0,
+/* The sum of bytes that follow those whose sum is crc; 0 before the first. crc32c(0,
  * "123456789", 9) is 0xe3069283. */
 uint32_t crc32c(uint32_t crc, const void *bytes, size_t n);
 /* The same by tables, whatever the processor has: for tests. */

@@ -309,7 +309,7 @@ void kv_load_free(struct kv_load *load)
 
 /* The whole */
 
-/* What must be the same for blocks to mean the same on both sides. */
+/* Everything that must be the same on both sides for blocks to mean the same. */
 static bool fill_compat(struct handoff *h)
 {
 	struct digester *d = digester_new();

@@ -62,7 +62,8 @@ enum engine_role handoff_role(const struct handoff *h);
 /* Port and address of the listener; 0 and "": there is none. */
 uint16_t handoff_port(const struct handoff *h);
 const char *handoff_host(const struct handoff *h);
-/* Who may hand over to whom: the beginning of what HELLO compares, in hex. */
+/* Engines of the same group can hand prompts over: the beginning of what HELLO compares,
+ * in hex. */
 const char *handoff_group(const struct handoff *h);
 bool handoff_is_idle(const struct handoff *h); /* nothing is kept for anybody */
 struct handoff_counts handoff_counts(const struct handoff *h);
@@ -87,8 +88,8 @@ enum kv_loaded { KV_LOADED_TRANSFERRED, KV_LOADED_LOCAL, KV_LOADED_RECOMPUTED };
 struct kv_load_ops {
 	/* The prompt is there, or will be computed. */
 	void (*on_loaded)(void *arg, enum kv_loaded how);
-	/* It cannot be taken: the sequence, which still loads, is to be dropped. May free
-	 * the load. */
+	/* The prompt cannot be loaded: the sequence, which still loads, is to be dropped.
+	 * May free the load. */
 	void (*on_failed)(void *arg, enum kvx_end_why why);
 };
 
@@ -98,7 +99,7 @@ struct kv_load *kv_load_new(struct handoff *h, const struct kv_params *params,
 /* From on_load(), with what it says. */
 void kv_load_start(struct kv_load *load, struct sched_seq *seq, size_t found, size_t n,
 	size_t n_tokens);
-/* Before its sequence is dropped. What was not loaded is given back. NULL is fine. */
+/* Before its sequence is dropped. Gives back a lease that was not used. NULL is fine. */
 void kv_load_free(struct kv_load *load);
 
 #endif

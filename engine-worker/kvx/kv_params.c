@@ -1,5 +1,5 @@
 /*
- * kv_transfer_params, read. What lacks something that is needed is no error, as with
+ * kv_transfer_params, read. Incomplete ones are no error, as with
  * vLLM: the prompt is computed here then. Called by params.c and serve.c.
  */
 #include "kvx/kv_params.h"

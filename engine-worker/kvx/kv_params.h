@@ -1,5 +1,5 @@
 /*
- * What a request's kv_transfer_params ask for, in the form of vLLM's NIXL connector with
+ * The wishes in a request's kv_transfer_params, in the form of vLLM's NIXL connector with
  * the keys of KVX/1: compute a prompt for another worker, or take one that another has
  * computed. Pure.
  */
@@ -28,7 +28,7 @@ struct kv_params {
 	uint64_t lease_ms; /* 0: it did not say */
 };
 
-/* Of a body, or of another object that has kv_transfer_params. False: they are no object.
+/* Reads a body, or another object that has kv_transfer_params. False: they are no object.
  */
 bool kv_params_read(const struct js *body, struct kv_params *out);
 /* 64 hex digits. */

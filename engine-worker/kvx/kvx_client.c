@@ -1,9 +1,10 @@
 /*
- * The decode side of KVX/1: peers, which are connections, and their pulls.
- * Always true: a pull is in its peer's list; a peer's timer is set while it connects, or
- * has something to tell, or nothing to do; its beat timer is set while it has pulls that
- * need one, and fires within a sixth of the shortest of their leases. A freed pull whose RELEASE waits for the connection stays in the list without an
- * owner. Called by kv_handoff.c; called back by the loop.
+ * The decode side of KVX/1: peers, which are connections, and their pulls. Always true: a
+ * pull is in its peer's list; a peer's timer is set while it connects, or has something
+ * to tell, or nothing to do; its beat timer is set while it has pulls that need one, and
+ * fires within a sixth of the shortest of their leases. A freed pull whose RELEASE waits
+ * for the connection stays in the list without an owner. Called by kv_handoff.c; called
+ * back by the loop.
  */
 #include "kvx/kvx_client.h"
 #include "base/clock.h"
@@ -130,7 +131,7 @@ static void on_pull_timer(void *arg)
 	end_pull(p, p->why != KVX_OK ? p->why : KVX_STALLED);
 }
 
-/* It cannot be; that is told later. */
+/* The pull cannot succeed. Its owner hears that later. */
 static void end_pull_later(struct kvx_pull *p, enum kvx_end_why why)
 {
 	p->why = why;
@@ -305,8 +306,8 @@ static void drop_releasing(struct kvx_peer *peer)
 	}
 }
 
-/* The connection is no more: whoever wanted something from it hears it; who only waits
- * stays, and the next heartbeat tries again. */
+/* The connection is gone. Pulls that use it end. Pulls that wait for their turn stay, and
+ * the next heartbeat connects again. */
 static void peer_fail(struct kvx_peer *peer, enum kvx_end_why why)
 {
 	struct kvx_pull *p;
@@ -327,7 +328,7 @@ static enum kvx_end_why why_of(int err, bool was_ready)
 	return was_ready ? KVX_BROKE : KVX_UNREACHABLE;
 }
 
-/* It broke, or could not be had: once more, or no more. */
+/* The connection broke or was not made: tries once more, or fails. */
 static void peer_down(struct kvx_peer *peer, int err)
 {
 	bool was_ready = peer->state == PEER_READY;
@@ -347,7 +348,7 @@ static void on_down(void *arg, int err)
 	peer_down(arg, err);
 }
 
-/* It took too long, or failed before it began, or is not needed any more. */
+/* Connecting took too long or failed at once, or the peer is idle. */
 static void on_peer_timer(void *arg)
 {
 	struct kvx_peer *peer = arg;

@@ -20,7 +20,7 @@ struct kvx_client_opts {
 	uint64_t stall_ms;   /* without a frame of a pull */
 };
 
-/* What ends a pull. */
+/* Why a pull ends. */
 enum kvx_end_why {
 	KVX_OK,
 	KVX_UNREACHABLE, /* no connection, or no HELLO_OK in time */

@@ -16,7 +16,7 @@ struct kvx_link_ops {
 	void (*on_frame)(void *arg, const struct kvx_header *h, struct span payload);
 	/* The queue is low again, after a send had said that it is full. */
 	void (*on_writable)(void *arg);
-	/* It was closed: ERR_CLOSED, ERR_REFUSED, ERR_TIMEOUT, ERR_IO, ERR_NOMEM;
+	/* The link was closed: ERR_CLOSED, ERR_REFUSED, ERR_TIMEOUT, ERR_IO, ERR_NOMEM;
 	 * ERR_PARSE: a damaged frame; ERR_LIMIT: too long a frame. Not after
 	 * kvx_link_close(). */
 	void (*on_down)(void *arg, int err);

@@ -109,7 +109,7 @@ static void on_down(void *arg, int err)
 	conn_close(c);
 }
 
-/* What is wrong */
+/* Errors */
 
 static void send_err(struct kvx_conn *c, uint32_t stream, enum kvx_code code)
 {
@@ -249,7 +249,7 @@ static void on_hello(struct kvx_conn *c, struct span payload)
 	(void)kvx_link_send_out(&c->link, KVX_HELLO_OK, 0, &out);
 }
 
-/* What keeps the lease from being pulled; 0: nothing. */
+/* The error code that refuses the pull; 0: none does. */
 static unsigned refuse_pull(struct kvx_conn *c, uint32_t stream,
 	const struct kvx_pull_frame *f, const struct lease *lease)
 {

@@ -2,8 +2,9 @@
  * Leases: the KV blocks of finished prompts, kept for the decode worker that is to pull
  * them, until it says that it has them or their time is over. Pure: time is an argument.
  *
- * Who may have a lease knows its token, HMAC-SHA-256 of the request's id by a key of this
- * process: it cannot be guessed, and a token of an earlier process is known as such.
+ * A peer that may pull a lease knows its token, HMAC-SHA-256 of the request's id by a key
+ * of this process: it cannot be guessed, and a token of an earlier process is known as
+ * such.
  */
 #ifndef ENGINE_KVX_LEASE_H
 #define ENGINE_KVX_LEASE_H

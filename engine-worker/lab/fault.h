@@ -1,8 +1,8 @@
 /*
  * The faults that a simulated engine was told to have: which they are, their names on the
- * control socket, and whether the next request or event meets one. Pure. They are independent
- * of each other, and each can be taken back; without faults nothing here costs more than a
- * compare.
+ * control socket, and whether the next request or event meets one. Pure. They are
+ * independent of each other, and each can be taken back; without faults nothing here
+ * costs more than a compare.
  *
  * As JSON, with the value that means "no such fault":
  *	"wedge": false		true: no step is made, all else answers
@@ -39,7 +39,7 @@ struct faults {
 	int64_t retry_after_s;         /* FAULT_NONE */
 	enum fault_health health;
 	int64_t health_delay_ms;
-	/* What happened; faults_clear() leaves it. */
+	/* Counts of what happened; faults_clear() leaves them. */
 	uint64_t n_cut, n_answered, n_restarts;
 };
 
@@ -55,7 +55,7 @@ int faults_read(
 /* All of them, and under "count" what happened; the caller's. NULL: out of memory. */
 struct js *faults_json(const struct faults *f);
 
-/* What the next completion meets: its answer, or FAULT_NONE. Counts it. */
+/* The fault that the next completion gets as its answer, or FAULT_NONE. Counts it. */
 int64_t faults_take_answer(struct faults *f);
 /* Whether a stream that has sent n_events breaks instead of sending another one. Counts
  * it. */

@@ -19,7 +19,7 @@ struct fault_socket;
 struct loop;
 struct faults;
 
-/* Whose faults they are, and what it does about them. */
+/* The owner of the faults, and what it does when they change. */
 struct fault_target {
 	struct faults *faults;
 	void (*changed)(void *arg); /* they were */
