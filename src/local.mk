@@ -28,6 +28,7 @@ libbase_a_SOURCES += src/base/hash.c src/base/hash.h
 libbase_a_SOURCES += src/base/limit.c src/base/limit.h
 libbase_a_SOURCES += src/base/list.h
 libbase_a_SOURCES += src/base/log.c src/base/log.h
+libbase_a_SOURCES += src/base/lru_map.c src/base/lru_map.h
 libbase_a_SOURCES += src/base/mem.c src/base/mem.h
 libbase_a_SOURCES += src/base/metric.c src/base/metric.h
 libbase_a_SOURCES += src/base/metric_table.h

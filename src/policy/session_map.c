@@ -4,19 +4,20 @@
 #include "policy/session_map.h"
 
 #include "base/hash.h"
+#include "base/lru_map.h"
 
 #include <stdlib.h>
 
-#define NONE UINT32_MAX
 #define FIRST_TALLIES 16
 
 struct session {
+	struct lru_node node;
 	uint64_t id;
 	uint64_t worker;
 	uint64_t used_ms;
-	uint32_t newer, older; /* in order of use; NONE at the ends */
-	uint32_t next;         /* in its bucket, or of the free ones */
 };
+
+static_assert(offsetof(struct session, id) == sizeof(struct lru_node), "its key");
 
 /* Open addressing; a worker without sessions keeps its place until the next growth. */
 struct tally {
@@ -26,47 +27,21 @@ struct tally {
 };
 
 struct session_map {
-	uint64_t seed;
-	uint32_t max, n;
-	uint32_t touched;   /* sessions[touched..] were never used */
-	uint32_t free_list; /* of the others */
-	uint32_t newest, oldest;
-	uint32_t mask; /* of buckets */
-	uint32_t *buckets;
-	struct session *sessions;
+	struct lru_map *sessions;
 	struct tally *tallies;
 	size_t n_tallies, cap_tallies; /* a power of two, half full at most */
 };
 
-static uint32_t power_of_two(uint32_t at_least)
-{
-	uint32_t n = 1;
-
-	while (n < at_least)
-		n *= 2;
-	return n;
-}
-
 struct session_map *session_map_new(uint32_t max_sessions, uint64_t seed)
 {
 	struct session_map *m = calloc(1, sizeof(*m));
-	uint32_t buckets = power_of_two(max_sessions);
 
 	if (m == NULL)
 		return NULL;
-	*m = (struct session_map){.seed = seed,
-		.max = max_sessions,
-		.free_list = NONE,
-		.newest = NONE,
-		.oldest = NONE,
-		.mask = buckets - 1,
-		.cap_tallies = FIRST_TALLIES};
-	/* Fresh pages from the kernel: only those that are used count. A bucket holds
-	 * its first session's number plus one. */
-	m->buckets = calloc(buckets, sizeof(*m->buckets));
-	m->sessions = calloc(max_sessions, sizeof(*m->sessions));
+	m->cap_tallies = FIRST_TALLIES;
+	m->sessions = lru_map_new(max_sessions, sizeof(struct session), 1, seed);
 	m->tallies = calloc(m->cap_tallies, sizeof(*m->tallies));
-	if (m->buckets == NULL || m->sessions == NULL || m->tallies == NULL) {
+	if (m->sessions == NULL || m->tallies == NULL) {
 		session_map_free(m);
 		return NULL;
 	}
@@ -77,8 +52,7 @@ void session_map_free(struct session_map *m)
 {
 	if (m == NULL)
 		return;
-	free(m->buckets);
-	free(m->sessions);
+	lru_map_free(m->sessions);
 	free(m->tallies);
 	free(m);
 }
@@ -143,82 +117,10 @@ static void tally_less(struct session_map *m, uint64_t worker)
 
 /* ---- sessions ---- */
 
-static uint32_t *bucket_of(const struct session_map *m, uint64_t session)
+static void remove_session(struct session_map *m, struct session *s)
 {
-	return &m->buckets[(uint32_t)hash_mix64(session, m->seed) & m->mask];
-}
-
-static uint32_t look_up(const struct session_map *m, uint64_t session)
-{
-	uint32_t at = *bucket_of(m, session);
-
-	for (; at != 0; at = m->sessions[at - 1].next) {
-		if (m->sessions[at - 1].id == session)
-			return at - 1;
-	}
-	return NONE;
-}
-
-static void unlink_use(struct session_map *m, struct session *s)
-{
-	if (s->newer != NONE)
-		m->sessions[s->newer].older = s->older;
-	else
-		m->newest = s->older;
-	if (s->older != NONE)
-		m->sessions[s->older].newer = s->newer;
-	else
-		m->oldest = s->newer;
-}
-
-static void link_newest(struct session_map *m, uint32_t at)
-{
-	m->sessions[at].newer = NONE;
-	m->sessions[at].older = m->newest;
-	if (m->newest != NONE)
-		m->sessions[m->newest].newer = at;
-	else
-		m->oldest = at;
-	m->newest = at;
-}
-
-static void remove_session(struct session_map *m, uint32_t at)
-{
-	struct session *s = &m->sessions[at];
-	uint32_t *link = bucket_of(m, s->id);
-
-	while (*link != at + 1)
-		link = &m->sessions[*link - 1].next;
-	*link = s->next;
-	unlink_use(m, s);
 	tally_less(m, s->worker);
-	s->next = m->free_list;
-	m->free_list = at;
-	m->n--;
-}
-
-/* Room for one more; the least recently used goes when there is none. */
-static uint32_t take_place(struct session_map *m)
-{
-	uint32_t at;
-
-	if (m->n == m->max)
-		remove_session(m, m->oldest);
-	at = m->free_list;
-	if (at == NONE)
-		return m->touched++;
-	m->free_list = m->sessions[at].next;
-	return at;
-}
-
-static uint32_t add_session(struct session_map *m, uint64_t session)
-{
-	uint32_t at = take_place(m), *bucket = bucket_of(m, session);
-
-	m->sessions[at] = (struct session){.id = session, .next = *bucket};
-	*bucket = at + 1;
-	m->n++;
-	return at;
+	lru_map_drop(m->sessions, s);
 }
 
 static bool is_over(const struct session *s, uint64_t now_ms, uint64_t ttl_ms)
@@ -229,63 +131,71 @@ static bool is_over(const struct session *s, uint64_t now_ms, uint64_t ttl_ms)
 bool session_map_find(const struct session_map *m, uint64_t session, uint64_t now_ms,
 	uint64_t ttl_ms, uint64_t *worker)
 {
-	uint32_t at = look_up(m, session);
+	const struct session *s = lru_map_find(m->sessions, &session);
 
-	if (at == NONE || is_over(&m->sessions[at], now_ms, ttl_ms))
+	if (s == NULL || is_over(s, now_ms, ttl_ms))
 		return false;
-	*worker = m->sessions[at].worker;
+	*worker = s->worker;
 	return true;
+}
+
+/* The least recently used goes where there is no room. */
+static struct session *add_session(struct session_map *m, uint64_t session)
+{
+	if (lru_map_is_full(m->sessions))
+		remove_session(m, lru_map_oldest(m->sessions));
+	return lru_map_add(m->sessions, &session);
 }
 
 void session_map_put(
 	struct session_map *m, uint64_t session, uint64_t worker, uint64_t now_ms)
 {
 	struct tally *t = tally_of(m, worker);
-	uint32_t at = look_up(m, session);
+	struct session *s = lru_map_find(m->sessions, &session);
 
 	if (t == NULL) {
-		if (at != NONE)
-			remove_session(m, at);
+		if (s != NULL)
+			remove_session(m, s);
 		return;
 	}
 	t->sessions++;
-	if (at != NONE) {
-		tally_less(m, m->sessions[at].worker);
-		unlink_use(m, &m->sessions[at]);
+	if (s != NULL) {
+		tally_less(m, s->worker);
+		lru_map_use(m->sessions, s);
 	} else {
-		at = add_session(m, session);
+		s = add_session(m, session);
 	}
-	m->sessions[at].worker = worker;
-	m->sessions[at].used_ms = now_ms;
-	link_newest(m, at);
+	s->worker = worker;
+	s->used_ms = now_ms;
 }
 
 bool session_map_end(struct session_map *m, uint64_t session)
 {
-	uint32_t at = look_up(m, session);
+	struct session *s = lru_map_find(m->sessions, &session);
 
-	if (at == NONE)
-		return false;
-	remove_session(m, at);
-	return true;
+	if (s != NULL)
+		remove_session(m, s);
+	return s != NULL;
 }
 
 unsigned session_map_sweep(
 	struct session_map *m, uint64_t now_ms, uint64_t ttl_ms, unsigned max)
 {
+	struct session *s;
 	unsigned n;
 
-	for (n = 0; n < max && m->oldest != NONE; n++) {
-		if (!is_over(&m->sessions[m->oldest], now_ms, ttl_ms))
+	for (n = 0; n < max; n++) {
+		s = lru_map_oldest(m->sessions);
+		if (s == NULL || !is_over(s, now_ms, ttl_ms))
 			break;
-		remove_session(m, m->oldest);
+		remove_session(m, s);
 	}
 	return n;
 }
 
 uint32_t session_map_total(const struct session_map *m)
 {
-	return m->n;
+	return lru_map_count(m->sessions);
 }
 
 uint32_t session_map_of(const struct session_map *m, uint64_t worker)

@@ -3,9 +3,8 @@
  * least recently used out, and how many sessions each worker has. No ids are kept. Not
  * locked: its owner (a pool) is.
  *
- * Always true: every session is in one bucket's chain and in the list of use; the tallies
- * add up to the sessions. Memory is taken once and touched as sessions come: 40 bytes a
- * session and 4 to 8 for its buckets.
+ * Always true: the tallies add up to the sessions. Memory is taken once and touched as
+ * sessions come: 40 bytes a session and 4 to 8 for its buckets.
  */
 #ifndef POLICY_SESSION_MAP_H
 #define POLICY_SESSION_MAP_H

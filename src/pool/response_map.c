@@ -1,58 +1,42 @@
 /*
- * Responses and their workers. See response_map.h. Always true: each entry in use is in
- * the chain of its bucket and in the list by use; the others are in the chain of free
- * ones.
+ * Responses and their workers. See response_map.h.
  */
 #include "pool/response_map.h"
 
 #include "base/hash.h"
+#include "base/lru_map.h"
 #include "base/rng.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-#define NONE UINT32_MAX
-
 struct entry {
+	struct lru_node node;
 	uint64_t key[2];
 	uint64_t worker_id;
-	uint32_t next;         /* in its bucket, or free */
-	uint32_t older, newer; /* by use */
 };
+
+static_assert(offsetof(struct entry, key) == sizeof(struct lru_node), "its key");
 
 struct response_map {
 	pthread_mutex_t lock;
 	uint64_t secret[2];
-	struct entry *entries;
-	uint32_t *buckets;
-	uint32_t mask; /* buckets - 1 */
-	uint32_t max, n_made, n;
-	uint32_t free, oldest, newest;
+	struct lru_map *entries;
 };
 
 struct response_map *response_map_new(size_t max)
 {
 	struct response_map *m = calloc(1, sizeof(*m));
-	size_t buckets = 16, i;
 
 	assert(max >= 1 && max <= 1u << 30);
 	if (m == NULL)
 		return NULL;
-	while (buckets < max)
-		buckets *= 2;
-	m->entries = calloc(max, sizeof(*m->entries));
-	m->buckets = malloc(buckets * sizeof(*m->buckets));
-	if (m->entries == NULL || m->buckets == NULL) {
-		free(m->entries);
-		free(m->buckets);
+	/* Its keys are hashes with a secret already. */
+	m->entries = lru_map_new((uint32_t)max, sizeof(struct entry), 2, 0);
+	if (m->entries == NULL) {
 		free(m);
 		return NULL;
 	}
-	for (i = 0; i < buckets; i++)
-		m->buckets[i] = NONE;
-	m->mask = (uint32_t)(buckets - 1);
-	m->max = (uint32_t)max;
-	m->free = m->oldest = m->newest = NONE;
 	pthread_mutex_init(&m->lock, NULL);
 	rng_secret(m->secret, sizeof(m->secret));
 	return m;
@@ -63,8 +47,7 @@ void response_map_free(struct response_map *m)
 	if (m == NULL)
 		return;
 	pthread_mutex_destroy(&m->lock);
-	free(m->entries);
-	free(m->buckets);
+	lru_map_free(m->entries);
 	free(m);
 }
 
@@ -74,89 +57,18 @@ static void make_key(const struct response_map *m, struct span id, uint64_t key[
 	key[1] = hash64(id.p, id.n, m->secret[1]);
 }
 
-static uint32_t *bucket_of(struct response_map *m, const uint64_t key[2])
+static void put_locked(struct lru_map *entries, const uint64_t key[2], uint64_t worker_id)
 {
-	return &m->buckets[(uint32_t)key[0] & m->mask];
-}
+	struct entry *e = lru_map_find(entries, key);
 
-/* The link that leads to the entry; *link is NONE where there is none. */
-static uint32_t *find_link(struct response_map *m, const uint64_t key[2])
-{
-	uint32_t *link = bucket_of(m, key);
-
-	while (*link != NONE && (m->entries[*link].key[0] != key[0] ||
-					m->entries[*link].key[1] != key[1]))
-		link = &m->entries[*link].next;
-	return link;
-}
-
-static void unlist(struct response_map *m, const struct entry *e)
-{
-	if (e->older != NONE)
-		m->entries[e->older].newer = e->newer;
-	else
-		m->oldest = e->newer;
-	if (e->newer != NONE)
-		m->entries[e->newer].older = e->older;
-	else
-		m->newest = e->older;
-}
-
-static void list_newest(struct response_map *m, uint32_t at)
-{
-	struct entry *e = &m->entries[at];
-
-	e->older = m->newest;
-	e->newer = NONE;
-	if (m->newest != NONE)
-		m->entries[m->newest].newer = at;
-	else
-		m->oldest = at;
-	m->newest = at;
-}
-
-static void forget(struct response_map *m, uint32_t *link)
-{
-	uint32_t at = *link;
-	struct entry *e = &m->entries[at];
-
-	*link = e->next;
-	unlist(m, e);
-	e->next = m->free;
-	m->free = at;
-	m->n--;
-}
-
-static uint32_t take_free(struct response_map *m)
-{
-	uint32_t at;
-
-	if (m->free == NONE && m->n_made < m->max)
-		return m->n_made++;
-	if (m->free == NONE)
-		forget(m, find_link(m, m->entries[m->oldest].key));
-	at = m->free;
-	m->free = m->entries[at].next;
-	return at;
-}
-
-static void put_locked(struct response_map *m, const uint64_t key[2], uint64_t worker_id)
-{
-	uint32_t at = *find_link(m, key);
-
-	if (at != NONE) {
-		unlist(m, &m->entries[at]);
+	if (e != NULL) {
+		lru_map_use(entries, e);
 	} else {
-		uint32_t *bucket;
-
-		at = take_free(m);
-		bucket = bucket_of(m, key);
-		m->entries[at] = (struct entry){.key = {key[0], key[1]}, .next = *bucket};
-		*bucket = at;
-		m->n++;
+		if (lru_map_is_full(entries))
+			lru_map_drop(entries, lru_map_oldest(entries));
+		e = lru_map_add(entries, key);
 	}
-	m->entries[at].worker_id = worker_id;
-	list_newest(m, at);
+	e->worker_id = worker_id;
 }
 
 void response_map_put(struct response_map *m, struct span id, uint64_t worker_id)
@@ -168,24 +80,23 @@ void response_map_put(struct response_map *m, struct span id, uint64_t worker_id
 		return;
 	make_key(m, id, key);
 	pthread_mutex_lock(&m->lock);
-	put_locked(m, key, worker_id);
+	put_locked(m->entries, key, worker_id);
 	pthread_mutex_unlock(&m->lock);
 }
 
 uint64_t response_map_find(struct response_map *m, struct span id)
 {
 	uint64_t key[2], worker_id = 0;
-	uint32_t at;
+	struct entry *e;
 
 	if (m == NULL)
 		return 0;
 	make_key(m, id, key);
 	pthread_mutex_lock(&m->lock);
-	at = *find_link(m, key);
-	if (at != NONE) {
-		worker_id = m->entries[at].worker_id;
-		unlist(m, &m->entries[at]);
-		list_newest(m, at);
+	e = lru_map_find(m->entries, key);
+	if (e != NULL) {
+		worker_id = e->worker_id;
+		lru_map_use(m->entries, e);
 	}
 	pthread_mutex_unlock(&m->lock);
 	return worker_id;
@@ -194,15 +105,15 @@ uint64_t response_map_find(struct response_map *m, struct span id)
 void response_map_drop(struct response_map *m, struct span id)
 {
 	uint64_t key[2];
-	uint32_t *link;
+	struct entry *e;
 
 	if (m == NULL)
 		return;
 	make_key(m, id, key);
 	pthread_mutex_lock(&m->lock);
-	link = find_link(m, key);
-	if (*link != NONE)
-		forget(m, link);
+	e = lru_map_find(m->entries, key);
+	if (e != NULL)
+		lru_map_drop(m->entries, e);
 	pthread_mutex_unlock(&m->lock);
 }
 
@@ -213,7 +124,7 @@ size_t response_map_count(struct response_map *m)
 	if (m == NULL)
 		return 0;
 	pthread_mutex_lock(&m->lock);
-	n = m->n;
+	n = lru_map_count(m->entries);
 	pthread_mutex_unlock(&m->lock);
 	return n;
 }
