@@ -25,6 +25,7 @@ libbase_a_SOURCES += src/base/file.c src/base/file.h
 libbase_a_SOURCES += src/base/flag.c src/base/flag.h
 libbase_a_SOURCES += src/base/flag_file.c
 libbase_a_SOURCES += src/base/hash.c src/base/hash.h
+libbase_a_SOURCES += src/base/http_method.h
 libbase_a_SOURCES += src/base/limit.c src/base/limit.h
 libbase_a_SOURCES += src/base/list.h
 libbase_a_SOURCES += src/base/log.c src/base/log.h

@@ -41,7 +41,7 @@ void kvx_put_u32(struct kvx_out *o, uint32_t n)
 	put_number(o, n, 4);
 }
 
-void kvx_put_text(struct kvx_out *o, struct span text)
+static void put_text(struct kvx_out *o, struct span text)
 {
 	put_number(o, text.n, 2);
 	put(o, text.p, text.n);
@@ -196,7 +196,7 @@ int kvx_get_hello(struct span payload, struct kvx_hello *out)
 
 void kvx_put_pull(struct kvx_out *o, const struct kvx_pull_frame *p)
 {
-	kvx_put_text(o, p->request);
+	put_text(o, p->request);
 	put(o, p->token, sizeof(p->token));
 	kvx_put_u32(o, p->skip);
 	kvx_put_u32(o, p->credit);
@@ -297,7 +297,7 @@ int kvx_get_end(struct span payload, struct kvx_end *out)
 
 void kvx_put_release(struct kvx_out *o, const struct kvx_release *r)
 {
-	kvx_put_text(o, r->request);
+	put_text(o, r->request);
 	put(o, r->token, sizeof(r->token));
 	put_number(o, r->reason, 1);
 }
@@ -317,7 +317,7 @@ int kvx_get_release(struct span payload, struct kvx_release *out)
 
 void kvx_put_beat(struct kvx_out *o, const struct kvx_beat *b)
 {
-	kvx_put_text(o, b->request);
+	put_text(o, b->request);
 	put(o, b->token, sizeof(b->token));
 }
 
@@ -356,7 +356,7 @@ int kvx_get_heartbeat_ok(struct span payload, uint32_t *ms_left, size_t *n)
 void kvx_put_err(struct kvx_out *o, enum kvx_code code, const char *text)
 {
 	kvx_put_u16(o, (uint16_t)code);
-	kvx_put_text(o, span_str(text));
+	put_text(o, span_str(text));
 }
 
 int kvx_get_err(struct span payload, enum kvx_code *code, struct span *text)

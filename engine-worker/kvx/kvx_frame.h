@@ -151,7 +151,6 @@ void kvx_put_release(struct kvx_out *o, const struct kvx_release *r);
 void kvx_put_u16(struct kvx_out *o, uint16_t n); /* the counts of heartbeats */
 void kvx_put_beat(struct kvx_out *o, const struct kvx_beat *b);
 void kvx_put_u32(struct kvx_out *o, uint32_t n);
-void kvx_put_text(struct kvx_out *o, struct span text);
 void kvx_put_err(struct kvx_out *o, enum kvx_code code, const char *text);
 
 /* and read whole; ERR_PARSE: too short, too long, or not what it may be; *out is as it

@@ -81,7 +81,7 @@ static void family_begin(struct family *f, struct span line)
 	(void)span_next(&line, ' ', &word);
 	snprintf(f->name, sizeof(f->name), SPAN_FMT, SPAN_ARG(word));
 	snprintf(f->type, sizeof(f->type), SPAN_FMT, SPAN_ARG(line));
-	strcpy(f->labels, UNSEEN);
+	snprintf(f->labels, sizeof(f->labels), "%s", UNSEEN);
 }
 
 static void family_end(const struct family *f)

@@ -204,21 +204,6 @@ void metric_request(unsigned route, int status, enum fail why)
 	bump(set, cell != NULL ? &cell->count : &set->requests_unplaced, 1);
 }
 
-uint64_t metric_request_total(unsigned route, int status, enum fail why)
-{
-	uint32_t key = request_key(route, status, why);
-	uint64_t total = 0;
-
-	pthread_mutex_lock(&sets_lock);
-	for (struct metric_set *set = sets; set != NULL; set = set->next)
-		for (size_t i = 0; i < REQUEST_CELLS; i++)
-			if (atomic_load_explicit(
-				    &set->requests[i].key, memory_order_relaxed) == key)
-				total += peek(&set->requests[i].count);
-	pthread_mutex_unlock(&sets_lock);
-	return total;
-}
-
 static bool is_error(uint32_t key)
 {
 	const char *type = fail_type((enum fail)(key & 0xff));
@@ -305,7 +290,7 @@ static void print_values(struct text *out)
 			rows[i].name);
 		if (strcmp(family, last) != 0)
 			metric_family(out, family, kinds[rows[i].kind], rows[i].help);
-		strcpy(last, family);
+		memcpy(last, family, sizeof(last));
 		text_printf(out, "%s %lld\n", rows[i].name,
 			(long long)metric_total((enum metric_id)i));
 	}

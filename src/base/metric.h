@@ -57,7 +57,6 @@ void metric_observe(enum metric_histogram h, uint64_t value);
  */
 #define METRIC_ROUTES_MAX 64
 void metric_request(unsigned route, int status, enum fail why);
-uint64_t metric_request_total(unsigned route, int status, enum fail why);
 /*
  * All requests ended, and those of them that went wrong on our side or a worker's: status
  * 500 and above, or an answer that broke off.

@@ -117,13 +117,9 @@ static double value_breaker(const struct item *it)
 	return breaker_state(&it->w->breaker, clock_now_ms());
 }
 
-/* An open breaker's time, or the rest that the worker asked for. */
 static double value_breaker_wait(const struct item *it)
 {
-	uint64_t now_ms = clock_now_ms(),
-		 next_ms = breaker_next_ms(&it->w->breaker, now_ms);
-
-	return next_ms > now_ms ? (double)(next_ms - now_ms) / 1000 : 0;
+	return (double)breaker_wait_ms(&it->w->breaker, clock_now_ms()) / 1000;
 }
 
 static double value_silent(const struct item *it)

@@ -190,7 +190,7 @@ static void set_capacity(struct js *out, const struct worker *w)
 
 static struct js *breaker_object(struct worker *w)
 {
-	uint64_t now_ms = clock_now_ms(), next_ms = breaker_next_ms(&w->breaker, now_ms);
+	uint64_t now_ms = clock_now_ms();
 	uint64_t paused_ms = atomic_load(&w->breaker.paused_until_ms);
 	struct js *out = js_object();
 
@@ -198,7 +198,7 @@ static struct js *breaker_object(struct worker *w)
 	js_set_int(out, "failures", breaker_failures(&w->breaker, now_ms));
 	js_set_int(
 		out, "paused_ms", paused_ms > now_ms ? (int64_t)(paused_ms - now_ms) : 0);
-	js_set_int(out, "wait_ms", next_ms > now_ms ? (int64_t)(next_ms - now_ms) : 0);
+	js_set_u64(out, "wait_ms", breaker_wait_ms(&w->breaker, now_ms));
 	return out;
 }
 

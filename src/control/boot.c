@@ -81,7 +81,6 @@ static void set_boot_secret(struct control *c, const char *hash_secret)
 
 /* ---- control's own listeners ---- */
 
-/* Each on a line of its own; the list is empty then. */
 /*
  * Under systemd the folder is there (RuntimeDirectory=). By hand, the first start makes
  * it, so that a configuration that says nothing of sockets works.

@@ -51,13 +51,15 @@ char *ctl_encode(const char *text)
 {
 	static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 				    "0123456789-._~:@";
-	char *out = xmalloc(3 * strlen(text) + 1), *to = out;
+	size_t room = 3 * strlen(text) + 1;
+	char *out = xmalloc(room), *to = out, *end = out + room;
 
 	for (; *text != '\0'; text++) {
 		if (strchr(plain, *text) != NULL)
 			*to++ = *text;
 		else
-			to += sprintf(to, "%%%02X", (unsigned char)*text);
+			to += snprintf(
+				to, (size_t)(end - to), "%%%02X", (unsigned char)*text);
 	}
 	*to = '\0';
 	return out;
@@ -114,7 +116,9 @@ static enum ctl_exit diagnose(const char *path)
 	struct sockaddr_un un = {.sun_family = AF_UNIX};
 	scoped_fd int fd = -1;
 
-	strcpy(un.sun_path, path);
+	if ((size_t)snprintf(un.sun_path, sizeof(un.sun_path), "%s", path) >=
+		sizeof(un.sun_path))
+		return CTL_USAGE;
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd >= 0 && connect(fd, (const struct sockaddr *)&un, sizeof(un)) == 0)
 		return CTL_OK;

@@ -269,9 +269,7 @@ static bool is_due(const struct report *r)
 
 static uint16_t bootstrap_port(const struct report *r)
 {
-	unsigned port = host_worker(r->host)->conf->bootstrap_port;
-
-	return (uint16_t)(port != 0 ? port : KV_BOOTSTRAP_PORT);
+	return (uint16_t)kv_bootstrap_port(host_worker(r->host)->conf->bootstrap_port);
 }
 
 /* The next source that is due; none: the round is over. */

@@ -54,11 +54,6 @@ struct span http_call_body(const struct http_call *call)
 	return span_make(call->body, call->body_len);
 }
 
-bool http_call_is_unix(const struct http_call *call)
-{
-	return call->conn->server->is_unix;
-}
-
 bool http_call_query_value(
 	const struct http_call *call, const char *name, char *out, size_t n)
 {
@@ -238,11 +233,6 @@ int http_call_write(struct http_call *call, struct span bytes)
 	if (call->is_chunked)
 		iov[n++] = (struct iovec){(void *)"\r\n", 2};
 	return conn_write(c, iov, n);
-}
-
-size_t http_call_queued(const struct http_call *call)
-{
-	return stream_queued(&call->conn->stream);
 }
 
 void http_call_end(struct http_call *call)

@@ -67,7 +67,7 @@ struct http_server {
 	struct loop *loop;
 	struct accepter *accepter; /* NULL: draining */
 	struct http_server_opts opts;
-	bool is_unix, is_draining;
+	bool is_draining;
 	unsigned n_conns;
 	LIST_HEAD(, http_conn) conns;
 	LIST_HEAD(, http_conn) ready; /* to be run at the end of this turn */

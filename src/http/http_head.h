@@ -9,6 +9,7 @@
 #define HTTP_HTTP_HEAD_H
 
 #include "base/base.h"
+#include "base/http_method.h"
 #include "base/span.h"
 
 #define HTTP_FIELDS_MAX 256         /* responses */
@@ -18,16 +19,6 @@
 #define HTTP_RESPONSE_HEAD_MAX 65536
 #define HTTP_INTERIM_MAX 16 /* 1xx answers before the final one */
 
-enum http_method {
-	HTTP_GET,
-	HTTP_HEAD,
-	HTTP_POST,
-	HTTP_PUT,
-	HTTP_PATCH,
-	HTTP_DELETE,
-	HTTP_OPTIONS,
-	HTTP_METHOD_MAX
-};
 const char *http_method_name(enum http_method m);
 
 /* Fields that some code looks for; everything else is FIELD_OTHER. The table (name -> id)

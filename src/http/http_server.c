@@ -700,15 +700,6 @@ static const struct accepter_ops accepter_ops = {
 	.limit = "its limit of connections",
 };
 
-static bool is_unix_socket(int fd)
-{
-	struct sockaddr_storage a;
-	socklen_t len = sizeof(a);
-
-	return getsockname(fd, (struct sockaddr *)&a, &len) == 0 &&
-	       a.ss_family == AF_UNIX;
-}
-
 static void set_defaults(struct http_server_opts *o)
 {
 	if (o->max_connections == 0)
@@ -732,7 +723,6 @@ struct http_server *http_server_new(
 		return NULL;
 	s->loop = l;
 	s->opts = *opts;
-	s->is_unix = is_unix_socket(listen_fd);
 	set_defaults(&s->opts);
 	LIST_INIT(&s->conns);
 	LIST_INIT(&s->ready);

@@ -65,7 +65,6 @@ struct span http_call_body(const struct http_call *c);
  * long. */
 bool http_call_query_value(
 	const struct http_call *c, const char *name, char *out, size_t n);
-bool http_call_is_unix(const struct http_call *c);
 
 /* A whole answer; ends the call. extra: whole header lines or empty. */
 void http_call_reply(struct http_call *c, int status, const char *content_type,
@@ -83,7 +82,6 @@ void http_call_begin(
  * before). Nothing here calls back.
  */
 int http_call_write(struct http_call *c, struct span bytes);
-size_t http_call_queued(const struct http_call *c);
 void http_call_end(struct http_call *c);
 void http_call_abort(struct http_call *c); /* cuts the connection: a stream that failed
 					      half-way must not look complete */

@@ -9,8 +9,6 @@
 
 #include <stdio.h>
 
-#define TOKEN_BYTES 4 /* a token is about four bytes of text */
-
 static const struct span session_headers[] = {
 	{"X-Smg-Routing-Key", sizeof("X-Smg-Routing-Key") - 1},
 	{"X-Session-Id", sizeof("X-Session-Id") - 1},

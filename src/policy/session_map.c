@@ -193,11 +193,6 @@ unsigned session_map_sweep(
 	return n;
 }
 
-uint32_t session_map_total(const struct session_map *m)
-{
-	return lru_map_count(m->sessions);
-}
-
 uint32_t session_map_of(const struct session_map *m, uint64_t worker)
 {
 	const struct tally *t = tally_place(m->tallies, m->cap_tallies, worker);

@@ -31,7 +31,6 @@ bool session_map_end(struct session_map *m, uint64_t session);
 unsigned session_map_sweep(
 	struct session_map *m, uint64_t now_ms, uint64_t ttl_ms, unsigned max);
 
-uint32_t session_map_total(const struct session_map *m);
 uint32_t session_map_of(const struct session_map *m, uint64_t worker);
 
 #endif

@@ -78,8 +78,7 @@ struct pool_ask {
 	bool is_further_leg;   /* of a request that was picked for: no new one */
 	struct route_key *key; /* NULL: nothing known of the prompt */
 	const struct routing *routing; /* as pool_wants() says; NULL: none */
-	struct span tenant;
-	struct span model;  /* empty: any */
+	struct span model;             /* empty: any */
 	struct span pinned; /* worker, or group of ranks, by name; empty: policy */
 	/* Only this rank of whatever worker; no matter where no worker has ranks. */
 	bool is_rank_pinned;

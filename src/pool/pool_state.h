@@ -15,7 +15,6 @@
 #include <stdatomic.h>
 
 #define ONLY_MODEL_MAX 256
-#define TOKEN_BYTES 4 /* a token is about four bytes of text */
 
 struct pool_role {
 	struct policy_opts policy;

@@ -117,18 +117,6 @@ void response_map_drop(struct response_map *m, struct span id)
 	pthread_mutex_unlock(&m->lock);
 }
 
-size_t response_map_count(struct response_map *m)
-{
-	size_t n;
-
-	if (m == NULL)
-		return 0;
-	pthread_mutex_lock(&m->lock);
-	n = lru_map_count(m->entries);
-	pthread_mutex_unlock(&m->lock);
-	return n;
-}
-
 /* ---- the reader ---- */
 
 /* The bytes of "id" as states 0 to 3; then what follows the name. */

@@ -26,7 +26,6 @@ void response_map_put(struct response_map *m, struct span id, uint64_t worker_id
 /* 0: not known. */
 uint64_t response_map_find(struct response_map *m, struct span id);
 void response_map_drop(struct response_map *m, struct span id);
-size_t response_map_count(struct response_map *m);
 
 /*
  * Looks for "id":"resp_..." in the bytes of an answer, in pieces of any size: an object,

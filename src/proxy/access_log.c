@@ -56,12 +56,6 @@ void access_log_free(struct access_log *log)
 	free(log);
 }
 
-void access_log_set_fd(struct access_log *log, int fd)
-{
-	access_log_flush(log);
-	log->fd = fd;
-}
-
 void access_log_flush(struct access_log *log)
 {
 	size_t at = 0;

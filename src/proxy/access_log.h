@@ -34,7 +34,6 @@ struct access_line {
 /* fd < 0: lines are dropped. */
 struct access_log *access_log_new(struct loop *l, int fd);
 void access_log_free(struct access_log *log); /* flushes; NULL is fine */
-void access_log_set_fd(struct access_log *log, int fd);
 void access_log_line(
 	struct access_log *log, enum log_format format, const struct access_line *line);
 void access_log_flush(struct access_log *log);

@@ -39,7 +39,7 @@ static bool read_date(const char *text, uint64_t *ms)
 	return false;
 }
 
-uint64_t outcome_retry_after_ms(struct span value, uint64_t wall_ms)
+static uint64_t retry_after_ms(struct span value, uint64_t wall_ms)
 {
 	char text[40];
 	uint64_t secs, at_ms;
@@ -56,7 +56,7 @@ uint64_t outcome_retry_after_ms(struct span value, uint64_t wall_ms)
 static void pause_worker(struct worker *w, const struct http_head *a,
 	struct span retry_after, const void *request)
 {
-	uint64_t ms = MIN(outcome_retry_after_ms(retry_after, clock_wall_ms()),
+	uint64_t ms = MIN(retry_after_ms(retry_after, clock_wall_ms()),
 		(uint64_t)OUTCOME_PAUSE_MAX_MS);
 
 	if (ms > 0 && breaker_pause(&w->breaker, clock_now_ms() + ms))

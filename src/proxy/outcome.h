@@ -30,8 +30,4 @@ void outcome_header(struct guard *g, const struct http_head *a, const char *base
  * completions. Else there was none, or it broke off: one of the worker's failures. */
 void outcome_end(struct guard *g, const struct exchange *ex, enum fail why);
 
-/* What the field says, in ms from wall_ms on; 0: nothing that can be read, or the past.
- */
-uint64_t outcome_retry_after_ms(struct span value, uint64_t wall_ms);
-
 #endif

@@ -106,11 +106,6 @@ static void put_host(struct writer *w)
 	put_text(w, is_v6 ? "]" : "");
 }
 
-static unsigned bootstrap_port(const struct writer *w)
-{
-	return w->pair->bootstrap_port > 0 ? w->pair->bootstrap_port : KV_BOOTSTRAP_PORT;
-}
-
 static void put_quoted_host(struct writer *w, unsigned i UNUSED)
 {
 	put_text(w, "\"");
@@ -120,7 +115,7 @@ static void put_quoted_host(struct writer *w, unsigned i UNUSED)
 
 static void put_port(struct writer *w, unsigned i UNUSED)
 {
-	put_number(w, bootstrap_port(w));
+	put_number(w, kv_bootstrap_port(w->pair->bootstrap_port));
 }
 
 /* Each transfer has a room of its own, of the same rank. */
@@ -171,7 +166,7 @@ static void put_mooncake(struct writer *w)
 		put_text(w, "\",\"remote_bootstrap_addr\":\"http://");
 		put_host(w);
 		put_text(w, ":");
-		put_number(w, bootstrap_port(w));
+		put_number(w, kv_bootstrap_port(w->pair->bootstrap_port));
 		put_text(w, "\",\"remote_engine_id\":\"");
 		put(w, w->pair->engine_id);
 	}

@@ -31,6 +31,11 @@
 /* Where an engine's bootstrap server listens unless bootstrap_port says otherwise. */
 #define KV_BOOTSTRAP_PORT 8998
 
+static inline unsigned kv_bootstrap_port(unsigned configured)
+{
+	return configured > 0 ? configured : KV_BOOTSTRAP_PORT;
+}
+
 struct kv_form {
 	/* Both legs at once; else prefill is answered first. */
 	bool is_concurrent;
@@ -103,7 +108,7 @@ void kv_request_free(struct kv_request *k); /* of a zeroed one: nothing happens 
  * (another pair) takes another room and another transfer id. */
 struct kv_pair {
 	struct span prefill_host; /* of prefill's URL, as conf_url has it (no brackets) */
-	unsigned bootstrap_port;  /* of prefill; 0: KV_BOOTSTRAP_PORT */
+	unsigned bootstrap_port;  /* of prefill, as kv_bootstrap_port() takes it */
 	unsigned rank, ranks;     /* prefill's, of how many; ranks 0 or 1: it has none */
 	uint64_t room;            /* kv_make_room(); sglang */
 	struct span transfer_id;  /* kv_make_transfer_id(); mooncake */

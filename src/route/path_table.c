@@ -7,13 +7,10 @@
 
 #define PATH_ID_MAX 256
 
-/* Bits in the order of enum http_method (http/http_head.h): GET HEAD POST PUT PATCH
- * DELETE OPTIONS. */
-#define M_GET (1u << 0 | 1u << 1 | 1u << 6)
-#define M_POST (1u << 2 | 1u << 6)
-#define M_DELETE (1u << 5)
-#define M_ANY 0x7fu
-#define METHOD_POST 2
+#define M_GET (1u << HTTP_GET | 1u << HTTP_HEAD | 1u << HTTP_OPTIONS)
+#define M_POST (1u << HTTP_POST | 1u << HTTP_OPTIONS)
+#define M_DELETE (1u << HTTP_DELETE)
+#define M_ANY ((1u << HTTP_METHOD_MAX) - 1)
 
 /* clang-format off */
 static const struct path_row rows[] = {
@@ -166,11 +163,11 @@ static const char *const cache_drops[] = {
 	"/release_memory_occupation", /* SGLang: the same */
 };
 
-static bool drops_caches(unsigned method, struct span path)
+static bool drops_caches(enum http_method method, struct span path)
 {
 	size_t i;
 
-	for (i = 0; method == METHOD_POST && i < ARRAY_LEN(cache_drops); i++) {
+	for (i = 0; method == HTTP_POST && i < ARRAY_LEN(cache_drops); i++) {
 		struct span row = span_str(cache_drops[i]);
 		bool is_open = row.p[row.n - 1] == '*';
 
@@ -199,7 +196,7 @@ static bool is_local(const struct path_row *row)
 	return row->action != PATH_FORWARD;
 }
 
-void path_lookup(const struct router_opts *o, unsigned method, struct span path,
+void path_lookup(const struct router_opts *o, enum http_method method, struct span path,
 	struct path_verdict *out)
 {
 	struct span id;

@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "base/fail.h"
+#include "base/http_method.h"
 #include "base/span.h"
 #include "conf/conf.h"
 #include "route/route_key.h"
@@ -45,9 +46,8 @@ struct path_verdict {
 	bool drops_caches;
 };
 
-/* method is enum http_method as a number; path is the raw target without its query ("*"
- * too). */
-void path_lookup(const struct router_opts *o, unsigned method, struct span path,
+/* path is the raw target without its query ("*" too). */
+void path_lookup(const struct router_opts *o, enum http_method method, struct span path,
 	struct path_verdict *out);
 
 /* Names of all rows, for metric_set_routes(); the last two are "pass" (pass_paths) and

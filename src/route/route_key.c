@@ -24,8 +24,15 @@ struct text_field {
 	struct json_value value;
 };
 
-#define PLAIN_FIELDS 4
-#define TEXT_FIELDS (PLAIN_FIELDS + SESSION_MAX)
+/* The texts of a key, in the order in which they lie in its memory. */
+enum {
+	TEXT_MODEL,
+	TEXT_LORA,
+	TEXT_CACHE_SALT,
+	TEXT_PREVIOUS,
+	TEXT_SESSION, /* and its SESSION_MAX kinds, which may be numbers */
+	TEXT_FIELDS = TEXT_SESSION + SESSION_MAX
+};
 
 void route_key_init(struct route_key *k)
 {
@@ -91,19 +98,23 @@ static void list_texts(const struct route_scan *s, const struct json_text *t,
 	struct route_key *k, struct text_field list[TEXT_FIELDS])
 {
 	const struct json_value *fields = s->fields;
+	struct text_field *session = list + TEXT_SESSION;
 
-	list[0] = (struct text_field){&k->model, fields[FIELD_MODEL]};
-	list[1] = (struct text_field){&k->lora, first_text(t, fields[FIELD_LORA_PATH])};
-	list[2] = (struct text_field){&k->cache_salt, fields[FIELD_CACHE_SALT]};
-	list[3] = (struct text_field){&k->previous, fields[FIELD_PREVIOUS]};
-	list[4] = (struct text_field){&k->session[SESSION_PARAMS_ID],
-		session_params_id(t, fields[FIELD_SESSION_PARAMS])};
-	list[5] = (struct text_field){&k->session[SESSION_USER], fields[FIELD_USER]};
-	list[6] = (struct text_field){&k->session[SESSION_ID], fields[FIELD_SESSION_ID]};
-	list[7] =
-		(struct text_field){&k->session[SESSION_USER_ID], fields[FIELD_USER_ID]};
+	list[TEXT_MODEL] = (struct text_field){&k->model, fields[FIELD_MODEL]};
+	list[TEXT_LORA] =
+		(struct text_field){&k->lora, first_text(t, fields[FIELD_LORA_PATH])};
+	list[TEXT_CACHE_SALT] =
+		(struct text_field){&k->cache_salt, fields[FIELD_CACHE_SALT]};
+	list[TEXT_PREVIOUS] = (struct text_field){&k->previous, fields[FIELD_PREVIOUS]};
+	session[SESSION_PARAMS_ID].value =
+		session_params_id(t, fields[FIELD_SESSION_PARAMS]);
+	session[SESSION_USER].value = fields[FIELD_USER];
+	session[SESSION_ID].value = fields[FIELD_SESSION_ID];
+	session[SESSION_USER_ID].value = fields[FIELD_USER_ID];
+	for (unsigned i = 0; i < SESSION_MAX; i++)
+		session[i].span = &k->session[i];
 	for (unsigned i = 0; i < TEXT_FIELDS; i++) {
-		bool is_good = i < PLAIN_FIELDS ? is_text(list[i].value)
+		bool is_good = i < TEXT_SESSION ? is_text(list[i].value)
 						: is_session(list[i].value);
 
 		if (!is_good)

@@ -66,6 +66,7 @@ struct route_key_opts {
 };
 
 #define ROUTE_ROLES_MAX 3
+#define TOKEN_BYTES 4 /* a token is about four bytes of text */
 
 struct route_key {
 	enum route_endpoint endpoint;

@@ -442,53 +442,79 @@ static void put_content(struct prompt *p, struct json_value v)
 /* {"name", "arguments"}, or of a custom tool {"name", "input"}. */
 static void put_function(struct prompt *p, struct json_value v)
 {
-	static const struct span names[] = {
-		NAME("name"), NAME("arguments"), NAME("input")};
-	struct json_value found[ARRAY_LEN(names)];
+	enum { F_NAME, F_ARGUMENTS, F_INPUT, F_MAX };
+	static const struct span names[F_MAX] = {[F_NAME] = NAME("name"),
+		[F_ARGUMENTS] = NAME("arguments"),
+		[F_INPUT] = NAME("input")};
+	struct json_value found[F_MAX];
 
 	MEMBERS(p, v, names, found);
-	put_text(p, TAG_CALL_NAME, found[0]);
-	put_arguments(p, is_absent(found[1]) ? found[2] : found[1]);
+	put_text(p, TAG_CALL_NAME, found[F_NAME]);
+	put_arguments(p, found[is_absent(found[F_ARGUMENTS]) ? F_INPUT : F_ARGUMENTS]);
 }
 
 static void put_tool_calls(struct prompt *p, struct json_value calls)
 {
-	static const struct span names[] = {NAME("id"), NAME("function"), NAME("custom")};
-	struct json_value found[ARRAY_LEN(names)], call;
+	enum { CALL_ID, CALL_FUNCTION, CALL_CUSTOM, CALL_MAX };
+	static const struct span names[CALL_MAX] = {[CALL_ID] = NAME("id"),
+		[CALL_FUNCTION] = NAME("function"),
+		[CALL_CUSTOM] = NAME("custom")};
+	struct json_value found[CALL_MAX], call;
 	struct json_cursor c = json_enter(calls);
 
 	if (calls.kind != JSON_IS_ARRAY)
 		return;
 	while (json_next_item(p->text, &c, &call)) {
 		MEMBERS(p, call, names, found);
-		put_border(p, TAG_CALL, found[0]);
-		put_function(p, is_absent(found[1]) ? found[2] : found[1]);
+		put_border(p, TAG_CALL, found[CALL_ID]);
+		put_function(p, found[is_absent(found[CALL_FUNCTION]) ? CALL_CUSTOM
+								      : CALL_FUNCTION]);
 	}
 }
 
+/* The members of a message that are part of the prompt. */
+enum {
+	MESSAGE_ROLE,
+	MESSAGE_NAME,
+	MESSAGE_CONTENT,
+	MESSAGE_TOOL_CALLS,
+	MESSAGE_FUNCTION_CALL,
+	MESSAGE_TOOL_CALL_ID,
+	MESSAGE_REASONING_CONTENT,
+	MESSAGE_REASONING,
+	MESSAGE_MEMBERS
+};
+static const struct span message_members[MESSAGE_MEMBERS] = {
+	[MESSAGE_ROLE] = NAME("role"),
+	[MESSAGE_NAME] = NAME("name"),
+	[MESSAGE_CONTENT] = NAME("content"),
+	[MESSAGE_TOOL_CALLS] = NAME("tool_calls"),
+	[MESSAGE_FUNCTION_CALL] = NAME("function_call"),
+	[MESSAGE_TOOL_CALL_ID] = NAME("tool_call_id"),
+	[MESSAGE_REASONING_CONTENT] = NAME("reasoning_content"),
+	[MESSAGE_REASONING] = NAME("reasoning"),
+};
+
 static void put_message(struct prompt *p, struct json_value message)
 {
-	static const struct span names[] = {NAME("role"), NAME("name"), NAME("content"),
-		NAME("tool_calls"), NAME("function_call"), NAME("tool_call_id"),
-		NAME("reasoning_content"), NAME("reasoning")};
-	struct json_value found[ARRAY_LEN(names)];
+	struct json_value found[MESSAGE_MEMBERS];
 
 	if (message.kind != JSON_IS_OBJECT) {
 		put_unknown(p, message);
 		return;
 	}
-	MEMBERS(p, message, names, found);
-	put_border(p, TAG_MESSAGE, found[0]);
-	put_text(p, TAG_NAME, found[1]);
-	put_content(p, found[2]);
-	put_tool_calls(p, found[3]);
-	if (found[4].kind == JSON_IS_OBJECT) {
+	MEMBERS(p, message, message_members, found);
+	put_border(p, TAG_MESSAGE, found[MESSAGE_ROLE]);
+	put_text(p, TAG_NAME, found[MESSAGE_NAME]);
+	put_content(p, found[MESSAGE_CONTENT]);
+	put_tool_calls(p, found[MESSAGE_TOOL_CALLS]);
+	if (found[MESSAGE_FUNCTION_CALL].kind == JSON_IS_OBJECT) {
 		route_hash_tag(&p->hash, TAG_CALL);
-		put_function(p, found[4]);
+		put_function(p, found[MESSAGE_FUNCTION_CALL]);
 	}
-	put_text(p, TAG_RESULT, found[5]);
-	put_reasoning(p, found[6]);
-	put_reasoning(p, found[7]);
+	put_text(p, TAG_RESULT, found[MESSAGE_TOOL_CALL_ID]);
+	put_reasoning(p, found[MESSAGE_REASONING_CONTENT]);
+	put_reasoning(p, found[MESSAGE_REASONING]);
 }
 
 static void put_messages(struct prompt *p, struct json_value messages)

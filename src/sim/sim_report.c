@@ -19,7 +19,8 @@ double sim_hit_rate(const struct sim_result *r)
 	return share(r->hit_blocks, r->blocks);
 }
 
-int64_t sim_recomputed(const struct sim_report *report, const struct sim_result *r)
+/* Prompt tokens computed that one cache without bounds would have held. */
+static int64_t recomputed(const struct sim_report *report, const struct sim_result *r)
 {
 	return (int64_t)r->computed_tokens - (int64_t)report->ceiling.computed_tokens;
 }
@@ -63,7 +64,7 @@ static void print_row(const struct sim_report *report, const struct sim_result *
 {
 	printf("%-*s %6.4f %6.4f %9.3f %8.3f %8.3f %8.3f", width, r->spec,
 		sim_hit_rate(r), share(r->cached_tokens, r->tokens),
-		(double)sim_recomputed(report, r) / 1e6, r->ttft.mean_s, r->ttft.p50_s,
+		(double)recomputed(report, r) / 1e6, r->ttft.mean_s, r->ttft.p50_s,
 		r->ttft.p99_s);
 	if (is_ceiling)
 		printf("\n");
@@ -147,7 +148,7 @@ static struct js *cache_json(const struct sim_report *report, const struct sim_r
 	js_set_u64(out, "prompt_tokens", r->tokens);
 	js_set_u64(out, "cached_tokens", r->cached_tokens);
 	js_set_u64(out, "computed_tokens", r->computed_tokens);
-	js_set_int(out, "recomputed_tokens", sim_recomputed(report, r));
+	js_set_int(out, "recomputed_tokens", recomputed(report, r));
 	js_set(out, "ttft_s", times_json(&r->ttft));
 	return out;
 }

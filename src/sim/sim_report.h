@@ -18,8 +18,6 @@ struct sim_report {
 };
 
 double sim_hit_rate(const struct sim_result *r); /* of blocks */
-/* Prompt tokens computed that one cache without bounds would have held. */
-int64_t sim_recomputed(const struct sim_report *report, const struct sim_result *r);
 
 void sim_report_print(const struct sim_report *r);      /* on stdout */
 struct js *sim_report_json(const struct sim_report *r); /* the caller's */

@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TOKEN_BYTES 4 /* as the router counts */
 #define SWEEP_MS 1000
 
 struct sim_router {

@@ -250,7 +250,7 @@ unsigned breaker_failures(struct breaker *b, uint64_t now_ms)
 	return n;
 }
 
-uint64_t breaker_next_ms(struct breaker *b, uint64_t now_ms)
+uint64_t breaker_wait_ms(struct breaker *b, uint64_t now_ms)
 {
 	uint64_t next = atomic_load(&b->paused_until_ms);
 
@@ -258,7 +258,7 @@ uint64_t breaker_next_ms(struct breaker *b, uint64_t now_ms)
 	if (state_of(b) == BREAKER_OPEN)
 		next = MAX(next, b->opened_ms + b->opts.timeout_ms);
 	unlock(b);
-	return next > now_ms ? next : 0;
+	return next > now_ms ? next - now_ms : 0;
 }
 
 void breaker_reset(struct breaker *b)

@@ -80,8 +80,9 @@ bool breaker_pause(struct breaker *b, uint64_t until_ms);
 enum breaker_state breaker_state(struct breaker *b, uint64_t now_ms);
 /* Failures that count now. */
 unsigned breaker_failures(struct breaker *b, uint64_t now_ms);
-/* When it may admit again: 0, it does now (or waits for its trial). */
-uint64_t breaker_next_ms(struct breaker *b, uint64_t now_ms);
+/* Until it may admit again, an open breaker's time or a pause: 0, it does now (or waits
+ * for its trial). */
+uint64_t breaker_wait_ms(struct breaker *b, uint64_t now_ms);
 /* The worker is another process now: closed, nothing counted, no pause. A trial under way
  * is forgotten; its report counts as one of a request that began before. */
 void breaker_reset(struct breaker *b);

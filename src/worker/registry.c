@@ -227,17 +227,6 @@ void registry_commit(struct registry *r, struct registry_plan *plan,
 	free(plan);
 }
 
-int registry_update(struct registry *r, const struct worker_conf *const *confs, size_t n,
-	const struct registry_ops *ops, void *arg)
-{
-	struct registry_plan *plan;
-	int err = registry_prepare(r, confs, n, &plan);
-
-	if (err == 0)
-		registry_commit(r, plan, ops, arg);
-	return err;
-}
-
 /* The name of c, or one that its ranks would have. */
 static bool is_name_taken(const struct registry *r, const struct worker_conf *c)
 {

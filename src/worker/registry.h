@@ -40,9 +40,6 @@ void registry_commit(struct registry *r, struct registry_plan *plan,
 void registry_abandon(struct registry_plan *plan); /* NULL is fine */
 /* How many workers of the plan are new. */
 size_t registry_plan_new(const struct registry_plan *plan);
-/* Both at once. */
-int registry_update(struct registry *r, const struct worker_conf *const *confs, size_t n,
-	const struct registry_ops *ops, void *arg) MUST_CHECK;
 /* All ranks of c, or none: ERR_EXISTS (name), ERR_NOMEM. */
 int registry_add(struct registry *r, const struct worker_conf *c,
 	const struct registry_ops *ops, void *arg) MUST_CHECK;

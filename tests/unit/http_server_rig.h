@@ -95,10 +95,9 @@ static void handle_where(void *arg UNUSED, struct http_call *call)
 {
 	char value[16], out[128];
 	bool has = http_call_query_value(call, "a b", value, sizeof(value));
-	int n = snprintf(out, sizeof(out), "%.*s|%.*s|%s|%.*s|%d",
+	int n = snprintf(out, sizeof(out), "%.*s|%.*s|%s|%.*s",
 		SPAN_ARG(http_call_path(call)), SPAN_ARG(http_call_query(call)),
-		has ? value : "-", SPAN_ARG(http_call_field(call, "x-thing")),
-		http_call_is_unix(call));
+		has ? value : "-", SPAN_ARG(http_call_field(call, "x-thing")));
 
 	http_call_reply(
 		call, 200, "text/plain", span_make(out, (size_t)n), span_make(NULL, 0));
