@@ -131,8 +131,8 @@
 	  "bytes of prompt in a block of the prefix index") \
 	K(index_memory, index_memory, SIZE, "256m", 65536, CONF_TERA, live, open, \
 	  "memory of the prefix index") \
-	K(prefix_ttl, prefix_ttl_ms, TIME, "300s", 0, CONF_YEAR_MS, live, open, \
-	  "a prefix not used for this long is forgotten; 0: never") \
+	K(prefix_ttl, prefix_ttl_ms, TIME, "3600s", 0, CONF_YEAR_MS, live, open, \
+	  "a prefix not used for this long is forgotten where a worker's capacity is unknown; 0: never") \
 	K(load_source, load_source, LOAD_SOURCE, "own", 0, 0, live, open, \
 	  "requests that count as load: own, or reported, which adds those of other clients") \
 	K(kv_connector, kv_connector, CONNECTOR, NULL, 0, 0, live, open, \

@@ -16,7 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define RECENT_HALF_LIFE_MS 75000 /* where prefixes do not age */
+/* Work that was sent counts half after this time: a sixteenth is left after five minutes. */
+#define RECENT_HALF_LIFE_MS 75000
 
 static bool serves_model(const struct worker *w, struct span model)
 {
@@ -165,14 +166,6 @@ static bool wants_recent(const struct pool_role *r)
 	       r->policy.cost == COST_PREFILL;
 }
 
-/* Work is remembered for as long as what it left in the cache matters: after prefix_ttl a
- * sixteenth of it counts. */
-static uint64_t recent_half_life_ms(const struct pool_role *r)
-{
-	return r->index_opts.ttl_ms > 0 ? MAX(r->index_opts.ttl_ms / 4, (uint64_t)1)
-					: RECENT_HALF_LIFE_MS;
-}
-
 /* Without what the worker has computed of it meanwhile, where that matters. */
 static uint64_t queued_blocks(
 	const struct pool_role *r, const struct worker *w, uint64_t now_ms)
@@ -196,11 +189,10 @@ static void add_candidate(struct pool *p, const struct pool_ask *ask,
 		.streams = worker_streams(w) + (load > own ? load - own : 0),
 		.queued = queued_blocks(&p->roles[ask->role], w, ask->now_ms),
 		.max_requests = w->conf->max_requests,
-		.recent = wants_recent(&p->roles[ask->role])
-				  ? decay_read(&w->recent,
-					    recent_half_life_ms(&p->roles[ask->role]),
-					    ask->now_ms)
-				  : 0,
+		.recent =
+			wants_recent(&p->roles[ask->role])
+				? decay_read(&w->recent, RECENT_HALF_LIFE_MS, ask->now_ms)
+				: 0,
 		.last_picked = w->last_picked,
 		.last_cold = w->last_cold,
 	};
@@ -448,7 +440,7 @@ static bool charge(struct pool *p, const struct choice *c, struct guard *g)
 	if (c->d.is_cold)
 		w->last_cold = p->sequence;
 	if (wants_recent(r))
-		decay_add(&w->recent, uncached, recent_half_life_ms(r), ask->now_ms);
+		decay_add(&w->recent, uncached, RECENT_HALF_LIFE_MS, ask->now_ms);
 	if (worker_queued_blocks(w) == 0)
 		pace_begin(&w->pace, ask->now_ms);
 	is_trial = worker_take_trial(w);

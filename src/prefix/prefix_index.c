@@ -257,7 +257,7 @@ static size_t match_twig(const struct prefix_index *ix, const struct prefix_use 
 	uint32_t slot = use_slot(use);
 
 	if (slot >= n_slots || depth[slot] != base ||
-		is_expired(ix, use_clock(use), now_ms))
+		is_expired(ix, slot, use_clock(use), now_ms))
 		return 0;
 	depth[slot] = (uint32_t)base + 1;
 	return base + 1;
@@ -277,7 +277,7 @@ static size_t match_node(const struct prefix_index *ix, const struct prefix_node
 			start = 0;
 		slot = use_slot(&e->use);
 		if (start < matched && slot < n_slots && depth[slot] == base + start &&
-			!is_expired(ix, use_clock(&e->use), now_ms)) {
+			!is_expired(ix, slot, use_clock(&e->use), now_ms)) {
 			size_t reach = base + MIN(matched, (size_t)e->end);
 
 			depth[slot] = (uint32_t)reach;
@@ -406,7 +406,8 @@ static size_t find_depth(const struct prefix_index *ix, uint32_t slot,
 
 			held = d.base + MIN(d.matched, end);
 			if (*live == before &&
-				!is_expired(ix, use_clock(use_at(ix, entry)), ix->now_ms))
+				!is_expired(ix, slot, use_clock(use_at(ix, entry)),
+					ix->now_ms))
 				*live = held;
 			entry = d.is_twig ? PREFIX_NIL : entry_at(ix, entry)->next;
 		}
@@ -720,7 +721,8 @@ static void sweep_worker(struct prefix_index *ix, uint32_t slot)
 {
 	const struct prefix_worker *w = &ix->workers[slot];
 
-	while (w->oldest != PREFIX_NIL && is_expired(ix, w->oldest_clock, ix->now_ms))
+	while (w->oldest != PREFIX_NIL &&
+		is_expired(ix, slot, w->oldest_clock, ix->now_ms))
 		evict_use(ix, slot, PREFIX_EVICT_TTL);
 }
 
@@ -815,13 +817,13 @@ size_t prefix_index_sweep(struct prefix_index *ix, uint64_t now_ms, size_t max_w
 	size_t gone = 0;
 
 	tell_time(ix, now_ms);
-	for (; gone < max_work; gone++) {
-		uint32_t slot = lru_oldest_slot(ix);
+	for (uint32_t slot = 0; slot < ix->n_slots; slot++) {
+		const struct prefix_worker *w = &ix->workers[slot];
 
-		if (slot == PREFIX_NO_SLOT ||
-			!is_expired(ix, ix->workers[slot].oldest_clock, ix->now_ms))
-			break;
-		evict_use(ix, slot, PREFIX_EVICT_TTL);
+		for (; gone < max_work && w->oldest != PREFIX_NIL &&
+			is_expired(ix, slot, w->oldest_clock, ix->now_ms);
+			gone++)
+			evict_use(ix, slot, PREFIX_EVICT_TTL);
 	}
 	return gone;
 }

@@ -29,7 +29,9 @@ struct prefix_index;
 
 struct prefix_index_opts {
 	size_t memory_bytes; /* at least 64 KiB */
-	uint64_t ttl_ms;     /* 0: no age bound */
+	/* The age at which a worker without a capacity forgets a block that it was not asked
+	 * for again. Where the capacity is known, it decides alone. 0: no age bound. */
+	uint64_t ttl_ms;
 };
 
 #define PREFIX_NO_SLOT UINT32_MAX
@@ -105,9 +107,9 @@ void prefix_index_insert(struct prefix_index *ix, uint32_t slot, const uint64_t 
 void prefix_index_withdraw(struct prefix_index *ix, uint32_t slot, const uint64_t *keys,
 	size_t n, uint32_t from, uint64_t stamp);
 
-/* Drops expired entries, oldest first, at most max_work of them (an entry is a run of
- * blocks that a worker last used at once); stops at the first live one. Returns how many
- * went. */
+/* Drops expired entries, of each worker the oldest first, at most max_work of them (an
+ * entry is a run of blocks that a worker last used at once); stops at a worker's first
+ * live one. Returns how many went. */
 size_t prefix_index_sweep(struct prefix_index *ix, uint64_t now_ms, size_t max_work);
 
 void prefix_index_stats(const struct prefix_index *ix, struct prefix_index_stats *out);

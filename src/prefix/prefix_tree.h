@@ -228,13 +228,14 @@ static inline void use_set(struct prefix_use *use, uint32_t slot, uint64_t clock
 	use->clock_low = (uint32_t)clock;
 }
 
+/* A worker whose capacity is known evicts by it, and not by age. */
 static inline bool is_expired(
-	const struct prefix_index *ix, uint64_t clock, uint64_t now_ms)
+	const struct prefix_index *ix, uint32_t slot, uint64_t clock, uint64_t now_ms)
 {
 	uint64_t used_ms = ix->base_ms + (clock >> PREFIX_COUNT_BITS);
 
 	return ix->opts.ttl_ms > 0 && now_ms > used_ms &&
-	       now_ms - used_ms > ix->opts.ttl_ms;
+	       now_ms - used_ms > ix->opts.ttl_ms && ix->workers[slot].capacity == 0;
 }
 
 /* prefix_lru.c: the workers' lists and the heap over their tails. */

@@ -179,7 +179,7 @@ class Router:
 
     def kvsteerd(self):
         # What ages in seconds of real use must age as much in a trace that is played faster.
-        pool = f"prefix_ttl = {round(300000 / self.time_factor)}ms" if self.time_factor != 1 else ""
+        pool = f"prefix_ttl = {round(3600000 / self.time_factor)}ms" if self.time_factor != 1 else ""
         text = KVSTEERD.format(tmp=self.dir, access_log="on" if self.access_log else "off", pool="\n".join([pool, *self.pool_keys]))
         text += "".join(f"[worker w{i}]\nurl = http://127.0.0.1:{p}\n" for i, p in enumerate(self.ports))
         return [os.path.join(self.builddir, "kvsteerd"), "-c", self.write("kvsteer.conf", text)]

@@ -432,7 +432,7 @@ START_TEST(defaults_are_those_of_the_contract)
 		ck_assert_uint_eq(o->policy.affinity_hash_tokens, 4096);
 		ck_assert_uint_eq(o->prefix_block, 128);
 		ck_assert_uint_eq(o->index_memory, 256u << 20);
-		ck_assert_uint_eq(o->prefix_ttl_ms, 300000);
+		ck_assert_uint_eq(o->prefix_ttl_ms, 3600000);
 		ck_assert_uint_eq(o->pd_min_prefill, 256);
 		ck_assert_int_eq(o->kv_connector, CONNECTOR_NONE);
 		ck_assert_int_eq(o->load_source, LOAD_SOURCE_OWN);

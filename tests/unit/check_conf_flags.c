@@ -300,7 +300,7 @@ START_TEST(own_keys_are_flags)
 	ck_assert_uint_eq(conf->workers[0].opts.stall_timeout_ms, 9000);
 	ck_assert_uint_eq(DEFAULT_ROLE->index_memory, 1u << 20);
 	ck_assert_uint_eq(PREFILL->prefix_ttl_ms, 5000);
-	ck_assert_uint_eq(DECODE->prefix_ttl_ms, 300000);
+	ck_assert_uint_eq(DECODE->prefix_ttl_ms, 3600000);
 	ck_assert_uint_eq(DECODE->worker.stall_timeout_ms, 7000);
 	ck_assert_uint_eq(conf->pools[0].models.n, 2);
 }

@@ -526,7 +526,7 @@ START_TEST(explain_tells_the_terms)
 
 	pool = unit_pool_of(2, "cost = prefill_cost\n");
 	ck_assert_uint_eq(send_one(1, 100, 0, 100, &out), 0);
-	now_ms += 3600000; /* what was computed is long ago; so is the prefix: again */
+	now_ms += 3600001; /* what was computed is long ago; so is the prefix: again */
 	pool_sweep(pool, now_ms);
 	key = unit_sealed(pool, 1, 100, 3, 120);
 	ask = (struct pool_ask){.key = &key, .pinned = SPAN_LIT("w0"), .now_ms = now_ms};

@@ -186,7 +186,8 @@ START_TEST(d3_old_generations_make_room)
 	struct prefix_index_stats stats;
 
 	/* 512 tokens are 16 blocks. */
-	pool = unit_pool("[worker w0]\nurl = http://a:1\ncapacity = 512\n");
+	pool = unit_pool("[worker w0]\nurl = http://a:1\n");
+	pool_worker_capacity(pool, unit_worker(pool, "w0"), 512);
 	warm("w0", 1, 16);
 	pool_bump_generation(pool);
 	for (uint64_t family = 2; family < 4; family++) {
@@ -204,9 +205,13 @@ START_TEST(d3_old_generations_make_room)
 	}
 	pool_index_stats(pool, ROLE_UNIFIED, &stats);
 	ck_assert_uint_eq(stats.blocks, 16);
-	/* And the sweep takes the rest by its age. */
+	/* And the sweep takes the rest by its age, where no capacity does. */
 	pool_bump_generation(pool);
-	pool_sweep(pool, NOW + 300001);
+	pool_sweep(pool, NOW + 3600001);
+	pool_index_stats(pool, ROLE_UNIFIED, &stats);
+	ck_assert_uint_eq(stats.blocks, 16);
+	pool_worker_capacity(pool, unit_worker(pool, "w0"), 0);
+	pool_sweep(pool, NOW + 3600001);
 	pool_index_stats(pool, ROLE_UNIFIED, &stats);
 	ck_assert_uint_eq(stats.blocks, 0);
 }
@@ -332,6 +337,72 @@ START_TEST(age_bounds_what_is_believed)
 }
 END_TEST
 
+#define HOURS 24
+#define SESSIONS 12
+#define TURN_BLOCKS 40
+
+struct session {
+	uint64_t next_ms;
+	size_t blocks;
+	char home[32];
+};
+
+static void take_turn(struct session *s, uint64_t family, uint64_t now_ms)
+{
+	struct route_key key;
+	struct pool_ask ask;
+	struct pool_pick out;
+	struct guard g;
+
+	s->blocks += TURN_BLOCKS;
+	key = unit_sealed(pool, family, s->blocks, 0, s->blocks);
+	ask = ask_for(&key);
+	ask.now_ms = now_ms;
+	out = pick_with(&ask, &g);
+	if (s->home[0] != '\0') {
+		ck_assert_str_eq(g.worker->name, s->home);
+		ck_assert_uint_eq(out.matched, s->blocks - TURN_BLOCKS);
+	}
+	snprintf(s->home, sizeof(s->home), "%s", g.worker->name);
+	guard_drop(&g);
+	route_key_free(&key);
+}
+
+/* A day of sessions that pause for a minute to eight hours between their turns: as long as
+ * the workers' KV caches have room, each finds its home and all of its prompt there. */
+START_TEST(c08_sessions_that_pause_keep_their_home)
+{
+	struct session sessions[SESSIONS] = {0};
+	struct prefix_index_stats stats;
+	struct rng rng;
+	size_t turns = 0;
+
+	rng_seed(&rng, 8);
+	pool = unit_pool_of(3, "");
+	for (int i = 0; i < 3; i++) {
+		char name[] = {'w', (char)('0' + i), '\0'};
+
+		pool_worker_capacity(pool, unit_worker(pool, name), 960000);
+	}
+	for (uint64_t s = 0; s < (uint64_t)HOURS * 3600; s++) {
+		uint64_t now_ms = NOW + s * 1000;
+
+		for (uint64_t i = 0; i < SESSIONS; i++) {
+			if (sessions[i].next_ms > now_ms)
+				continue;
+			take_turn(&sessions[i], i + 1, now_ms);
+			sessions[i].next_ms = now_ms + 60000 +
+					      rng_next(&rng) % (8 * 3600 * 1000 - 60000);
+			turns++;
+		}
+		pool_sweep(pool, now_ms);
+	}
+	ck_assert_uint_ge(turns, 4 * SESSIONS);
+	pool_index_stats(pool, ROLE_UNIFIED, &stats);
+	ck_assert_uint_eq(stats.evicted[PREFIX_EVICT_TTL], 0);
+}
+END_TEST
+
 START_TEST(a_pick_carries_the_options_in_force)
 {
 	struct conf *next =
@@ -373,6 +444,7 @@ static TCase *index_case(void)
 	tcase_add_test(tc, learned_capacity_survives_a_reload);
 	tcase_add_test(tc, learned_capacity_survives_what_it_sized);
 	tcase_add_test(tc, age_bounds_what_is_believed);
+	tcase_add_test(tc, c08_sessions_that_pause_keep_their_home);
 	tcase_add_test(tc, a_pick_carries_the_options_in_force);
 	return tc;
 }

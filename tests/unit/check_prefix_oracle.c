@@ -159,9 +159,10 @@ static void world_fini(struct world *w)
 	free(w->place);
 }
 
-static bool has_expired(const struct world *w, const struct hold *h)
+static bool has_expired(const struct world *w, uint32_t worker, const struct hold *h)
 {
-	return w->opts.ttl_ms > 0 && w->now_ms - h->used_ms > w->opts.ttl_ms;
+	return w->opts.ttl_ms > 0 && w->capacity[worker] == 0 &&
+	       w->now_ms - h->used_ms > w->opts.ttl_ms;
 }
 
 static uint64_t held_blocks(const struct world *w, uint32_t worker)
@@ -210,7 +211,7 @@ static uint32_t live_depth(
 	while (depth < n) {
 		const struct hold *h = &prompt_place(w, prompt, depth)->holds[worker];
 
-		if (!h->is_held || has_expired(w, h))
+		if (!h->is_held || has_expired(w, worker, h))
 			break;
 		depth++;
 	}
@@ -222,7 +223,7 @@ static void expire(struct world *w, uint32_t worker)
 	for (uint32_t i = 1; i <= w->n_places; i++) {
 		struct hold *h = &w->place[i].holds[worker];
 
-		if (h->is_held && has_expired(w, h))
+		if (h->is_held && has_expired(w, worker, h))
 			let_go(w, h, PREFIX_EVICT_TTL);
 	}
 }
