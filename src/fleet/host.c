@@ -10,6 +10,7 @@
 #include "pool/pool.h"
 #include "worker/worker.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,7 +68,8 @@ void host_restarted(struct host *h)
 		pool_set_engine(h->pool, w, span_make(NULL, 0));
 		progress_reset(&w->progress);
 		breaker_reset(&w->breaker);
-		strcpy(w->verdict_reason, "it was restarted");
+		snprintf(
+			w->verdict_reason, sizeof(w->verdict_reason), "it was restarted");
 	}
 }
 

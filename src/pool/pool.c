@@ -11,16 +11,6 @@
 
 #include <stdlib.h>
 
-static void lock(struct pool *p)
-{
-	pool_lock(p);
-}
-
-static void unlock(struct pool *p)
-{
-	pool_unlock(p);
-}
-
 struct pool *pool_new(const char *name, const uint64_t boot_secret[2],
 	const struct pool_ops *ops, void *arg)
 {
@@ -49,9 +39,9 @@ struct pool *pool_new(const char *name, const uint64_t boot_secret[2],
 
 void pool_seed(struct pool *p, uint64_t seed)
 {
-	lock(p);
+	pool_lock(p);
 	rng_seed(&p->rng, seed);
-	unlock(p);
+	pool_unlock(p);
 }
 
 struct pool *pool_ref(struct pool *p)
@@ -311,9 +301,9 @@ static int prepare_workers(struct pool_plan *plan, const struct conf *conf)
 		list[n++] = &conf->workers[i];
 		ranks += registry_ranks(&conf->workers[i]);
 	}
-	lock(p);
+	pool_lock(p);
 	err = make_room(p, ranks);
-	unlock(p);
+	pool_unlock(p);
 	if (err == 0)
 		err = registry_prepare(&p->registry, list, n, &plan->registry);
 	free(list);
@@ -346,7 +336,7 @@ void pool_commit(struct pool_plan *plan, uint64_t now_ms)
 	struct prefix_index *fresh;
 	enum role r;
 
-	lock(p);
+	pool_lock(p);
 	for (r = 0; r < ROLE_MAX; r++) {
 		fresh = take_ptr(plan->fresh[r]);
 		/* What is replaced is freed with the plan, outside of the lock. */
@@ -356,7 +346,7 @@ void pool_commit(struct pool_plan *plan, uint64_t now_ms)
 	atomic_store(&p->connector, (int)plan->conf->roles[ROLE_PREFILL].kv_connector);
 	registry_commit(&p->registry, take_ptr(plan->registry), &registry_ops, p);
 	refresh_slots(p);
-	unlock(p);
+	pool_unlock(p);
 	pool_refresh_policies(p);
 	tell_changes(p);
 	pool_abandon(plan);
@@ -394,11 +384,11 @@ int pool_add_worker(struct pool *p, const struct worker_conf *c)
 
 	if (err != 0)
 		return err;
-	lock(p);
+	pool_lock(p);
 	err = make_room(p, registry_ranks(c));
 	if (err == 0)
 		err = registry_add(&p->registry, c, &registry_ops, p);
-	unlock(p);
+	pool_unlock(p);
 	pool_refresh_policies(p);
 	tell_changes(p);
 	return err;
@@ -409,9 +399,9 @@ int pool_remove_worker(struct pool *p, struct span name)
 {
 	int err;
 
-	lock(p);
+	pool_lock(p);
 	err = registry_remove(&p->registry, name, &registry_ops, p);
-	unlock(p);
+	pool_unlock(p);
 	pool_refresh_policies(p);
 	tell_changes(p);
 	return err;
@@ -419,9 +409,9 @@ int pool_remove_worker(struct pool *p, struct span name)
 
 void pool_close(struct pool *p)
 {
-	lock(p);
+	pool_lock(p);
 	registry_free(&p->registry, &registry_ops, p);
-	unlock(p);
+	pool_unlock(p);
 	tell_changes(p);
 }
 
@@ -431,11 +421,11 @@ struct worker *pool_find(struct pool *p, struct span name)
 {
 	struct worker *w;
 
-	lock(p);
+	pool_lock(p);
 	w = registry_find(&p->registry, name);
 	if (w != NULL)
 		worker_ref(w);
-	unlock(p);
+	pool_unlock(p);
 	return w;
 }
 
@@ -443,9 +433,9 @@ bool pool_has_name(struct pool *p, struct span name)
 {
 	bool found;
 
-	lock(p);
+	pool_lock(p);
 	found = registry_has(&p->registry, name);
-	unlock(p);
+	pool_unlock(p);
 	return found;
 }
 
@@ -459,25 +449,25 @@ uint64_t pool_bump_generation(struct pool *p)
 	uint64_t generation;
 
 	/* A pick sees one generation from its match to its insertion. */
-	lock(p);
+	pool_lock(p);
 	generation = atomic_fetch_add(&p->generation, 1) + 1;
-	unlock(p);
+	pool_unlock(p);
 	return generation;
 }
 
 void pool_set_generation(struct pool *p, uint64_t generation)
 {
-	lock(p);
+	pool_lock(p);
 	atomic_store(&p->generation, generation);
-	unlock(p);
+	pool_unlock(p);
 }
 
 void pool_clear_worker(struct pool *p, const struct worker *w)
 {
-	lock(p);
+	pool_lock(p);
 	if (w->index_slot != PREFIX_NO_SLOT)
 		prefix_index_worker_clear(p->roles[w->role].index, w->index_slot);
-	unlock(p);
+	pool_unlock(p);
 }
 
 void pool_worker_capacity(struct pool *p, struct worker *w, uint64_t tokens)
@@ -486,10 +476,10 @@ void pool_worker_capacity(struct pool *p, struct worker *w, uint64_t tokens)
 
 	if (w->learned_tokens == tokens)
 		return; /* this thread alone writes it */
-	lock(p);
+	pool_lock(p);
 	w->learned_tokens = tokens;
 	if (w->index_slot != PREFIX_NO_SLOT)
 		prefix_index_worker_capacity(
 			r->index, w->index_slot, capacity_blocks(r, capacity_tokens(w)));
-	unlock(p);
+	pool_unlock(p);
 }

@@ -292,8 +292,5 @@ const char *pool_policy_name(const struct pool *p, enum role role);
 void pool_sweep(struct pool *p, uint64_t now_ms);
 /* Decisions so far by reason (of all roles). */
 uint64_t pool_decisions(const struct pool *p, enum role role, enum pick_reason reason);
-/* Reads a worker's conf under the lock: copies it into *out (worker_conf_free). */
-int pool_worker_conf(
-	struct pool *p, const struct worker *w, struct worker_conf *out) MUST_CHECK;
 
 #endif

@@ -185,13 +185,3 @@ uint64_t pool_decisions(const struct pool *p, enum role role, enum pick_reason r
 	pool_unlock(unconst);
 	return n;
 }
-
-int pool_worker_conf(struct pool *p, const struct worker *w, struct worker_conf *out)
-{
-	int err;
-
-	pool_lock(p);
-	err = worker_conf_copy(w->conf, out);
-	pool_unlock(p);
-	return err;
-}

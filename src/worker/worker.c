@@ -222,7 +222,7 @@ struct worker *worker_new_rank(
 	pthread_mutex_init(&w->addr_lock, NULL);
 	breaker_init(&w->breaker, &breaker);
 	atomic_store(&w->health, WORKER_STARTING);
-	strcpy(w->reason, "not probed yet");
+	snprintf(w->reason, sizeof(w->reason), "not probed yet");
 	if (fill_identity(w, c) != 0 || worker_configure(w, c) != 0) {
 		worker_destroy(w);
 		return NULL;

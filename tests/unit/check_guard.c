@@ -86,7 +86,7 @@ START_TEST(counts_of_a_removed_and_a_re_added_worker_do_not_mix)
 	struct worker_conf again;
 
 	ck_assert_int_eq(pool_pick(p, &ask, &old, &pick), 0);
-	ck_assert_int_eq(pool_worker_conf(p, old.worker, &again), 0);
+	ck_assert_int_eq(worker_conf_copy(old.worker->conf, &again), 0);
 	ck_assert_int_eq(pool_remove_worker(p, SPAN_LIT("w0")), 0);
 	ck_assert_int_eq(worker_state(old.worker), WORKER_DRAINING);
 	ck_assert(atomic_load(&old.worker->is_removed));
