@@ -92,6 +92,10 @@ check_PROGRAMS += tests/unit/check_models
 check_PROGRAMS += tests/unit/check_ranks
 check_PROGRAMS += tests/unit/check_scrape
 check_PROGRAMS += tests/unit/check_client_body
+check_PROGRAMS += tests/unit/check_cleanup
+tests_unit_check_cleanup_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=calloc
+check_PROGRAMS += tests/unit/check_intake
+tests_unit_check_intake_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=stream_write
 check_PROGRAMS += tests/unit/check_relay
 check_PROGRAMS += tests/unit/check_upstream
 check_PROGRAMS += tests/unit/check_response_map

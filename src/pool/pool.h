@@ -83,8 +83,9 @@ struct pool_ask {
 	/* Only this rank of whatever worker; no matter where no worker has ranks. */
 	bool is_rank_pinned;
 	uint32_t pinned_rank;
-	uint64_t home;         /* host_id of the only workers that will do; 0: any */
-	const uint64_t *tried; /* ids, or host_ids, of workers that failed this request */
+	uint64_t home; /* host_id of the only workers that will do; 0: any */
+	/* ids, or host_ids, of workers that failed this request; ascending, n_tried */
+	const uint64_t *tried;
 	unsigned n_tried;
 	uint64_t body_bytes; /* how long the prompt may be, where no key says it */
 	/* It has been a trial, or has begun to answer: no worker is tried with it. */

@@ -33,15 +33,29 @@ static bool serves_model(const struct worker *w, struct span model)
 	return false;
 }
 
+/* A search for a stored response may have asked hundreds of workers. */
+static bool is_among(const uint64_t *ids, unsigned n, uint64_t id)
+{
+	while (n > 8) {
+		unsigned half = n / 2;
+
+		if (ids[half] <= id) {
+			ids += half;
+			n -= half;
+		} else {
+			n = half;
+		}
+	}
+	while (n > 0 && ids[n - 1] != id)
+		n--;
+	return n > 0;
+}
+
 static bool was_tried(const struct pool_ask *ask, const struct worker *w)
 {
-	unsigned i;
-
-	for (i = 0; i < ask->n_tried; i++) {
-		if (ask->tried[i] == w->id || ask->tried[i] == w->host_id)
-			return true;
-	}
-	return false;
+	return ask->n_tried > 0 &&
+	       (is_among(ask->tried, ask->n_tried, w->id) ||
+		       is_among(ask->tried, ask->n_tried, w->host_id));
 }
 
 static bool is_fit(enum worker_state s)

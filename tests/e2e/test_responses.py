@@ -124,6 +124,25 @@ def test_unknown_ids_are_asked_for_in_turn(router, worker):
     assert m.status == 200 and seen(ws) == 21, "without an id nobody is asked twice"
 
 
+@pytest.mark.parametrize("by_path", [True, False])
+def test_the_search_goes_on_beyond_64_workers(router, worker, by_path):
+    """Each of 70 workers is asked once, and the last one has it; of an id that nobody has, each says 404 before the client hears it."""
+    r, ws = start(router, worker, 70)
+    if by_path:
+        def ask(ident):
+            return r.request("GET", f"{PATH}/{ident}")
+    else:
+        def ask(ident):
+            return r.request("POST", PATH, {"model": "m", "input": "x", "previous_response_id": ident})
+    m = ask("resp_nobody")
+    assert m.status == 404 and [len(w.requests) for w in ws] == [1] * 70
+    for w in ws:
+        w.clear()
+    last = int(m.get("x-kvsteer-worker")[1:])
+    ws[last].handler.ids.add("resp_x")
+    assert ask("resp_x").status == 200 and len(ws[last].requests) == 1
+
+
 def test_a_404_of_something_else_is_an_answer(router, worker):
     ws = [worker(f"w{i}", lambda x: x.answer(404, "no")) for i in range(3)]
     r = router(ws, pool="policy = round_robin\n")
