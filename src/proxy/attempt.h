@@ -40,7 +40,7 @@ struct attempts {
 	char kept_worker[64];
 };
 
-/* What a decision about another worker looks at. Made for the call. */
+/* The facts for a decision about another worker. Made for the call. */
 struct retry_case {
 	struct attempts *attempts;
 	struct placement *at; /* the worker that the request leaves */

@@ -157,7 +157,7 @@ static int read_length(struct body *b, struct client *c, enum fail *why)
 	return b->is_complete ? 0 : ERR_AGAIN;
 }
 
-/* By length, into the window: what was read with the head first. */
+/* By length, into the window: first the bytes that were read with the head. */
 static int stream_length(struct body *b, struct client *c, enum fail *why)
 {
 	uint64_t room = MIN(b->expected - b->total, (uint64_t)(BODY_WINDOW - b->len));
@@ -182,8 +182,7 @@ static int stream_length(struct body *b, struct client *c, enum fail *why)
 	return b->is_complete ? 0 : ERR_AGAIN;
 }
 
-/* Decodes what lies behind the head; data goes to its own memory, the framing goes away.
- */
+/* Decodes the bytes behind the head: data goes to its own memory, framing is cut out. */
 static int decode(struct body *b, struct client *c, enum fail *why)
 {
 	char *at = c->buf + b->head_len;
@@ -218,7 +217,7 @@ static ssize_t fill_behind_head(struct body *b, struct client *c, enum fail *why
 }
 
 /* In chunks, into the window: all of one read is decoded, since no event would come for
- * what stayed behind. */
+ * bytes that stayed behind. */
 static int stream_chunked(struct body *b, struct client *c, enum fail *why)
 {
 	size_t before = b->len;

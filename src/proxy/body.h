@@ -1,6 +1,6 @@
 /*
- * A request's body: collected whole, in one contiguous piece; or, where nobody needs it
- * whole, held only until it is handed on (body_stream). A small one with a length stays
+ * A request's body: collected whole, in one contiguous piece; or, where routing does not
+ * need it, held only until the worker has it (body_stream). A small one with a length stays
  * where it was read, behind its head in the client's buffer; others get their own memory,
  * counted in the request's budget. Owned by the request.
  */
@@ -18,7 +18,7 @@ struct client;
 struct io_thread;
 
 #define BODY_DISCARD_MAX 65536 /* of a refused request, to keep its connection */
-#define BODY_WINDOW 65536      /* of one that is handed on as it comes */
+#define BODY_WINDOW 65536      /* of one that is streamed */
 
 struct body {
 	enum http_framing framing; /* as the client sent it */
@@ -29,7 +29,7 @@ struct body {
 	char *own;
 	size_t len, cap, counted; /* len: bytes that are held */
 	uint64_t total;           /* bytes that came, decoded */
-	bool has_dropped;         /* streamed: some are held no more */
+	bool has_dropped;         /* streamed: some bytes are held no more */
 	struct http_chunk chunk;
 };
 
@@ -40,10 +40,10 @@ enum fail body_start(struct body *b, const struct http_head *h, uint64_t limit);
 void body_discard(struct body *b);
 /*
  * From now on body_read() holds at most BODY_WINDOW bytes and, while it holds that many,
- * reads nothing; the caller hands them on and calls body_drop().
+ * reads nothing; the caller sends them and calls body_drop().
  */
 void body_stream(struct body *b);
-/* Streamed: what is held was handed on. A body behind its head stays there, and may be
+/* Streamed: the worker has the held bytes. A body behind its head stays there, and may be
  * sent again. */
 void body_drop(struct body *b);
 /* Streamed: body_read() would read. */
@@ -54,7 +54,7 @@ bool body_has_room(const struct body *b);
  */
 int body_read(struct body *b, struct client *c, struct budget *budget,
 	enum fail *why) MUST_CHECK;
-/* What is held. */
+/* The bytes that are held. */
 struct span body_bytes(const struct body *b, const struct client *c);
 /* Bytes at the front of the client's buffer that head and body take. */
 size_t body_used(const struct body *b);

@@ -1,7 +1,7 @@
 /*
  * A request's share of body_memory, the process's limit for bodies: the client's body,
  * those that are made from it, and a prefill's response that is read. Embedded by value
- * in the request; whoever holds bytes counts them here, and lets go of as many.
+ * in the request; each holder of bytes counts them here, and lets go of as many.
  */
 #ifndef PROXY_BUDGET_H
 #define PROXY_BUDGET_H

@@ -1,6 +1,6 @@
 /*
  * Calls that pass through to an engine and leave its prefix cache empty or stale: a
- * flush, new weights. What the pool believes of its workers' caches counts no more then.
+ * flush, new weights. The pool then forgets what it believed of its workers' caches.
  */
 #ifndef PROXY_CACHE_DROP_H
 #define PROXY_CACHE_DROP_H

@@ -36,7 +36,7 @@ enum fail caller_check(struct caller *k, const struct tenants *tenants,
 enum fail caller_enter(struct caller *k) MUST_CHECK;
 /* Harmless where it has not entered, or has left. */
 void caller_leave(struct caller *k);
-/* What the tenant's prompts are salted with; empty: there is no tenant. */
+/* The salt of the tenant's prompts; empty: there is no tenant. */
 struct span caller_salt(const struct caller *k);
 /* False: its key has no priority. */
 bool caller_priority(const struct caller *k, enum priority *out);

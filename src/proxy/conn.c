@@ -205,8 +205,7 @@ static void watch_stall(struct conn *c)
 		clock_now_ms() + opts(c)->write_timeout_ms);
 }
 
-/* What the request at hand needs watched: the deadline of its reading, the client's
- * slowness. */
+/* Arms the deadline of the request's reading, and watches for a slow client. */
 static void watch_request(struct conn *c)
 {
 	uint64_t due = request_deadline_ms(c->r);
@@ -226,7 +225,8 @@ static void watch_idle(struct conn *c)
 	watch_stall(c);
 }
 
-/* Who comes late asks before it is told. */
+/* A connection that was accepted during a drain may send one request before it is
+ * closed. */
 static bool must_leave(const struct conn *c)
 {
 	const struct io_thread *t = c->client.t;
@@ -305,8 +305,8 @@ static void conn_run(void *client)
 
 /* ---- what the stream says ---- */
 
-/* FIN or breakage while a request is being answered. Some clients may have their answer
- * all the same. */
+/* FIN or breakage while a request is being answered. Some clients get their response
+ * all the same (half_close). */
 static void client_ended(struct conn *c)
 {
 	if (!c->client.is_broken && request_survives_eof(c->r)) {
@@ -357,8 +357,8 @@ static void on_peer_closed(void *arg)
 	struct conn *c = arg;
 
 	assert(c->magic == CONN_MAGIC);
-	/* A second time: it had sent FIN and waited for its answer, and now has broken
-	 * off. */
+	/* The second time: the client had sent FIN and waited for its response, and has
+	 * now broken off. */
 	if (c->client.saw_eof)
 		c->client.is_broken = true;
 	c->client.saw_eof = true;
@@ -385,8 +385,8 @@ static void on_timer(void *arg)
 		return;
 	}
 	if (c->r == NULL) {
-		/* Idle it is once the client has its last answer; until then its slowness
-		 * is watched. */
+		/* The connection is idle once the client has its last response. Until
+		 * then a slow client is watched. */
 		if (stream_queued(&c->client.stream) > 0)
 			watch_idle(c);
 		else
@@ -400,7 +400,7 @@ static void on_timer(void *arg)
 		wheel_set(c->client.t->wheel, &c->timer, due);
 		return;
 	}
-	/* Else it is its own deadline, and it knows. */
+	/* Any other deadline is the request's own, and its step looks at the clock. */
 	if (request_is_reading(c->r))
 		request_abort(c->r, FAIL_CLIENT_TIMEOUT);
 	conn_run(&c->client);
@@ -494,7 +494,7 @@ void conn_drain_late(struct io_thread *t)
 	{
 		if (c->state != CONN_OPEN)
 			continue;
-		/* What it sent may lie in the socket. */
+		/* Its request may lie in the socket. */
 		c->client.can_read = true;
 		conn_run(&c->client);
 		if (c->state == CONN_OPEN && c->r != NULL) {

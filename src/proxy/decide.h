@@ -1,6 +1,6 @@
 /*
- * What a worker's response, or the lack of one, means for its request: tells the worker's
- * breaker, then asks the feature that the request is in the hands of. Called by request.c,
+ * A worker has responded, or failed to: tells its breaker, then asks the feature that
+ * decides for this request (one worker, two legs, a stored response, a resumed stream). Called by request.c,
  * which applies what is decided.
  */
 #ifndef PROXY_DECIDE_H

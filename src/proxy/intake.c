@@ -1,5 +1,5 @@
 /*
- * What comes from the client. See intake.h.
+ * The client's side of a request. See intake.h.
  */
 #include "proxy/intake.h"
 
@@ -17,7 +17,7 @@
 
 /* ---- the header ---- */
 
-/* Websockets end here, at once: without its Upgrade such a request would only confuse a
+/* Websockets are refused at once: without its Upgrade such a request would only confuse a
  * worker. */
 static bool wants_websocket(const struct request *r)
 {
@@ -46,7 +46,7 @@ static enum fail check_caller(struct request *r)
 		field(r, FIELD_AUTHORIZATION), field(r, FIELD_X_API_KEY));
 }
 
-/* What the header alone says against the request; the body is then skipped. */
+/* Whether the header alone refuses the request; its body is then skipped. */
 static enum fail judge(struct request *r)
 {
 	struct span path = http_head_path(r->c->buf, &r->head);
@@ -198,7 +198,7 @@ static void scan_body(struct request *r)
 	r->scanned = b.n;
 }
 
-/* What is not here yet is handed on as it comes. */
+/* The bytes that are not here yet go to the worker as they come. */
 static struct decision hand_on_later(struct request *r)
 {
 	r->is_scanning = false;
@@ -287,7 +287,7 @@ static enum fail begin_legs(struct request *r, const struct request_key_source *
 
 	if (kv_id_names_peers(request_id(r)))
 		own_answer_new_id(r);
-	/* Its pool was no split one when its header came: the body was not read. */
+	/* No split pool was there when its header came, so its body was not read. */
 	if (r->upload.is_on)
 		return FAIL_NO_WORKER;
 	if (r->body.total == 0)

@@ -1,6 +1,6 @@
 /*
- * What comes from the client: the header and body of its request, read as they arrive;
- * whether it may be served, what of its body must be read, its pool and its route key.
+ * The client's side of a request: its header and body, read as they arrive; whether it may
+ * be served, how much of its body routing needs, its pool and its route key.
  * Called by request.c.
  */
 #ifndef PROXY_INTAKE_H
@@ -18,7 +18,7 @@ struct decision intake_read_header(struct request *r);
  * does not need it. */
 struct decision intake_read_body(struct request *r);
 /* FORWARD and RELAY, where the upload is on: its body goes to the worker as it comes.
- * NEXT_STEP: what there is has gone. */
+ * NEXT_STEP: the bytes that are here have gone. */
 struct decision intake_hand_on(struct request *r);
 /* ROUTE_KEY: sets r->pool and r->key, sealed. FAIL_OVERLOADED: memory;
  * FAIL_MODEL_NOT_FOUND. */

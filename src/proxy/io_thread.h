@@ -1,6 +1,6 @@
 /*
- * What one I/O thread owns and everything of the data path on it may use: loop, buffers
- * that are lent, free lists, idle upstream connections. A connection, its request and its
+ * The state of one I/O thread, which all of the data path on it uses: loop, buffers that
+ * are lent, free lists, idle upstream connections. A connection, its request and its
  * exchanges live and die on one thread; nothing here is locked, but for struct process
  * (atomics).
  */
@@ -57,9 +57,9 @@ struct io_thread {
 	unsigned spare_site_refs; /* beside its own, for requests to come */
 	struct rng rng;
 	bool is_draining; /* answers that begin say so */
-	bool keeps_idle;  /* and who has not been told is kept until then */
-	/* Draining, it still accepts, to tell who comes: these are late, and not waited
-	 * for. */
+	bool keeps_idle;  /* and connections that were not told yet are kept until then */
+	/* Draining, it still accepts connections, to tell them: they are late, and the
+	 * drain does not wait for them. */
 	bool keeps_listening;
 
 	char *scratch; /* IO_SCRATCH_BYTES: answers are read here, and handed on within
@@ -83,8 +83,9 @@ struct io_thread {
 	struct upstream_idle *idle;
 	struct access_log *log;
 	TAILQ_HEAD(conn_list, conn) conns;
-	unsigned n_conns, n_late;        /* of them */
-	void (*on_last_conn)(void *arg); /* while draining: none is waited for */
+	unsigned n_conns;
+	unsigned n_late;                 /* connections accepted while draining */
+	void (*on_last_conn)(void *arg); /* draining: it waits for no connection more */
 	void *on_last_conn_arg;
 };
 
@@ -96,8 +97,8 @@ void io_thread_free(struct io_thread *t);
 void io_thread_set_site(
 	struct io_thread *t, struct site *site); /* takes its own reference */
 
-/* The site with a reference for a request, and back. Threads would write one counter with
- * each request otherwise, beside what all of them read. */
+/* The site with a reference for a request, and back. References are taken many at once:
+ * else all threads would write one counter with each request, in a line that all read. */
 struct site *io_site_take(struct io_thread *t);
 void io_site_give(struct io_thread *t, struct site *site);
 
@@ -107,7 +108,7 @@ void io_block_put(struct io_thread *t, char *block);
 /*
  * Memory for a body of at least want bytes, from malloc: it may be grown with realloc.
  * *cap is what it holds: want rounded up to a power of two, or want where it is above
- * IO_BODY_MAX. NULL: out of memory. What is given back should be as large as cap says.
+ * IO_BODY_MAX. NULL: out of memory. Memory that is given back is as large as cap says.
  */
 char *io_body_get(struct io_thread *t, size_t want, size_t *cap);
 void io_body_put(struct io_thread *t, char *body, size_t cap); /* NULL is fine */

@@ -1,5 +1,5 @@
 /*
- * What the end of an exchange says of its worker: told to the worker's breaker through
+ * The end of an exchange as evidence about its worker: told to the worker's breaker through
  * its guard, once, and logged where the breaker changes. Called by request.c, which knows
  * how an exchange ended, and by cleanup.c. Without a call the guard's drop is neutral
  * (the client left, memory was short).

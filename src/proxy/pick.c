@@ -1,5 +1,5 @@
 /*
- * What a request asks its pool. See pick.h.
+ * A request asks its pool for a worker. See pick.h.
  */
 #include "proxy/pick.h"
 
@@ -15,7 +15,7 @@
 #include "proxy/resume.h"
 #include "worker/worker.h"
 
-/* ---- what is asked ---- */
+/* ---- the question ---- */
 
 struct route_key *pick_key(struct request *r)
 {
@@ -99,7 +99,7 @@ static int ask_for_worker(struct request *r)
 	return err;
 }
 
-/* ---- what comes of it ---- */
+/* ---- the answer ---- */
 
 static struct decision no_worker(const struct request *r, int err)
 {

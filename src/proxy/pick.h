@@ -1,5 +1,5 @@
 /*
- * What a request asks its pool, and what is noted of the worker it gets. Called by the
+ * A request asks its pool for a worker, and notes the one it gets. Called by the
  * PICK step of request.c, and where a decision looks for another worker.
  */
 #ifndef PROXY_PICK_H
@@ -17,8 +17,8 @@ struct pool_ask pick_ask(struct request *r, struct routing *routing);
 struct route_key *pick_key(struct request *r);
 /*
  * PICK: asks, or asks whether the queue has a worker by now; where a stored response may
- * be of another pool, that one, too. NEXT_STEP: r->place has it; else the decision of
- * whoever knows how to go on without.
+ * be of another pool, that one, too. NEXT_STEP: r->place has it. Else attempt, resume or
+ * prefill_decode decides how to go on without.
  */
 struct decision pick_worker(struct request *r);
 

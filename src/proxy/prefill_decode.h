@@ -121,7 +121,7 @@ void pd_answered(struct pd *m, int status);
 /* Prefill's placement beside decode's, which is the request's. NULL: there is none, or it
  * is over; m may be NULL. */
 struct placement *pd_parallel(struct pd *m);
-/* What prefill is sent. */
+/* The body that prefill is sent. */
 struct span pd_parallel_body(const struct pd *m);
 enum parallel {
 	PARALLEL_GOES_ON,
@@ -130,7 +130,7 @@ enum parallel {
 	PARALLEL_FAILED,  /* no response came */
 	PARALLEL_BROKE,   /* the response broke off */
 };
-/* Reads what has come of it. */
+/* Reads its response as far as it has come. */
 enum parallel pd_run_parallel(
 	struct pd *m, const struct http_head **a, const char **base);
 /* It failed before the client had a byte: prefill is the request's only leg again (p), as
@@ -141,8 +141,8 @@ char *pd_take_parallel_body(struct pd *m);
 
 /* ---- the ends ---- */
 
-/* ELSEWHERE: whether prefill alone is repeated; else what both hold is to be ended, and
- * pd_begin_again() follows. */
+/* NEXT_ELSEWHERE: prefill alone is repeated. False: both are, once both legs' holdings are
+ * ended; pd_begin_again() follows. */
 bool pd_repeats_prefill(struct pd *m);
 void pd_begin_again(struct pd *m);
 /* Blocks that no decode worker took: the body of the call that releases them, for the

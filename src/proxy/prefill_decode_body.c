@@ -1,7 +1,7 @@
 /*
- * What the legs of a request send and get: bodies made from the client's, the prefill's
- * answer, and the memory of both, which counts as body_memory. See prefill_decode.h; the wire forms
- * are model/kv_transfer.h.
+ * The bodies that the legs of a request send, made from the client's, and the prefill's
+ * response. Both count in the request's budget. See prefill_decode.h; the wire forms are
+ * rewrite/kv_transfer.h.
  */
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -53,8 +53,8 @@ void pd_drop_bodies(struct pd *m)
 
 /* ---- bodies ---- */
 
-/* Both workers' addresses as they know each other; the configured ones are the pool's,
- * what is needed of them was told by the pick. */
+/* Both workers' addresses as they know each other, from their URLs and the bootstrap ports
+ * that came with the picks. */
 static size_t make_id(struct pd *m)
 {
 	struct worker_conf p = {
@@ -76,7 +76,7 @@ static unsigned ranks_of(const struct pd *m)
 	return m->prefill->has_rank ? m->prefill_pick.dp_size : 0;
 }
 
-/* What this pair has that no other has. False: it cannot be named. */
+/* Names this pair of workers, for this attempt. False: it cannot be named. */
 static bool begin_pair(struct pd *m)
 {
 	uint8_t secret[16];

@@ -1,5 +1,5 @@
 /*
- * What is known of a request on two workers, for prefill_decode.c (the order of things),
+ * The state of a request on two workers, for prefill_decode.c (the order of things),
  * prefill_decode_body.c (what each leg sends and gets) and prefill_decode_parallel.c
  * (both at once).
  */

@@ -81,8 +81,8 @@ static void release_blocks(struct request *r)
 		cleanup_release(r->t, w, dispatch_authorization(r, w), body, n);
 }
 
-/* What a request on two workers holds besides: all of it goes. may_drain: decode has
- * answered in full, and a prefill that has not is read to its end without the request. */
+/* A request on two workers holds more: all of it is given back. may_drain: decode has
+ * answered in full, and a slower prefill is read to its end without the request. */
 static void leave_legs(struct request *r, bool may_drain)
 {
 	struct placement *prefill = pd_parallel(r->pd);

@@ -1,5 +1,5 @@
 /*
- * What is told of a request that has ended. See request_log.h.
+ * The access line and the counts of a request that has ended. See request_log.h.
  */
 #include "proxy/request_log.h"
 

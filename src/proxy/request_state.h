@@ -1,5 +1,5 @@
 /*
- * What a request is made of. Each feature has its own part, and gets that part alone; the
+ * The parts of a request. Each feature has its own part, and gets that part alone; the
  * whole is known to the spine (request.c) and to the files that stand beside it: intake,
  * pick, dispatch, response, own_answer, request_life and request_log. A field is written
  * by the step that it belongs to.

@@ -1,5 +1,5 @@
 /*
- * A body handed on as it comes. See upload.h.
+ * A body that goes to the worker as it comes. See upload.h.
  */
 #include "proxy/upload.h"
 
@@ -27,8 +27,8 @@ bool upload_is_repeatable(const struct upload *u, const struct body *b)
 	return !u->is_on || !b->has_dropped;
 }
 
-/* What was given is taken, or nothing was: the next bytes may be read. ERR_AGAIN: there
- * are none for now, or all have come. */
+/* The worker has taken the last piece, or was given none: the next bytes may be read.
+ * ERR_AGAIN: there are none for now, or all have come. */
 static int read_more(struct upload *u, struct body *b, struct client *c,
 	struct budget *budget, enum fail *why)
 {
@@ -66,8 +66,7 @@ static void give(struct upload *u, const struct body *b, const struct client *c,
 	exchange_piece(ex, &p);
 }
 
-/* The client may send while there is room for what it sends, or will be at the next run.
- */
+/* The client may send while there is room for its bytes, or will be at the next run. */
 static void turn_client(struct upload *u, const struct body *b, struct client *c,
 	const struct exchange *ex)
 {
