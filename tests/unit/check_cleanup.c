@@ -9,8 +9,8 @@
 #include "proxy/cleanup.h"
 #include "proxy/io_thread.h"
 #include "proxy/placement.h"
+#include "tests/unit/site_rig.h"
 #include "tests/unit/unit_loop.h"
-#include "tests/unit/unit_model.h"
 
 static struct loop *loop;
 static struct site *site;
@@ -28,28 +28,13 @@ void *__wrap_calloc(size_t n, size_t size)
 	return is_memory_short ? NULL : __real_calloc(n, size);
 }
 
-static void on_worker(void *arg, struct pool *p, struct worker *w)
-{
-	(void)arg;
-	(void)p;
-	(void)w;
-}
-
 static void set_up(void)
 {
-	static const struct pool_ops ops = {on_worker, on_worker};
-	static const struct site_opts opts = {
-		.boot_secret = {1}, .pool_ops = &ops, .now_ms = 1000};
-	struct conf *conf =
-		unit_conf("[pool one]\nmodels = one\n[pool two]\nmodels = two\n"
-			  "[worker a]\nurl = http://127.0.0.1:1\npool = one\n"
-			  "max_requests = 1\n"
-			  "[worker b]\nurl = http://127.0.0.1:2\npool = two\n");
-
-	site = site_new(conf, NULL, &opts);
-	conf_unref(conf);
-	unit_make_healthy(site->pools[0]);
-	unit_make_healthy(site->pools[1]);
+	site = rig_site("[pool one]\nmodels = one\n[pool two]\nmodels = two\n"
+			"[worker a]\nurl = http://127.0.0.1:1\npool = one\n"
+			"max_requests = 1\n"
+			"[worker b]\nurl = http://127.0.0.1:2\npool = two\n",
+		NULL);
 	loop = loop_new();
 	process = (struct process){0};
 	t = io_thread_new(0, loop, &process, site, -1);
@@ -70,8 +55,7 @@ static void tear_down(void)
 	ck_assert_uint_eq(atomic_load(&process.queued), 0);
 	mailbox_free(t->mailbox);
 	io_thread_free(t);
-	site_retire(site, NULL);
-	site_unref(site);
+	rig_close(site);
 	loop_free(loop);
 }
 

@@ -10,8 +10,8 @@
 #include "proxy/conn.h"
 #include "proxy/io_thread.h"
 #include "route/path_table.h"
+#include "tests/unit/site_rig.h"
 #include "tests/unit/unit_loop.h"
-#include "tests/unit/unit_model.h"
 
 #include <signal.h>
 #include <sys/socket.h>
@@ -35,13 +35,6 @@ int __wrap_stream_write(struct stream *s, const struct iovec *iov, int n)
 	return __real_stream_write(s, iov, n);
 }
 
-static void on_worker(void *arg, struct pool *p, struct worker *w)
-{
-	(void)arg;
-	(void)p;
-	(void)w;
-}
-
 static void set_up(void)
 {
 	signal(SIGPIPE, SIG_IGN);
@@ -52,17 +45,11 @@ static void set_up(void)
 /* The client sends head, and reads until its end. */
 static void serve(const char *text, const char *head)
 {
-	static const struct pool_ops ops = {on_worker, on_worker};
-	static const struct site_opts opts = {
-		.boot_secret = {1}, .pool_ops = &ops, .now_ms = 1000};
-	struct conf *conf = unit_conf(text);
 	union sock_addr from;
 	int fds[2];
 	char byte;
 
-	site = site_new(conf, NULL, &opts);
-	conf_unref(conf);
-	unit_make_healthy(site->pools[0]);
+	site = rig_site(text, NULL);
 	t = io_thread_new(0, loop, &process, site, -1);
 	t->mailbox = mailbox_new(loop);
 	ck_assert_int_eq(sock_addr_parse("127.0.0.1", 1, &from), 0);
@@ -83,8 +70,7 @@ static void tear_down(void)
 	loop_turn(loop, 0);
 	mailbox_free(t->mailbox);
 	io_thread_free(t);
-	site_retire(site, NULL);
-	site_unref(site);
+	rig_close(site);
 	loop_free(loop);
 	ck_assert_uint_eq(
 		metric_total(METRIC_GUARDS_TAKEN), metric_total(METRIC_GUARDS_DROPPED));
