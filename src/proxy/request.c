@@ -451,11 +451,16 @@ static void worker_is_done(struct request *r)
  * why the request ends. */
 static enum fail relay_part(struct request *r, struct span data, bool last)
 {
-	if (r->sent_last)
+	if (r->sent_last || (data.n == 0 && !last && r->head_sent))
 		return FAIL_NONE;
 	if (last)
 		worker_is_done(r);
 	return response_send(r, data, last);
+}
+
+static bool is_held_back(struct request *r)
+{
+	return (r->relay.is_full || r->worker_rests) && response_is_held_back(r);
 }
 
 static struct decision relay(struct request *r)
@@ -467,7 +472,7 @@ static struct decision relay(struct request *r)
 		return d;
 	if (r->head_sent)
 		prefill_takes_over(r, &d);
-	while (!response_is_held_back(r)) {
+	while (!is_held_back(r)) {
 		enum exchange_result res = exchange_body(r->place.ex, &data);
 		bool last = res == EXCHANGE_END ||
 			    (res == EXCHANGE_OK && exchange_at_end(r->place.ex));

@@ -75,6 +75,7 @@ struct request {
 	struct relay relay;
 	struct span out_head; /* in t->out, within the turn */
 	bool is_event_stream, sent_last;
+	bool worker_rests;     /* while the client is slow */
 	struct resume *resume; /* owned; NULL: it ends with its worker */
 
 	/* clocks */

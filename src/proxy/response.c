@@ -89,6 +89,7 @@ bool response_is_held_back(struct request *r)
 		exchange_pause(r->place.ex);
 	else
 		exchange_resume(r->place.ex);
+	r->worker_rests = r->relay.is_full;
 	return r->relay.is_full;
 }
 
