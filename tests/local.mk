@@ -95,7 +95,7 @@ check_PROGRAMS += tests/unit/check_client_body
 check_PROGRAMS += tests/unit/check_cleanup
 tests_unit_check_cleanup_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=calloc
 check_PROGRAMS += tests/unit/check_intake
-tests_unit_check_intake_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=stream_write
+tests_unit_check_intake_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=stream_write,--wrap=metric_request
 check_PROGRAMS += tests/unit/check_relay
 check_PROGRAMS += tests/unit/check_upstream
 check_PROGRAMS += tests/unit/check_response_map
