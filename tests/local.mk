@@ -43,6 +43,7 @@ check_PROGRAMS += tests/unit/check_conf_roles
 check_PROGRAMS += tests/unit/check_conf_lex
 check_PROGRAMS += tests/unit/check_conf_place
 check_PROGRAMS += tests/unit/check_conf_url
+check_PROGRAMS += tests/unit/check_dump
 check_PROGRAMS += tests/unit/check_fail
 check_PROGRAMS += tests/unit/check_ctl_view
 tests_unit_check_ctl_view_LDADD = libctl.a $(LDADD)
