@@ -248,10 +248,10 @@ libctl_a_SOURCES += src/ctl/ctl_screen.c src/ctl/ctl_screen.h
 libctl_a_SOURCES += src/ctl/ctl_top.c src/ctl/ctl_top.h
 libctl_a_SOURCES += src/ctl/ctl_view.c src/ctl/ctl_view.h
 
-# What a program or a test links with libkvsteer.a, in this order.
-PREFIX_LIBS = libprefix.a libbase.a $(OPENSSL_LIBS) $(XXHASH_LIBS) -lm
+# What a program or a test links with libkvsteer.a, in this order. XXH3 is compiled in (hash.c).
+PREFIX_LIBS = libprefix.a libbase.a $(OPENSSL_LIBS) -lm
 KVSTEER_LIBS = libkvsteer.a libprefix.a libbase.a $(LLHTTP_LIB) $(LLHTTP_LIBS) $(EVENT_LIBS) $(OPENSSL_LIBS) \
-	$(JANSSON_LIBS) $(CURL_LIBS) $(XXHASH_LIBS) -lm
+	$(JANSSON_LIBS) $(CURL_LIBS) -lm
 
 # llhttp from the system's C sources, without our warnings. Absolute file names in _SOURCES
 # would put objects beside them, so three files include them.

@@ -35,7 +35,7 @@ def test_a_pair_is_taken_without_a_word(tmp_path, connector):
     (f"[pool default]\n{P}{D}", 5, "kv_connector: pool default has prefill and decode workers but no kv_connector"),
     (f"[pool default]\nkv_connector = nixl\n{D}", 5, "pool default has decode workers but none for prefill"),
     (f"[pool default]\nkv_connector = nixl\n{P}{D}kv_group = a\n", 7, "kv_group = none: worker p is in a group without decode workers"),
-    (f"[pool default]\nkv_connector = nixl\n{P}{D}[worker u]\nurl = http://127.0.0.1:3\n", 13, "role = unified: worker u is in a pool with decode workers"),
+    (f"[pool default]\nkv_connector = nixl\n{P}{D}[worker u]\nurl = http://127.0.0.1:3\n", 13, "role = unified: worker u is unified in a pool with decode workers"),
 ])
 def test_doubtful_pairs_are_warned_of(tmp_path, text, line, said):
     path, p = check(tmp_path, text)

@@ -318,7 +318,7 @@ def test_d3_passed_calls_that_drop_caches_bump_the_generation(router, worker):
         assert r.request("POST", path + "?x=1", body={}).status == 200
         assert r.metric("kvsteer_pool_generation", pool="default") == i + 1
         assert r.explain(CHAT)["candidates"][0]["depth"] == 0, path
-        assert f"pool default: generation {i + 1}, since {path} was called" in r.log()
+        assert f"pool default: generation {i + 1}, after a call of {path}" in r.log()
     for method, path in (("POST", "/pause"), ("POST", "/update_weight"), ("GET", "/flush_cache"), ("OPTIONS", "/flush_cache")):
         assert r.request(method, path, body={} if method == "POST" else None).status == 200
     assert r.metric("kvsteer_pool_generation", pool="default") == len(DROPS)
