@@ -614,6 +614,8 @@ class Router:
             self.write_conf(conf)
             command += ["-c", self.conf_path]
         command += list(args or [])
+        if conf is None and not {"-c", "--drain-grace"} & set(command):
+            command += ["--drain-grace", "0"]  # as write_conf() does
         self.command = command
         self.log_file = open(self.log_path, "wb")
         self.proc = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log_file, stderr=self.log_file,

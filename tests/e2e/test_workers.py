@@ -150,7 +150,7 @@ def test_state_of_the_host_is_that_of_its_ranks(router, worker):
 def test_drain_and_removal_of_ranks(router, worker):
     """One rank by its name, all by the group's; nothing of a removed group is left."""
     w, other = worker("gpu"), worker("other")
-    r = router(conf=conf_of(w, lines="dp_size = 3") + f"[worker other]\nurl = {other.url}\n", wait=False)
+    r = router(conf=conf_of(w, pool="upstream_idle = 500ms", lines="dp_size = 3") + f"[worker other]\nurl = {other.url}\n", wait=False)
     r.wait_workers("gpu@0", "gpu@1", "gpu@2", "other")
     fds = r.fds()
     for n in range(12):
