@@ -50,19 +50,19 @@ END_TEST
 
 START_TEST(families_have_a_type_and_labels)
 {
-	struct metric_text text = {0};
+	struct text text = {0};
 
 	metric_family(&text, "plain_total", "counter", "Without labels");
-	metric_printf(&text, "plain_total 1\n");
+	text_printf(&text, "plain_total 1\n");
 	metric_family(&text, "some", "gauge", "With labels, {not=these}");
-	metric_printf(&text, "some{worker=\"w\",state=\"up\"} 1\nsome{other=\"o\"} 0\n");
+	text_printf(&text, "some{worker=\"w\",state=\"up\"} 1\nsome{other=\"o\"} 0\n");
 	metric_family(&text, "unseen", "gauge", "Without a line");
 	metric_family(&text, "seconds", "histogram", "Buckets");
-	metric_printf(&text, "seconds_bucket{model=\"m\",le=\"1\"} 0\nseconds_sum 0\n");
+	text_printf(&text, "seconds_bucket{model=\"m\",le=\"1\"} 0\nseconds_sum 0\n");
 	metric_family(&text, "last", "histogram", "Buckets alone");
-	metric_printf(&text, "last_bucket{le=\"1\"} 0\n");
+	text_printf(&text, "last_bucket{le=\"1\"} 0\n");
 	dump_metrics(&text);
-	metric_text_free(&text);
+	text_free(&text);
 	ck_assert_str_eq(printed(), "metric\tplain_total\tcounter\tnone\n"
 				    "metric\tsome\tgauge\tworker,state\n"
 				    "metric\tunseen\tgauge\t?\n"
