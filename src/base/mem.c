@@ -62,16 +62,23 @@ char *xstrndup(const char *s, size_t n)
 	return copy;
 }
 
+/* NULL: out of memory. */
+static char *format(const char *fmt, va_list args)
+{
+	char *text;
+
+	return vasprintf(&text, fmt, args) < 0 ? NULL : text;
+}
+
 char *xasprintf(const char *fmt, ...)
 {
 	va_list args;
-	char *text = NULL;
-	int n;
+	char *text;
 
 	va_start(args, fmt);
-	n = vasprintf(&text, fmt, args);
+	text = format(fmt, args);
 	va_end(args);
-	if (n < 0)
+	if (text == NULL)
 		die_of_memory();
 	return text;
 }
@@ -79,13 +86,23 @@ char *xasprintf(const char *fmt, ...)
 char *mem_format(const char *fmt, ...)
 {
 	va_list args;
-	char *text = NULL;
-	int n;
+	char *text;
 
 	va_start(args, fmt);
-	n = vasprintf(&text, fmt, args);
+	text = format(fmt, args);
 	va_end(args);
-	return n < 0 ? NULL : text;
+	return text;
+}
+
+size_t mem_append(char *out, size_t n, size_t used, const char *fmt, ...)
+{
+	va_list args;
+	int wrote;
+
+	va_start(args, fmt);
+	wrote = vsnprintf(out + used, n - used, fmt, args);
+	va_end(args);
+	return wrote > 0 ? MIN(used + (size_t)wrote, n - 1) : used;
 }
 
 int mem_grow(void *items, size_t *cap, size_t want, size_t elem_size)

@@ -18,6 +18,11 @@ char *xasprintf(const char *fmt, ...) PRINTF_LIKE(1, 2);
 /* A new string that the caller frees; NULL when memory runs out. */
 char *mem_format(const char *fmt, ...) PRINTF_LIKE(1, 2);
 
+/* Appends to the text of `used` bytes in out[n]; what has no room is cut. Returns the new
+ * length. */
+size_t mem_append(char *out, size_t n, size_t used, const char *fmt, ...)
+	PRINTF_LIKE(4, 5);
+
 /*
  * Makes room for `want` elements in the array *items of *cap elements, doubling. 0 or
  * ERR_NOMEM (then *items and *cap are as they were). For request-path arrays.

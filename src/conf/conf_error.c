@@ -154,21 +154,6 @@ void conf_errors_free(struct conf_errors *errors)
 	*errors = (struct conf_errors){0};
 }
 
-/* Appends to a text of `used` bytes that ends within n. Returns the new length. */
-static size_t put(char *out, size_t n, size_t used, const char *fmt, ...)
-	PRINTF_LIKE(4, 5);
-
-static size_t put(char *out, size_t n, size_t used, const char *fmt, ...)
-{
-	va_list args;
-	int wrote;
-
-	va_start(args, fmt);
-	wrote = vsnprintf(out + used, n - used, fmt, args);
-	va_end(args);
-	return wrote > 0 ? MIN(used + (size_t)wrote, n - 1) : used;
-}
-
 void conf_error_print(const struct conf_error *e, char *out, size_t n)
 {
 	bool is_flag = e->key != NULL && e->key[0] == '-';
@@ -176,19 +161,19 @@ void conf_error_print(const struct conf_error *e, char *out, size_t n)
 
 	out[0] = '\0';
 	if (e->file != NULL && e->line > 0)
-		used = put(out, n, used, "%s:%u: ", e->file, e->line);
+		used = mem_append(out, n, used, "%s:%u: ", e->file, e->line);
 	else if (e->file != NULL)
-		used = put(out, n, used, "%s: ", e->file);
+		used = mem_append(out, n, used, "%s: ", e->file);
 	if (e->is_warning)
-		used = put(out, n, used, "warning: ");
+		used = mem_append(out, n, used, "warning: ");
 	if (e->key != NULL && e->value != NULL)
-		used = put(out, n, used, "%s%s%s: ", e->key, is_flag ? " " : " = ",
+		used = mem_append(out, n, used, "%s%s%s: ", e->key, is_flag ? " " : " = ",
 			e->value);
 	else if (e->key != NULL)
-		used = put(out, n, used, "%s: ", e->key);
-	used = put(out, n, used, "%s", e->message);
+		used = mem_append(out, n, used, "%s: ", e->key);
+	used = mem_append(out, n, used, "%s", e->message);
 	if (e->hint != NULL)
-		put(out, n, used, "; %s", e->hint);
+		mem_append(out, n, used, "; %s", e->hint);
 }
 
 char *conf_error_text(const struct conf_error *e)

@@ -16,7 +16,6 @@
 #include "control/upgrade.h"
 #include "fleet/health.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,20 +153,6 @@ static int load_and_apply(struct control *c, struct reload_report *report)
 	return err;
 }
 
-static size_t put(char *out, size_t n, size_t used, const char *fmt, ...)
-	PRINTF_LIKE(4, 5);
-
-static size_t put(char *out, size_t n, size_t used, const char *fmt, ...)
-{
-	va_list args;
-	int wrote;
-
-	va_start(args, fmt);
-	wrote = vsnprintf(out + used, n - used, fmt, args);
-	va_end(args);
-	return wrote > 0 ? MIN(used + (size_t)wrote, n - 1) : used;
-}
-
 void reload_failure_text(const struct conf_errors *errors, char *out, size_t n)
 {
 	const struct conf_error *first = conf_errors_first(errors), *e;
@@ -178,12 +163,13 @@ void reload_failure_text(const struct conf_errors *errors, char *out, size_t n)
 	for (i = 0; told < NAMED_MAX && (e = conf_errors_at(errors, i)) != NULL; i++) {
 		if (e->is_warning || e == first || e->key == NULL)
 			continue;
-		used = put(out, n, used, "%s%s", told == 0 ? "; also wrong: " : ", ",
-			e->key);
+		used = mem_append(out, n, used, "%s%s",
+			told == 0 ? "; also wrong: " : ", ", e->key);
 		told++;
 	}
 	if (told + 1 < errors->n_errors)
-		put(out, n, used, " (and %zu more errors)", errors->n_errors - 1 - told);
+		mem_append(out, n, used, " (and %zu more errors)",
+			errors->n_errors - 1 - told);
 }
 
 static void log_change(const struct reload_change *c)

@@ -392,7 +392,9 @@ static void put_inner_part(struct prompt *p, struct json_value v)
 		put_unknown(p, v);
 }
 
-static void put_inner_content(struct prompt *p, struct json_value v)
+/* One part, or a list of them. */
+static void put_parts(struct prompt *p, struct json_value v,
+	void (*put_one)(struct prompt *p, struct json_value v))
 {
 	struct json_cursor c = json_enter(v);
 	struct json_value item;
@@ -400,11 +402,11 @@ static void put_inner_content(struct prompt *p, struct json_value v)
 	if (is_absent(v))
 		return;
 	if (v.kind != JSON_IS_ARRAY) {
-		put_inner_part(p, v);
+		put_one(p, v);
 		return;
 	}
 	while (json_next_item(p->text, &c, &item))
-		put_inner_part(p, item);
+		put_one(p, item);
 }
 
 static void put_part(struct prompt *p, struct json_value v)
@@ -419,24 +421,14 @@ static void put_part(struct prompt *p, struct json_value v)
 	if (put_plain_part(p, v, find_rule(p, part), part))
 		return;
 	put_border(p, TAG_RESULT, part[PART_TOOL_USE_ID]);
-	put_inner_content(p, part[PART_CONTENT]);
+	put_parts(p, part[PART_CONTENT], put_inner_part);
 }
 
 /* A message's content: text, or parts; null counts as absent, one text part as plain
  * text. */
 static void put_content(struct prompt *p, struct json_value v)
 {
-	struct json_cursor c = json_enter(v);
-	struct json_value item;
-
-	if (is_absent(v))
-		return;
-	if (v.kind != JSON_IS_ARRAY) {
-		put_part(p, v);
-		return;
-	}
-	while (json_next_item(p->text, &c, &item))
-		put_part(p, item);
+	put_parts(p, v, put_part);
 }
 
 /* {"name", "arguments"}, or of a custom tool {"name", "input"}. */
@@ -582,7 +574,7 @@ static void put_item(struct prompt *p, struct json_value v)
 	} else if (span_is(type, "function_call_output") ||
 		   span_is(type, "custom_tool_call_output")) {
 		put_border(p, TAG_RESULT, item[ITEM_CALL_ID]);
-		put_inner_content(p, item[ITEM_OUTPUT]);
+		put_parts(p, item[ITEM_OUTPUT], put_inner_part);
 	} else if (span_is(type, "reasoning")) {
 		put_reasoning(p, item[ITEM_SUMMARY]);
 		put_reasoning(p, item[ITEM_CONTENT]);

@@ -162,6 +162,22 @@ START_TEST(wipes)
 }
 END_TEST
 
+START_TEST(appends_within_the_room)
+{
+	char text[8] = "";
+	size_t n = mem_append(text, sizeof(text), 0, "%d", 12);
+
+	ck_assert_uint_eq(n, 2);
+	n = mem_append(text, sizeof(text), n, "%s", "345");
+	ck_assert_uint_eq(n, 5);
+	n = mem_append(text, sizeof(text), n, "%s", "6789");
+	ck_assert_uint_eq(n, 7);
+	ck_assert_str_eq(text, "1234567");
+	ck_assert_uint_eq(mem_append(text, sizeof(text), n, "8"), 7);
+	ck_assert_str_eq(text, "1234567");
+}
+END_TEST
+
 static Suite *mem_suite(void)
 {
 	Suite *suite = suite_create("mem");
@@ -174,6 +190,7 @@ static Suite *mem_suite(void)
 	tcase_add_test(tc, hands_out);
 	tcase_add_test(tc, closes_in_scope);
 	tcase_add_test(tc, wipes);
+	tcase_add_test(tc, appends_within_the_room);
 	suite_add_tcase(suite, tc);
 	return suite;
 }
