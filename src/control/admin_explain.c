@@ -308,15 +308,25 @@ static bool choose(struct question *q, struct js *out)
 	return err == 0;
 }
 
-/* Why there would be no prefill, as a request's legs find it; NULL: there would. */
-static const char *prefill_skipped(struct question *q, const struct pool_look *seen)
+/* Puts why a request would do without prefill, null where it would not. False: the call is
+ * answered. */
+static bool put_skipped(struct js *out, struct question *q, const struct pool_look *seen)
 {
-	enum pd_skip skip = pd_would_skip(q->site, q->pool, q->verdict.endpoint,
-		http_call_body(q->call), seen->uncached_tokens);
+	const char *why = NULL;
+	enum pd_skip skip;
+	int err = pd_would_skip(q->site, q->pool, q->verdict.endpoint,
+		http_call_body(q->call), seen->uncached_tokens, &skip);
 
+	if (err != 0) {
+		admin_fail(q->call, ADMIN_MEMORY, "out of memory");
+		return false;
+	}
 	if (skip == PD_SKIP_WHOLE)
-		return "whole";
-	return skip == PD_SKIP_SHORT && !q->is_prefill_pinned ? "short" : NULL;
+		why = "whole";
+	else if (skip == PD_SKIP_SHORT && !q->is_prefill_pinned)
+		why = "short";
+	js_set_str(out, "skipped", why);
+	return true;
 }
 
 /* Of a pool with prefill and decode apart: decode is asked first, as for a request. */
@@ -326,6 +336,7 @@ static bool explain_split(struct question *q, struct js *out)
 	struct js *prefill;
 	struct pool_ask ask;
 	enum role role;
+	bool is_told;
 
 	q->is_prefill_pinned = q->pinned.n > 0 &&
 			       pool_find_role(q->pool, q->pinned, &role, &q->kv_group) &&
@@ -337,10 +348,10 @@ static bool explain_split(struct question *q, struct js *out)
 	if (pool_look(q->pool, &ask, &seen) == 0)
 		q->kv_group = seen.kv_group;
 	prefill = js_object();
-	js_set_str(prefill, "skipped", prefill_skipped(q, &seen));
+	is_told = put_skipped(prefill, q, &seen);
 	js_set_int(prefill, "uncached_tokens", (int64_t)seen.uncached_tokens);
 	q->role = ROLE_PREFILL;
-	if (!choose(q, prefill)) {
+	if (!is_told || !choose(q, prefill)) {
 		js_free(prefill);
 		return false;
 	}

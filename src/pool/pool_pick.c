@@ -649,8 +649,13 @@ static int explain_locked(struct pool *p, const struct pool_ask *ask, struct exp
 {
 	struct choice c;
 
-	if (rehearse(p, ask, &c) == ERR_PARSE)
+	int err = rehearse(p, ask, &c);
+
+	if (err == ERR_PARSE)
 		return ERR_PARSE;
+	/* A pick goes by load alone where memory is short; explain does not say so. */
+	if (err == 0 && c.in.blocks != key_blocks(p, &p->roles[ask->role], ask->key))
+		return ERR_NOMEM;
 	*out = (struct explain){
 		.chosen = -1,
 		.reason = c.d.reason,

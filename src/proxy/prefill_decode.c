@@ -35,22 +35,24 @@ static const struct role_opts *role_opts(
 	return &s->conf->pools[i].roles[role];
 }
 
-enum pd_skip pd_would_skip(const struct site *site, const struct pool *p,
-	enum route_endpoint endpoint, struct span body, uint64_t uncached_tokens)
+int pd_would_skip(const struct site *site, const struct pool *p,
+	enum route_endpoint endpoint, struct span body, uint64_t uncached_tokens,
+	enum pd_skip *skip)
 {
 	struct kv_request kv = {0};
-	enum pd_skip skip = PD_SKIP_NOT;
+	int err = kv_request_read(
+		&kv, role_opts(site, p, ROLE_PREFILL)->kv_connector, endpoint, body);
 
-	if (kv_request_read(&kv, role_opts(site, p, ROLE_PREFILL)->kv_connector, endpoint,
-		    body) != 0)
-		return PD_SKIP_NOT;
+	*skip = PD_SKIP_NOT;
+	if (err != 0)
+		return err;
 	if (kv.verdict != KV_SPLIT)
-		skip = PD_SKIP_WHOLE;
+		*skip = PD_SKIP_WHOLE;
 	else if (kv_form(kv.connector)->decodes_alone &&
 		 uncached_tokens < role_opts(site, p, ROLE_DECODE)->pd_min_prefill)
-		skip = PD_SKIP_SHORT;
+		*skip = PD_SKIP_SHORT;
 	kv_request_free(&kv);
-	return skip;
+	return 0;
 }
 
 /* A prefill worker by name: the client wants that leg there, and any decode worker. */

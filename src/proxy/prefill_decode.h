@@ -38,10 +38,11 @@ struct site;
 struct slots;
 struct worker;
 
-/* For explain: whether such a request goes to a decode worker alone, and why. */
+/* For explain: whether such a request goes to a decode worker alone, and why. ERR_NOMEM. */
 enum pd_skip { PD_SKIP_NOT, PD_SKIP_WHOLE, PD_SKIP_SHORT };
-enum pd_skip pd_would_skip(const struct site *site, const struct pool *p,
-	enum route_endpoint endpoint, struct span body, uint64_t uncached_tokens);
+int pd_would_skip(const struct site *site, const struct pool *p,
+	enum route_endpoint endpoint, struct span body, uint64_t uncached_tokens,
+	enum pd_skip *skip) MUST_CHECK;
 
 /* ROUTE_KEY, once the pool, which is split, is known. */
 struct pd_opts {

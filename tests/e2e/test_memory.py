@@ -231,11 +231,18 @@ def test_workers(tmp_path, router, worker, lasts):
     rig.end()
 
 
+def split(w):
+    return (f"[pool default]\npd_min_prefill = 100000\n[worker w0]\nurl = {w.url}\nrole = decode\n"
+            "[worker p0]\nurl = http://127.0.0.1:1\nrole = prefill\n[worker p1]\nurl = http://127.0.0.1:2\nrole = prefill\n")
+
+
 @pytest.mark.parametrize("lasts", [False, True], ids=["one", "all_behind"])
-def test_explain(tmp_path, router, worker, lasts):
+@pytest.mark.parametrize("conf", [lambda w: worker_conf([w], "policy = cache_aware\n"), split], ids=["whole", "split"])
+def test_explain(tmp_path, router, worker, lasts, conf):
     """The whole answer, or none."""
-    rig = Rig(tmp_path, router, worker, lambda w: worker_conf([w], "policy = cache_aware\n"))
+    rig = Rig(tmp_path, router, worker, conf)
     body = {"model": "m", "messages": [{"role": "user", "content": harness.text(7, 3)}]}
+    assert rig.r.request(body=body).status == 200  # so that w0 holds the prompt
     whole = rig.r.explain(body)
     refused = 0
     for n, failed, (status, answer) in rig.each(lambda: rig.admin.ask("POST", "explain", body), lasts):
