@@ -233,6 +233,7 @@ libkvsteer_a_SOURCES += src/control/local.c src/control/local.h
 libkvsteer_a_SOURCES += src/control/log_file.c src/control/log_file.h
 libkvsteer_a_SOURCES += src/control/preflight.c src/control/preflight.h
 libkvsteer_a_SOURCES += src/control/reload.c src/control/reload.h
+libkvsteer_a_SOURCES += src/control/roster.c src/control/roster.h
 libkvsteer_a_SOURCES += src/control/service.c src/control/service.h
 libkvsteer_a_SOURCES += src/control/successor.c src/control/successor.h
 libkvsteer_a_SOURCES += src/control/threads.c src/control/threads.h

@@ -106,6 +106,13 @@ void *lru_map_oldest(const struct lru_map *m)
 	return m->oldest != NONE ? entry_at(m, m->oldest) : NULL;
 }
 
+void *lru_map_newer(const struct lru_map *m, const void *entry)
+{
+	const struct head *e = entry;
+
+	return e->node.newer != NONE ? entry_at(m, e->node.newer) : NULL;
+}
+
 /* ---- the list of use ---- */
 
 static void unlink_use(struct lru_map *m, const struct lru_node *e)

@@ -31,6 +31,8 @@ bool lru_map_is_full(const struct lru_map *m);
 /* The entry with this key, or NULL. Changes nothing. */
 void *lru_map_find(const struct lru_map *m, const uint64_t *key);
 void *lru_map_oldest(const struct lru_map *m); /* NULL: it is empty */
+/* The next one in the order of use; NULL: this one was used last. */
+void *lru_map_newer(const struct lru_map *m, const void *entry);
 /* A new entry, used last; what is behind its key is the caller's to write. The key must
  * not be there, and the map not full. */
 void *lru_map_add(struct lru_map *m, const uint64_t *key);

@@ -17,6 +17,7 @@
 #include "control/listen.h"
 #include "control/local.h"
 #include "control/preflight.h"
+#include "control/roster.h"
 #include "control/service.h"
 #include "control/threads.h"
 #include "control/upgrade.h"
@@ -235,8 +236,8 @@ static int open_site(struct control *c, struct conf *conf)
 	routes = path_route_names(&n_routes);
 	metric_set_routes(routes, n_routes);
 	set_boot_secret(c, conf->router.hash_secret);
-	c->site_opts.pool_ops = &health_pool_ops;
-	c->site_opts.pool_arg = c->health;
+	c->site_opts.pool_ops = &roster_ops;
+	c->site_opts.pool_arg = c;
 	c->site_opts.now_ms = clock_now_ms();
 	c->site = site_new(conf, NULL, &c->site_opts);
 	return c->site != NULL ? 0 : ERR_NOMEM;
@@ -329,9 +330,8 @@ bool boot_undo(struct control *c)
 	bool is_balanced;
 
 	service_end(c->service);
-	threads_stop(c->threads);
-	response_map_free(c->process.responses);
-	c->process.responses = NULL;
+	threads_stop(take_ptr(c->threads));
+	response_map_free(take_ptr(c->process.responses));
 	is_balanced = check_guards();
 	upgrade_free(c);
 	close_unused(c);

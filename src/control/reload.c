@@ -82,6 +82,15 @@ static void on_change(void *arg, const char *section, const char *key, const cha
 		conf_errors_no_memory(&r->errors);
 }
 
+/* Requests may wait for workers of pools that are no more. */
+static void serve_waiting(const struct site *s, uint64_t now_ms)
+{
+	size_t i;
+
+	for (i = 0; i < s->n_pools; i++)
+		pool_serve(s->pools[i], now_ms);
+}
+
 /* The new site in force; the old one ends with its last request. */
 static int swap_site(struct control *c, struct conf *conf)
 {
@@ -94,6 +103,7 @@ static int swap_site(struct control *c, struct conf *conf)
 	c->site = site;
 	threads_set_site(c->threads, site);
 	site_retire(old, site);
+	serve_waiting(old, c->site_opts.now_ms);
 	site_unref(old);
 	return 0;
 }

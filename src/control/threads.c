@@ -18,6 +18,7 @@
 #include "proxy/conn.h"
 #include "proxy/io_thread.h"
 #include "proxy/listener.h"
+#include "proxy/upstream.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -51,6 +52,8 @@ struct thread {
 	bool has_reported; /* that no connection is left */
 	struct mail report;
 	struct mail poke;
+	struct mail tidy;
+	_Atomic bool is_tidy_posted;
 	uint64_t poked; /* times that it was asked; the control thread's */
 	_Atomic uint64_t answered;
 	_Atomic uint64_t site_number; /* the newest that it works under */
@@ -326,6 +329,27 @@ void threads_flush_logs(struct threads *all)
 		tell_all(all, (struct letter){.run = on_flush});
 	else
 		log_error("out of memory: the access log is not flushed");
+}
+
+/* The mark goes before the look: a worker that leaves behind it is told of again. */
+static void on_tidy(void *arg)
+{
+	struct thread *t = arg;
+
+	atomic_store(&t->is_tidy_posted, false);
+	upstream_idle_tidy(t->io->idle);
+}
+
+void threads_tidy(struct threads *all)
+{
+	unsigned i;
+
+	for (i = 0; all != NULL && i < all->n; i++) {
+		struct thread *t = &all->items[i];
+
+		if (!atomic_exchange(&t->is_tidy_posted, true))
+			mailbox_send(t->mailbox, &t->tidy, on_tidy, t);
+	}
 }
 
 /* ---- is it alive ---- */

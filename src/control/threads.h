@@ -48,6 +48,9 @@ void threads_unlisten(struct threads *all, uint64_t id);
  * thread knows. */
 void threads_set_site(struct threads *all, struct site *site);
 void threads_flush_logs(struct threads *all);
+/* A worker has left: each thread closes its idle connections to such workers. Cannot fail.
+ * NULL is fine. */
+void threads_tidy(struct threads *all);
 
 /*
  * Asks each thread that has answered the last time to answer once more, from its loop: an

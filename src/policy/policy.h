@@ -151,6 +151,7 @@ struct policy_ops {
 	void (*sweep)(
 		void *state, const struct policy_opts *o, uint64_t now_ms, unsigned max);
 	bool (*finish_session)(void *state, uint64_t session); /* false: unknown */
+	void (*forget)(void *state, uint64_t id_hash);         /* that worker has left */
 };
 
 /* The row for a kind, and its name as configurations have it. */

@@ -67,6 +67,18 @@ void policy_state_sweep(struct policy_state *s, const struct policy_opts *o,
 	}
 }
 
+void policy_state_forget(struct policy_state *s, uint64_t id_hash)
+{
+	int k;
+
+	for (k = 0; k < POLICY_KIND_MAX; k++) {
+		const struct policy_ops *ops = policy_ops((enum policy_kind)k);
+
+		if (s->of[k] != NULL && ops->forget != NULL)
+			ops->forget(s->of[k], id_hash);
+	}
+}
+
 bool policy_state_finish(struct policy_state *s, uint64_t session)
 {
 	bool was_known = false;

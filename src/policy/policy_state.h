@@ -29,6 +29,8 @@ void policy_state_free(struct policy_state *s);
 /* Under the lock, each second. */
 void policy_state_sweep(struct policy_state *s, const struct policy_opts *o,
 	uint64_t now_ms, unsigned max);
+/* Under the lock: the worker with that id_hash has left. */
+void policy_state_forget(struct policy_state *s, uint64_t id_hash);
 /* False: no policy knew the session. */
 bool policy_state_finish(struct policy_state *s, uint64_t session);
 

@@ -1,7 +1,7 @@
 /*
  * sticky_least_loaded: a session stays with the worker that it was given first, until it
- * ends (finish_session), is not used for session_ttl, or its worker is no candidate any
- * more; it is then placed anew. A new one goes to the worker with the fewest sessions;
+ * ends (finish_session), is not used for session_ttl, or its worker leaves or is no
+ * candidate any more; it is then placed anew. A new one goes to the worker with the fewest sessions;
  * of those the least loaded, then in rendezvous order. Requests without a session go to
  * the least loaded and are not kept (vLLM router pull request 235, which sent them all to
  * one worker).
@@ -11,7 +11,7 @@
 #include "base/hash.h"
 #include "policy/session_map.h"
 
-/* 11 MiB when they are all in use. */
+/* 13 MiB when they are all in use. */
 #define SESSIONS_MAX (1u << 18)
 /* Ended with each pick, besides what the sweep ends. */
 #define ENDED_AT_PICK 2
@@ -114,6 +114,11 @@ static bool finish_session(void *state, uint64_t session)
 	return session_map_end(state, session);
 }
 
+static void forget(void *state, uint64_t id_hash)
+{
+	session_map_forget(state, id_hash);
+}
+
 const struct policy_ops policy_sticky_least_loaded = {
 	.wants = POLICY_WANTS_SESSION,
 	.pick = pick,
@@ -122,4 +127,5 @@ const struct policy_ops policy_sticky_least_loaded = {
 	.state_free = state_free,
 	.sweep = sweep,
 	.finish_session = finish_session,
+	.forget = forget,
 };

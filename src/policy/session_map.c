@@ -15,6 +15,7 @@ struct session {
 	uint64_t id;
 	uint64_t worker;
 	uint64_t used_ms;
+	uint32_t stay; /* its tally's when it was put there: else it is forgotten */
 };
 
 static_assert(offsetof(struct session, id) == sizeof(struct lru_node), "its key");
@@ -23,6 +24,7 @@ static_assert(offsetof(struct session, id) == sizeof(struct lru_node), "its key"
 struct tally {
 	uint64_t worker;
 	uint32_t sessions;
+	uint32_t stay; /* another one each time the worker comes */
 	bool is_taken;
 };
 
@@ -30,6 +32,7 @@ struct session_map {
 	struct lru_map *sessions;
 	struct tally *tallies;
 	size_t n_tallies, cap_tallies; /* a power of two, half full at most */
+	uint32_t last_stay;
 };
 
 struct session_map *session_map_new(uint32_t max_sessions, uint64_t seed)
@@ -102,24 +105,44 @@ static struct tally *tally_of(struct session_map *m, uint64_t worker)
 			return NULL;
 		t = tally_place(m->tallies, m->cap_tallies, worker);
 	}
-	*t = (struct tally){.worker = worker, .is_taken = true};
+	*t = (struct tally){.worker = worker, .stay = ++m->last_stay, .is_taken = true};
 	m->n_tallies++;
 	return t;
 }
 
-static void tally_less(struct session_map *m, uint64_t worker)
+/* Where the session counts; NULL: it was forgotten. */
+static struct tally *tally_of_live(const struct session_map *m, const struct session *s)
+{
+	struct tally *t = tally_place(m->tallies, m->cap_tallies, s->worker);
+
+	return t->is_taken && t->stay == s->stay ? t : NULL;
+}
+
+static void tally_less(struct session_map *m, const struct session *s)
+{
+	struct tally *t = tally_of_live(m, s);
+
+	if (t == NULL)
+		return;
+	assert(t->sessions > 0);
+	t->sessions--;
+}
+
+void session_map_forget(struct session_map *m, uint64_t worker)
 {
 	struct tally *t = tally_place(m->tallies, m->cap_tallies, worker);
 
-	assert(t->is_taken && t->sessions > 0);
-	t->sessions--;
+	if (!t->is_taken)
+		return;
+	t->sessions = 0;
+	t->stay = ++m->last_stay;
 }
 
 /* ---- sessions ---- */
 
 static void remove_session(struct session_map *m, struct session *s)
 {
-	tally_less(m, s->worker);
+	tally_less(m, s);
 	lru_map_drop(m->sessions, s);
 }
 
@@ -133,7 +156,7 @@ bool session_map_find(const struct session_map *m, uint64_t session, uint64_t no
 {
 	const struct session *s = lru_map_find(m->sessions, &session);
 
-	if (s == NULL || is_over(s, now_ms, ttl_ms))
+	if (s == NULL || is_over(s, now_ms, ttl_ms) || tally_of_live(m, s) == NULL)
 		return false;
 	*worker = s->worker;
 	return true;
@@ -160,22 +183,24 @@ void session_map_put(
 	}
 	t->sessions++;
 	if (s != NULL) {
-		tally_less(m, s->worker);
+		tally_less(m, s);
 		lru_map_use(m->sessions, s);
 	} else {
 		s = add_session(m, session);
 	}
 	s->worker = worker;
+	s->stay = t->stay;
 	s->used_ms = now_ms;
 }
 
 bool session_map_end(struct session_map *m, uint64_t session)
 {
 	struct session *s = lru_map_find(m->sessions, &session);
+	bool is_live = s != NULL && tally_of_live(m, s) != NULL;
 
 	if (s != NULL)
 		remove_session(m, s);
-	return s != NULL;
+	return is_live;
 }
 
 unsigned session_map_sweep(

@@ -3,8 +3,9 @@
  * least recently used out, and how many sessions each worker has. No ids are kept. Not
  * locked: its owner (a pool) is.
  *
- * Always true: the tallies add up to the sessions. Memory is taken once and touched as
- * sessions come: 40 bytes a session and 4 to 8 for its buckets.
+ * Always true: the tallies add up to the sessions that live, whose worker has not been
+ * forgotten. Memory is taken once and touched as sessions come: 48 bytes a session and 4
+ * to 8 for its buckets.
  */
 #ifndef POLICY_SESSION_MAP_H
 #define POLICY_SESSION_MAP_H
@@ -30,6 +31,10 @@ bool session_map_end(struct session_map *m, uint64_t session);
 /* Ends those last used ttl_ms ago or longer, the oldest first, max of them at most. */
 unsigned session_map_sweep(
 	struct session_map *m, uint64_t now_ms, uint64_t ttl_ms, unsigned max);
+
+/* The worker left: its sessions live nowhere any more. The cost does not depend on how
+ * many they are; each keeps its place until it is used, swept or the least recently used. */
+void session_map_forget(struct session_map *m, uint64_t worker);
 
 uint32_t session_map_of(const struct session_map *m, uint64_t worker);
 

@@ -133,6 +133,7 @@ static void on_remove(void *arg, struct worker *w)
 
 	atomic_fetch_sub(&p->n_workers[w->role], 1);
 	take_slot(p, w);
+	policy_state_forget(&p->roles[w->role].state, w->stable_hash);
 	note_change(p, w, false);
 }
 

@@ -178,9 +178,9 @@ struct pool_waiter {
 	struct pool_ask ask;
 	struct guard *guard;
 	struct pool_pick *pick;
-	bool is_granted; /* the pool's */
-	/* Once, under the pool's lock and on any thread, when it was granted: may only
-	 * post a letter. */
+	int outcome; /* the pool's; what pool_wait_end() returns */
+	/* Called once, under the pool's lock and on any thread, when the wait is over: may
+	 * only post mail. */
 	void (*wake)(struct pool_waiter *w);
 };
 /*
@@ -189,11 +189,16 @@ struct pool_waiter {
  */
 int pool_pick_or_wait(struct pool *p, struct pool_waiter *w, enum priority priority,
 	bool (*may_wait)(void *arg, int err), void *arg) MUST_CHECK;
-/* It waits no more. True: it was granted; its guard is held and pick is there. */
-bool pool_wait_end(struct pool *p, struct pool_waiter *w);
 /*
- * After something was freed, or a worker came back: who waits and can be served now is.
- * At no cost but a look where nobody waits.
+ * It waits no more. 0: it was granted; its guard is held and pick is there. ERR_AGAIN: the
+ * wait was not over. Else what pool_pick() says now: every worker that it could have had
+ * is gone.
+ */
+int pool_wait_end(struct pool *p, struct pool_waiter *w) MUST_CHECK;
+/*
+ * After something was freed, or a worker came back or left: serves the requests that can
+ * be served now, and refuses those that no worker is left for. Costs one look where
+ * nobody waits.
  */
 void pool_serve(struct pool *p, uint64_t now_ms);
 unsigned pool_waiting(const struct pool *p);

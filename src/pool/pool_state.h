@@ -45,7 +45,7 @@ struct pool {
 	_Atomic bool lacks_prefill;
 	_Atomic int connector; /* enum kv_connector */
 	/* The control thread's, each second; the rate is in thousandths. */
-	uint64_t finished, measured_ms;
+	uint64_t measured_ms;
 	_Atomic uint64_t finish_rate;
 
 	/* Under the lock, which has its own cache line: what is above is read without. */

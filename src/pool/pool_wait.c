@@ -31,17 +31,25 @@ static void leave(struct pool *p, struct pool_waiter *w)
 	atomic_fetch_sub(&p->waiting, 1);
 }
 
-/* True: it got what it waits for, and waits no more. */
+static bool is_worth_waiting(int err)
+{
+	return err == ERR_LIMIT || err == ERR_STATE;
+}
+
+/* True: it waits no more, since it was granted or nothing is left to wait for. */
 static bool serve_one(struct pool *p, struct pool_waiter *w, uint64_t now_ms)
 {
+	int err;
+
 	w->ask.now_ms = now_ms;
 	/* Most often that is all: no worker needs to be looked at. */
 	if (slots_are_taken(w->ask.slots, w->ask.max_slots))
 		return false;
-	if (pool_pick_locked(p, &w->ask, w->guard, w->pick) != 0)
+	err = pool_pick_locked(p, &w->ask, w->guard, w->pick);
+	if (is_worth_waiting(err))
 		return false;
 	leave(p, w);
-	w->is_granted = true;
+	w->outcome = err;
 	w->wake(w);
 	return true;
 }
@@ -82,29 +90,29 @@ double pool_finish_rate(const struct pool *p)
 	return (double)atomic_load_explicit(&p->finish_rate, memory_order_relaxed) / 1000;
 }
 
+/* What the worker has completed since this was asked last. */
+static uint64_t take_finished(struct worker *w)
+{
+	uint64_t all = atomic_load_explicit(&w->completions, memory_order_relaxed);
+	uint64_t since = all - w->measured;
+
+	w->measured = all;
+	return since;
+}
+
 /* Half of it is what the last second brought. */
 void pool_measure(struct pool *p, uint64_t now_ms)
 {
-	uint64_t finished = 0, rate, ms = now_ms - p->measured_ms;
+	uint64_t finished = 0, ms = now_ms - p->measured_ms;
 	size_t i;
 
+	/* By worker, so that one that leaves takes nothing of the others' with it. */
 	for (i = 0; i < p->registry.n; i++)
-		finished += atomic_load_explicit(
-			&p->registry.items[i]->completions, memory_order_relaxed);
-	if (p->measured_ms != 0 && ms > 0) {
-		/* Workers that left take their counts with them. */
-		rate = finished >= p->finished ? (finished - p->finished) * 1000000 / ms
-					       : 0;
-		rate = (rate + atomic_load(&p->finish_rate)) / 2;
-		atomic_store(&p->finish_rate, rate);
-	}
-	p->finished = finished;
+		finished += take_finished(p->registry.items[i]);
+	if (p->measured_ms != 0 && ms > 0)
+		atomic_store(&p->finish_rate,
+			(finished * 1000000 / ms + atomic_load(&p->finish_rate)) / 2);
 	p->measured_ms = now_ms;
-}
-
-static bool is_worth_waiting(int err)
-{
-	return err == ERR_LIMIT || err == ERR_STATE;
 }
 
 int pool_pick_or_wait(struct pool *p, struct pool_waiter *w, enum priority priority,
@@ -121,7 +129,7 @@ int pool_pick_or_wait(struct pool *p, struct pool_waiter *w, enum priority prior
 		atomic_fetch_add(&p->waiting, 1);
 		err = pool_pick_locked(p, &w->ask, w->guard, w->pick);
 		if (is_worth_waiting(err)) {
-			w->is_granted = false;
+			w->outcome = ERR_AGAIN;
 			queue_push(&p->queue, &w->waiter, priority, w->ask.now_ms);
 			err = ERR_AGAIN;
 		} else {
@@ -132,14 +140,14 @@ int pool_pick_or_wait(struct pool *p, struct pool_waiter *w, enum priority prior
 	return err;
 }
 
-bool pool_wait_end(struct pool *p, struct pool_waiter *w)
+int pool_wait_end(struct pool *p, struct pool_waiter *w)
 {
-	bool is_granted;
+	int outcome;
 
 	pool_lock(p);
 	if (w->waiter.is_queued)
 		leave(p, w);
-	is_granted = w->is_granted;
+	outcome = w->outcome;
 	pool_unlock(p);
-	return is_granted;
+	return outcome;
 }

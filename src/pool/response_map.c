@@ -117,6 +117,21 @@ void response_map_drop(struct response_map *m, struct span id)
 	pthread_mutex_unlock(&m->lock);
 }
 
+void response_map_forget(struct response_map *m, uint64_t worker_id)
+{
+	struct entry *e, *newer;
+
+	if (m == NULL)
+		return;
+	pthread_mutex_lock(&m->lock);
+	for (e = lru_map_oldest(m->entries); e != NULL; e = newer) {
+		newer = lru_map_newer(m->entries, e);
+		if (e->worker_id == worker_id)
+			lru_map_drop(m->entries, e);
+	}
+	pthread_mutex_unlock(&m->lock);
+}
+
 /* ---- the reader ---- */
 
 /* The bytes of "id" as states 0 to 3; then what follows the name. */

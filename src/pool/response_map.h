@@ -2,9 +2,8 @@
  * Which worker made which stored response (/v1/responses): what lives on one worker can
  * only be continued, read or deleted there. Bounded: the RESPONSE_MAP_MAX used last are
  * known, in fixed memory; ids are kept as keyed hashes of 128 bits. One for the process,
- * shared by its threads; every function locks for itself, for a time that does not grow.
- * And the reader that finds the id in an answer's first bytes. Made by the daemon, used
- * by proxy/stored_response.c.
+ * shared by its threads; every function locks for itself. And the reader that finds the id
+ * in an answer's first bytes. Made by the daemon, used by proxy/stored_response.c.
  */
 #ifndef POOL_RESPONSE_MAP_H
 #define POOL_RESPONSE_MAP_H
@@ -26,6 +25,8 @@ void response_map_put(struct response_map *m, struct span id, uint64_t worker_id
 /* 0: not known. */
 uint64_t response_map_find(struct response_map *m, struct span id);
 void response_map_drop(struct response_map *m, struct span id);
+/* The worker left: its responses are not known any more. Walks over all that are. */
+void response_map_forget(struct response_map *m, uint64_t worker_id);
 
 /*
  * Looks for "id":"resp_..." in the bytes of an answer, in pieces of any size: an object,

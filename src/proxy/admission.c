@@ -21,13 +21,14 @@
 
 struct ticket {
 	struct admission_wait who;
+	struct mail mail;
 	struct pool_waiter waiter;
 	struct routing routing;
 	bool is_left;        /* by its request */
 	uint64_t due_ms;     /* 0: never */
 	bool is_for_a_state; /* all were out, rather than full */
 	bool is_counted;     /* in process->queued */
-	bool is_posted;      /* a letter; under the pool's lock */
+	bool is_posted;      /* the mail; under the pool's lock */
 	bool has_come;       /* it was read */
 };
 
@@ -42,12 +43,13 @@ static void on_letter(void *arg)
 		k->who.wake(k->who.arg);
 }
 
-/* Under the pool's lock. Without memory the deadline will find the grant. */
+/* Under the pool's lock. */
 static void wake(struct pool_waiter *w)
 {
 	struct ticket *k = container_of(w, struct ticket, waiter);
 
-	k->is_posted = mailbox_post(k->who.t->mailbox, on_letter, k) == 0;
+	k->is_posted = true;
+	mailbox_send(k->who.t->mailbox, &k->mail, on_letter, k);
 }
 
 static void drop_ticket(struct ticket **ticket)
@@ -112,14 +114,14 @@ static void begin_wait(struct ticket *k)
 	metric_add(METRIC_QUEUE_DEPTH, 1);
 }
 
-/* True: it was granted. */
-static bool end_wait(struct ticket *k)
+/* What pool_wait_end() returns. */
+static int end_wait(struct ticket *k)
 {
-	bool is_granted = pool_wait_end(k->who.pool, &k->waiter);
+	int outcome = pool_wait_end(k->who.pool, &k->waiter);
 
 	uncount(k);
 	metric_add(METRIC_QUEUE_DEPTH, -1);
-	return is_granted;
+	return outcome;
 }
 
 /* ---- asking ---- */
@@ -207,13 +209,15 @@ int admission_resume(struct ticket **ticket)
 {
 	struct ticket *k = *ticket;
 	bool is_due = k->due_ms != 0 && clock_now_ms() >= k->due_ms;
+	int outcome;
 
 	/* The request runs for other reasons, too. */
 	if (!is_due && !k->has_come)
 		return ERR_AGAIN;
-	if (end_wait(k)) {
+	outcome = end_wait(k);
+	if (outcome != ERR_AGAIN) {
 		drop_ticket(ticket);
-		return 0;
+		return outcome;
 	}
 	assert(is_due);
 	if (k->is_for_a_state)
@@ -231,7 +235,7 @@ void admission_leave(struct ticket **ticket)
 {
 	if (*ticket == NULL)
 		return;
-	end_wait(*ticket); /* the request drops a guard that came with a grant */
+	(void)!end_wait(*ticket); /* the request drops a guard that came with a grant */
 	drop_ticket(ticket);
 }
 

@@ -99,6 +99,17 @@ static int ask_for_worker(struct request *r)
 	return err;
 }
 
+/* The wait may end since the worker with the stored response left: others may have it. */
+static int resume_waiting(struct request *r)
+{
+	int err = admission_resume(&r->ticket);
+
+	if ((err == ERR_NOENT || err == ERR_STATE) &&
+		stored_asks_others(&r->stored, &r->pool))
+		return ask_for_worker(r);
+	return err;
+}
+
 /* ---- the answer ---- */
 
 static struct decision no_worker(const struct request *r, int err)
@@ -163,8 +174,7 @@ struct decision pick_worker(struct request *r)
 	if (err != 0)
 		return no_worker(r, err);
 	if (r->pd == NULL || !pd_take_reserved(r->pd, &r->place))
-		err = r->ticket != NULL ? admission_resume(&r->ticket)
-					: ask_for_worker(r);
+		err = r->ticket != NULL ? resume_waiting(r) : ask_for_worker(r);
 	if ((err == ERR_NOENT || err == ERR_STATE) &&
 		pd_may_skip(r->pd, r->attempts.kept != NULL))
 		return next_is(NEXT_SKIP_PREFILL);

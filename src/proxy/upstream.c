@@ -199,6 +199,20 @@ void upstream_idle_close_all(struct upstream_idle *idle)
 	}
 }
 
+void upstream_idle_tidy(struct upstream_idle *idle)
+{
+	struct upstream_conn *uc, *next;
+	unsigned i;
+
+	for (i = 0; i < IDLE_BUCKETS; i++) {
+		TAILQ_FOREACH_SAFE(uc, &idle->buckets[i], link, next)
+		{
+			if (atomic_load(&uc->worker->is_removed))
+				idle_close(uc);
+		}
+	}
+}
+
 void upstream_idle_free(struct upstream_idle *idle)
 {
 	if (idle == NULL)
@@ -567,7 +581,7 @@ void exchange_finish(struct exchange **exp)
 
 	assert(ex->magic == EXCHANGE_MAGIC && ex->phase == PHASE_ENDED);
 	if (!ex->may_pool || ex->has_surplus || !is_sent(ex) || ex->o.idle_ms == 0 ||
-		ex->t->is_draining) {
+		ex->t->is_draining || atomic_load(&ex->worker->is_removed)) {
 		exchange_cancel(exp);
 		return;
 	}

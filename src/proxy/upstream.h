@@ -101,6 +101,8 @@ bool exchange_never_connected(const struct exchange *ex);
 
 struct upstream_idle *upstream_idle_new(struct io_thread *t);
 void upstream_idle_free(struct upstream_idle *idle);
+/* Closes the idle connections to workers that have left. */
+void upstream_idle_tidy(struct upstream_idle *idle);
 /* Closes every idle connection (descriptors are short, or the daemon ends). */
 void upstream_idle_close_all(struct upstream_idle *idle);
 void exchange_free_all(struct io_thread *t);

@@ -87,6 +87,9 @@ struct worker {
 	/* What its bootstrap server calls it (Mooncake); empty: not known. */
 	char kv_engine[KV_ENGINE_MAX];
 
+	uint64_t
+		measured; /* completions that pool_measure() has seen; the control thread's */
+
 	/* The control thread's (health). */
 	char reason[160]; /* why the state is what it is */
 	uint64_t state_since_ms;

@@ -117,7 +117,7 @@ START_TEST(served_in_order_of_arrival)
 		drop(&clients[i]);
 		ck_assert_uint_eq(clients[i + 1].wakes, 1);
 		ck_assert_ptr_nonnull(clients[i + 1].guard.worker);
-		ck_assert(pool_wait_end(pool, &clients[i + 1].waiter));
+		ck_assert_int_eq(pool_wait_end(pool, &clients[i + 1].waiter), 0);
 		ck_assert_uint_eq(pool_waiting(pool), 6 - i);
 	}
 }
@@ -131,8 +131,8 @@ START_TEST(nobody_overtakes)
 	/* It is free, but was not served yet: the newcomer serves who was there first. */
 	guard_drop(&clients[0].guard);
 	ck_assert_int_eq(ask(&clients[2]), ERR_AGAIN);
-	ck_assert(pool_wait_end(pool, &clients[1].waiter));
-	ck_assert(!pool_wait_end(pool, &clients[2].waiter));
+	ck_assert_int_eq(pool_wait_end(pool, &clients[1].waiter), 0);
+	ck_assert_int_eq(pool_wait_end(pool, &clients[2].waiter), ERR_AGAIN);
 }
 END_TEST
 
@@ -142,17 +142,17 @@ START_TEST(who_leaves_frees_the_place)
 	ck_assert_int_eq(ask(&clients[0]), 0);
 	ck_assert_int_eq(ask(&clients[1]), ERR_AGAIN);
 	ck_assert_int_eq(ask(&clients[2]), ERR_AGAIN);
-	ck_assert(!pool_wait_end(pool, &clients[1].waiter));
+	ck_assert_int_eq(pool_wait_end(pool, &clients[1].waiter), ERR_AGAIN);
 	drop(&clients[0]);
 	ck_assert_uint_eq(clients[1].wakes, 0);
-	ck_assert(pool_wait_end(pool, &clients[2].waiter));
+	ck_assert_int_eq(pool_wait_end(pool, &clients[2].waiter), 0);
 	/* One that was granted and leaves gives it on. */
 	ck_assert_int_eq(ask(&clients[3]), ERR_AGAIN);
 	ck_assert_int_eq(ask(&clients[4]), ERR_AGAIN);
 	drop(&clients[2]);
-	ck_assert(pool_wait_end(pool, &clients[3].waiter));
+	ck_assert_int_eq(pool_wait_end(pool, &clients[3].waiter), 0);
 	drop(&clients[3]);
-	ck_assert(pool_wait_end(pool, &clients[4].waiter));
+	ck_assert_int_eq(pool_wait_end(pool, &clients[4].waiter), 0);
 }
 END_TEST
 
@@ -164,14 +164,14 @@ START_TEST(priorities_and_promotion)
 	ck_assert_int_eq(ask_at(&clients[2], PRIORITY_NORMAL, NOW), ERR_AGAIN);
 	ck_assert_int_eq(ask_at(&clients[3], PRIORITY_HIGH, NOW), ERR_AGAIN);
 	drop(&clients[0]);
-	ck_assert(pool_wait_end(pool, &clients[3].waiter));
+	ck_assert_int_eq(pool_wait_end(pool, &clients[3].waiter), 0);
 	ck_assert_int_eq(ask_at(&clients[4], PRIORITY_HIGH, NOW + QUEUE_PROMOTE_MS * 2),
 		ERR_AGAIN);
 	guard_drop(&clients[3].guard);
 	pool_serve(pool, NOW + QUEUE_PROMOTE_MS * 2);
-	ck_assert(pool_wait_end(pool, &clients[1].waiter));
-	ck_assert(!pool_wait_end(pool, &clients[2].waiter));
-	ck_assert(!pool_wait_end(pool, &clients[4].waiter));
+	ck_assert_int_eq(pool_wait_end(pool, &clients[1].waiter), 0);
+	ck_assert_int_eq(pool_wait_end(pool, &clients[2].waiter), ERR_AGAIN);
+	ck_assert_int_eq(pool_wait_end(pool, &clients[4].waiter), ERR_AGAIN);
 }
 END_TEST
 
@@ -189,10 +189,10 @@ START_TEST(who_cannot_be_served_holds_up_nobody)
 	ck_assert_int_eq(ask(&clients[2]), ERR_AGAIN);
 	ck_assert_int_eq(ask(&clients[3]), ERR_AGAIN);
 	drop(&clients[1]);
-	ck_assert(pool_wait_end(pool, &clients[3].waiter));
+	ck_assert_int_eq(pool_wait_end(pool, &clients[3].waiter), 0);
 	ck_assert_uint_eq(clients[2].wakes, 0);
 	drop(&clients[0]);
-	ck_assert(pool_wait_end(pool, &clients[2].waiter));
+	ck_assert_int_eq(pool_wait_end(pool, &clients[2].waiter), 0);
 }
 END_TEST
 
@@ -218,7 +218,7 @@ START_TEST(errors_say_what_is_missing)
 	ck_assert_int_eq(pool_pick_or_wait(pool, &c->waiter, PRIORITY_NORMAL, yes, &seen),
 		ERR_AGAIN);
 	ck_assert_int_eq(seen, ERR_LIMIT);
-	ck_assert(!pool_wait_end(pool, &c->waiter));
+	ck_assert_int_eq(pool_wait_end(pool, &c->waiter), ERR_AGAIN);
 	c->waiter.ask.pinned = SPAN_LIT("nobody");
 	ck_assert_int_eq(ask(c), ERR_PARSE);
 }
@@ -238,8 +238,8 @@ START_TEST(a_worker_that_comes_back_serves)
 	ck_assert_uint_eq(clients[0].wakes, 0);
 	atomic_store(&a->health, WORKER_HEALTHY);
 	pool_serve(pool, NOW);
-	ck_assert(pool_wait_end(pool, &clients[0].waiter));
-	ck_assert(pool_wait_end(pool, &clients[1].waiter));
+	ck_assert_int_eq(pool_wait_end(pool, &clients[0].waiter), 0);
+	ck_assert_int_eq(pool_wait_end(pool, &clients[1].waiter), 0);
 }
 END_TEST
 
@@ -322,13 +322,13 @@ START_TEST(breakers_among_candidates)
 	pool_serve(pool, NOW + 999);
 	ck_assert_uint_eq(a->wakes, 0);
 	pool_serve(pool, NOW + 1000);
-	ck_assert(pool_wait_end(pool, &a->waiter));
+	ck_assert_int_eq(pool_wait_end(pool, &a->waiter), 0);
 	ck_assert(a->guard.is_trial);
 	ck_assert_int_eq(ask_at(b, PRIORITY_NORMAL, NOW + 1001), ERR_AGAIN);
 	/* Dropped without a word: neutral, and its place is free for the next. */
 	guard_drop(&a->guard);
 	pool_serve(pool, NOW + 1002);
-	ck_assert(pool_wait_end(pool, &b->waiter));
+	ck_assert_int_eq(pool_wait_end(pool, &b->waiter), 0);
 	ck_assert(b->guard.is_trial);
 	ck_assert_int_eq(
 		guard_report(&b->guard, OUTCOME_SUCCESS, NOW + 1003), BREAKER_HAS_CLOSED);
@@ -361,11 +361,54 @@ START_TEST(slots_of_the_process)
 	ck_assert_int_eq(ask(&clients[2]), ERR_AGAIN);
 	ck_assert_uint_eq(slots.taken, 2);
 	drop(&clients[1]);
-	ck_assert(pool_wait_end(pool, &clients[2].waiter));
+	ck_assert_int_eq(pool_wait_end(pool, &clients[2].waiter), 0);
 	ck_assert_uint_eq(slots.taken, 2);
 	guard_drop(&clients[0].guard);
 	guard_drop(&clients[2].guard);
 	ck_assert_uint_eq(slots.taken, 0);
+}
+END_TEST
+
+/* A worker that leaves takes with it what only it could have served; others wait on. */
+START_TEST(nobody_waits_for_a_worker_that_left)
+{
+	struct client *homed = &clients[2], *any = &clients[3], *late = &clients[4];
+
+	pool = unit_pool("[worker a]\nurl = http://10.0.0.1:1\nmax_requests = 1\n"
+			 "[worker b]\nurl = http://10.0.0.2:1\nmax_requests = 1\n");
+	homed->waiter.ask.home = unit_worker(pool, "a")->host_id;
+	ck_assert_int_eq(ask(&clients[0]), 0);
+	ck_assert_int_eq(ask(&clients[1]), 0);
+	ck_assert_int_eq(ask(homed), ERR_AGAIN);
+	ck_assert_int_eq(ask(any), ERR_AGAIN);
+	ck_assert_int_eq(pool_remove_worker(pool, SPAN_LIT("a")), 0);
+	pool_serve(pool, NOW);
+	ck_assert_uint_eq(homed->wakes, 1);
+	ck_assert_int_eq(pool_wait_end(pool, &homed->waiter), ERR_NOENT);
+	ck_assert_ptr_null(homed->guard.worker);
+	ck_assert_uint_eq(any->wakes, 0);
+	ck_assert_int_eq(pool_remove_worker(pool, SPAN_LIT("b")), 0);
+	/* Whoever asks next serves the queue, too. */
+	ck_assert_int_eq(ask(late), ERR_NOENT);
+	ck_assert_uint_eq(any->wakes, 1);
+	ck_assert_int_eq(pool_wait_end(pool, &any->waiter), ERR_NOENT);
+}
+END_TEST
+
+/* What a worker has completed says nothing of the others when it leaves. */
+START_TEST(the_rate_outlives_a_worker)
+{
+	pool = unit_pool("[worker a]\nurl = http://10.0.0.1:1\n"
+			 "[worker b]\nurl = http://10.0.0.2:1\n");
+	pool_sweep(pool, NOW);
+	atomic_store(&unit_worker(pool, "a")->completions, 1000);
+	atomic_store(&unit_worker(pool, "b")->completions, 8);
+	pool_sweep(pool, NOW + 1000);
+	ck_assert_double_eq(pool_finish_rate(pool), 504);
+	ck_assert_int_eq(pool_remove_worker(pool, SPAN_LIT("a")), 0);
+	atomic_store(&unit_worker(pool, "b")->completions, 16);
+	pool_sweep(pool, NOW + 2000);
+	ck_assert_double_eq(pool_finish_rate(pool), 256);
 }
 END_TEST
 
@@ -393,7 +436,7 @@ static void *take_and_drop(void *arg)
 			if (!is_leaving)
 				while (sem_wait(&c.sem) != 0)
 					;
-			if (!pool_wait_end(pool, &c.waiter)) {
+			if (pool_wait_end(pool, &c.waiter) != 0) {
 				WANT(is_leaving);
 				atomic_fetch_add(&left, 1);
 				continue;
@@ -466,10 +509,10 @@ START_TEST(no_worker_is_looked_at_in_vain)
 	ck_assert_uint_eq(looks, 1);
 	drop(&clients[11]);
 	ck_assert_uint_eq(looks, 2);
-	ck_assert(pool_wait_end(pool, &clients[2].waiter));
+	ck_assert_int_eq(pool_wait_end(pool, &clients[2].waiter), 0);
 	ck_assert_uint_eq(slots.taken, 2);
 	for (i = 3; i < 11; i++)
-		ck_assert(!pool_wait_end(pool, &clients[i].waiter));
+		ck_assert_int_eq(pool_wait_end(pool, &clients[i].waiter), ERR_AGAIN);
 }
 END_TEST
 
@@ -491,6 +534,8 @@ static Suite *pool_wait_suite(void)
 	tcase_add_test(c, breakers_among_candidates);
 	tcase_add_test(c, slots_of_the_process);
 	tcase_add_test(c, no_worker_is_looked_at_in_vain);
+	tcase_add_test(c, nobody_waits_for_a_worker_that_left);
+	tcase_add_test(c, the_rate_outlives_a_worker);
 	tcase_add_test(c, no_wake_up_is_lost);
 	suite_add_tcase(s, c);
 	return s;
