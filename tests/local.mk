@@ -126,6 +126,8 @@ ALLOC_WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc
 	-Wl,--wrap=strdup,--wrap=mmap,--wrap=open_memstream,--wrap=scandir,--wrap=getaddrinfo \
 	-Wl,--wrap=asprintf,--wrap=__asprintf_chk,--wrap=vasprintf,--wrap=__vasprintf_chk
 tests_unit_check_reload_memory_LDFLAGS = $(AM_LDFLAGS) $(ALLOC_WRAP)
+noinst_HEADERS += tests/unit/control_rig.h
+check_PROGRAMS += tests/unit/check_roster
 check_PROGRAMS += tests/unit/check_control_memory
 tests_unit_check_control_memory_LDFLAGS = $(AM_LDFLAGS) $(ALLOC_WRAP)
 check_PROGRAMS += tests/unit/check_threads

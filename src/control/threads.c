@@ -73,7 +73,9 @@ struct threads {
 	unsigned n_prepared;  /* listeners that were asked for; the control thread's */
 	_Atomic unsigned n_made, n_failed; /* of them */
 	unsigned n_failed_before;          /* which was told; the control thread's */
-	sem_t is_answered;                 /* one more thread has a site or a listener */
+	unsigned n_drops;                  /* that were asked for; the control thread's */
+	_Atomic unsigned n_dropped;        /* of them */
+	sem_t is_answered;                 /* one more thread has done what it was told */
 	/* Draining: written before the threads are told, and then by the control thread
 	 * only. */
 	struct mailbox *home;
@@ -269,11 +271,20 @@ static void on_unlisten(struct thread *t, struct letter *letter)
 		if (s->id == letter->id)
 			drop_socket(s, true);
 	}
+	atomic_fetch_add(&t->all->n_dropped, 1);
+	(void)sem_post(&t->all->is_answered);
+}
+
+static bool have_dropped(const struct threads *all)
+{
+	return atomic_load(&all->n_dropped) >= all->n_drops;
 }
 
 void threads_unlisten(struct threads *all, uint64_t id)
 {
+	all->n_drops += all->n;
 	tell_all(all, (struct letter){.run = on_unlisten, .id = id});
+	await(all, have_dropped);
 }
 
 static void drop_sockets(struct thread *t)

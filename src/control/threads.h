@@ -41,8 +41,11 @@ int threads_await_prepared(struct threads *all) MUST_CHECK;
 /* Every thread accepts from its sockets with that id. Room for a letter to each was made,
  * here and in the next two. */
 void threads_listen(struct threads *all, uint64_t id);
-/* Every thread accepts what waits in the queue of its sockets with that id, and closes
- * them, wherever else they are open. */
+/*
+ * Every thread accepts what waits in the queue of its sockets with that id, and closes
+ * them, wherever else they are open. Waits for that, for a moment: the address is free for
+ * the next reload.
+ */
 void threads_unlisten(struct threads *all, uint64_t id);
 /* Requests that begin from now on begin under site: it waits, for a moment, until every
  * thread knows. */

@@ -46,16 +46,6 @@ static inline bool alloc_fails(void)
 	return true;
 }
 
-/* While an allocation is to fail, ck_assert() cannot be used: it allocates, too. */
-#define must(condition)                                                            \
-	do {                                                                       \
-		if (!(condition)) {                                                \
-			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, \
-				#condition);                                       \
-			abort();                                                   \
-		}                                                                  \
-	} while (0)
-
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t count, size_t n);
 void *__real_realloc(void *p, size_t n);

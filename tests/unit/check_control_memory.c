@@ -4,139 +4,24 @@
  * Each time the site in force is the old one or, where the call succeeded, the new one;
  * the guards balance; and (with sanitizers) nothing leaks. The I/O threads run.
  */
-#include "base/cleanup.h"
-#include "base/log.h"
 #include "base/metric.h"
-#include "control/boot.h"
-#include "control/control.h"
-#include "control/inherit.h"
 #include "control/listen.h"
 #include "tests/unit/alloc_rig.h"
-#include "tests/unit/unit_loop.h"
-#include "tests/unit/unit_model.h"
-
-#include <fcntl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
-#define ROUTER "[router]\nthreads = 2\nmetrics_listen = none\nadmin_socket = %s/socket\n"
+#include "tests/unit/control_rig.h"
 
 /* Two configurations, one after the other: pools, policies, workers, ranks, addresses. */
-#define FIRST                                                       \
-	ROUTER "listen = 127.0.0.1:0\n"                             \
-	       "[pool one]\nmodels = a*\n[pool two]\n"              \
-	       "[worker a]\nurl = http://127.0.0.1:1\npool = one\n" \
-	       "[worker b]\nurl = http://127.0.0.1:2\npool = two\n"
-#define SECOND                                                                        \
-	ROUTER "listen = 127.0.0.1:0 [::1]:0\nlog_level = error\n"                    \
-	       "[pool one]\nmodels = c*\npolicy = consistent_hash\n"                  \
-	       "[pool two]\nindex_memory = 32m\n[pool three]\nmodels = z\n"           \
-	       "[worker a]\nurl = http://127.0.0.1:1\npool = one\nmax_requests = 9\n" \
-	       "[worker c]\nurl = http://127.0.0.1:3\npool = three\ndp_size = 3\n"
-
-static char folder[64], conf_path[96], socket_path[96];
-static struct control *c;
-static int client = -1;
-
-static void write_conf(const char *form)
-{
-	scoped_file FILE *f = fopen(conf_path, "w");
-
-	ck_assert_ptr_nonnull(f);
-	ck_assert_int_gt(fprintf(f, form, folder), 0);
-}
-
-static void set_up(void)
-{
-	struct inherited none = {NULL, 0};
-	struct conf_errors errors = {0};
-	struct conf *conf;
-
-	snprintf(folder, sizeof(folder), "/tmp/kvsteer-check-XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(folder));
-	snprintf(conf_path, sizeof(conf_path), "%s/conf", folder);
-	snprintf(socket_path, sizeof(socket_path), "%s/socket", folder);
-	write_conf(FIRST);
-	c = calloc(1, sizeof(*c));
-	ck_assert_ptr_nonnull(c);
-	c->flags.conf_file = conf_path;
-	ck_assert_int_eq(conf_load(conf_path, NULL, &errors, &conf), 0);
-	conf_errors_free(&errors);
-	ck_assert_int_eq(boot_prepare(c, conf, &none), 0);
-	ck_assert_int_eq(boot_open(c), 0);
-	conf_unref(conf);
-}
-
-static void tear_down(void)
-{
-	if (client >= 0)
-		close(client);
-	ck_assert(boot_undo(c)); /* guards taken and dropped balance */
-	free(c);
-	ck_assert_int_eq(unlink(conf_path), 0);
-	ck_assert_int_eq(rmdir(folder), 0);
-}
-
-/* ---- the client ---- */
-
-static void client_open(void)
-{
-	struct sockaddr_un a = {.sun_family = AF_UNIX};
-	char byte;
-
-	turn_idle(c->loop, 2);
-	if (client >= 0 && recv(client, &byte, 1, MSG_PEEK) < 0 && errno == EAGAIN)
-		return; /* the last answer did not end it */
-	if (client >= 0)
-		close(client);
-	client = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
-	memcpy(a.sun_path, socket_path, strlen(socket_path) + 1);
-	ck_assert_int_eq(connect(client, (struct sockaddr *)&a, sizeof(a)), 0);
-	turn_idle(c->loop, 2);
-}
-
-/* The length of the answer that text begins with; 0: it is not whole. */
-static size_t answer_length(const char *text)
-{
-	const char *end = strstr(text, "\r\n\r\n"), *length;
-
-	if (end == NULL)
-		return 0;
-	length = strstr(text, "Content-Length: ");
-	must(length != NULL && length < end);
-	return (size_t)(end + 4 - text) + strtoul(length + 16, NULL, 10);
-}
-
-/* The status of one call; 0: the connection was closed. */
-static int ask(const char *method, const char *path, const char *body)
-{
-	static char text[1 << 20];
-	size_t used = 0, want = 0;
-	uint64_t end_us;
-	ssize_t n;
-
-	if (client < 0)
-		client_open();
-	n = snprintf(text, sizeof(text),
-		"%s /admin/v1/%s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n%s",
-		method, path, strlen(body), body);
-	must(write(client, text, (size_t)n) == n);
-	for (end_us = clock_us() + UNIT_DEADLINE_US; want == 0 || used < want;) {
-		must(clock_us() < end_us);
-		loop_turn(c->loop, 10);
-		n = read(client, text + used, sizeof(text) - used - 1);
-		if (n == 0 || (n < 0 && errno != EAGAIN)) {
-			close(client);
-			client = -1;
-			return 0;
-		}
-		used += n > 0 ? (size_t)n : 0;
-		text[used] = '\0';
-		want = answer_length(text);
-	}
-	return atoi(text + strlen("HTTP/1.1 "));
-}
+#define FIRST                                                           \
+	RIG_ROUTER "listen = 127.0.0.1:0\n"                             \
+		   "[pool one]\nmodels = a*\n[pool two]\n"              \
+		   "[worker a]\nurl = http://127.0.0.1:1\npool = one\n" \
+		   "[worker b]\nurl = http://127.0.0.1:2\npool = two\n"
+#define SECOND                                                                         \
+	RIG_ROUTER                                                                     \
+		"listen = 127.0.0.1:0 [::1]:0\nlog_level = error\n"                    \
+		"[pool one]\nmodels = c*\npolicy = consistent_hash\n"                  \
+		"[pool two]\nindex_memory = 32m\n[pool three]\nmodels = z\n"           \
+		"[worker a]\nurl = http://127.0.0.1:1\npool = one\nmax_requests = 9\n" \
+		"[worker c]\nurl = http://127.0.0.1:3\npool = three\ndp_size = 3\n"
 
 static void want_guards(void)
 {
@@ -162,15 +47,15 @@ START_TEST(reload)
 {
 	unsigned refused = 0;
 
-	write_conf(SECOND);
+	rig_write_conf(SECOND);
 	for (unsigned n = 0;; n++) {
 		struct site *before = c->site;
 		bool has_failed;
 		int status;
 
-		client_open();
+		rig_connect();
 		alloc_arm(n);
-		status = ask("POST", "reload", "");
+		status = rig_ask("POST", "reload", "");
 		has_failed = alloc_disarm();
 		if (c->site == before) {
 			want_refusal(status, n);
@@ -186,9 +71,9 @@ START_TEST(reload)
 		ck_assert_uint_eq(pool_workers(c->site->pools[2], ROLE_UNIFIED), 3);
 		if (!has_failed)
 			break;
-		write_conf(FIRST);
-		want_done(ask("POST", "reload", ""), 200);
-		write_conf(SECOND);
+		rig_write_conf(FIRST);
+		want_done(rig_ask("POST", "reload", ""), 200);
+		rig_write_conf(SECOND);
 	}
 	ck_assert_uint_gt(refused, 200);
 }
@@ -206,9 +91,9 @@ START_TEST(add_and_remove)
 		bool has_failed, is_there;
 		int status;
 
-		client_open();
+		rig_connect();
 		alloc_arm(n);
-		status = ask("POST", "workers", body);
+		status = rig_ask("POST", "workers", body);
 		has_failed = alloc_disarm();
 		is_there = pool_workers(pool, ROLE_UNIFIED) == 3;
 		ck_assert(is_there || pool_workers(pool, ROLE_UNIFIED) == 1);
@@ -218,13 +103,13 @@ START_TEST(add_and_remove)
 			refused++;
 			continue;
 		}
-		client_open();
+		rig_connect();
 		alloc_arm(n);
-		status = ask("DELETE", "workers/n", "");
+		status = rig_ask("DELETE", "workers/n", "");
 		has_failed |= alloc_disarm();
 		if (pool_workers(pool, ROLE_UNIFIED) == 3) {
 			want_refusal(status, n);
-			want_done(ask("DELETE", "workers/n", ""), 202);
+			want_done(rig_ask("DELETE", "workers/n", ""), 202);
 		}
 		ck_assert_uint_eq(pool_workers(pool, ROLE_UNIFIED), 1);
 		if (!has_failed)
@@ -243,9 +128,9 @@ static unsigned refusals(const char *method, const char *path, const char *body)
 		bool has_failed;
 		int status;
 
-		client_open();
+		rig_connect();
 		alloc_arm(n);
-		status = ask(method, path, body);
+		status = rig_ask(method, path, body);
 		has_failed = alloc_disarm();
 		if (status == 200 && !has_failed)
 			return refused;
@@ -281,12 +166,17 @@ START_TEST(status)
 }
 END_TEST
 
+static void set_up(void)
+{
+	rig_boot(FIRST);
+}
+
 static Suite *control_memory_suite(void)
 {
 	Suite *s = suite_create("control_memory");
 	TCase *t = tcase_create("control_memory");
 
-	tcase_add_checked_fixture(t, set_up, tear_down);
+	tcase_add_checked_fixture(t, set_up, rig_close);
 	tcase_add_test(t, reload);
 	tcase_add_test(t, add_and_remove);
 	tcase_add_test(t, explain);

@@ -609,6 +609,18 @@ START_TEST(a_session_ends_by_its_age)
 }
 END_TEST
 
+/* Its sessions leave with it, and one with its URL that comes later has none of them. */
+START_TEST(a_session_does_not_outlive_its_worker)
+{
+	pool = unit_pool_of(2, STICKY);
+	ck_assert_uint_ne(home("a"), home("b"));
+	reload(STICKY, 1);
+	reload(STICKY, 2);
+	ck_assert(pool_finish_session(pool, SPAN_LIT("a")) !=
+		  pool_finish_session(pool, SPAN_LIT("b")));
+}
+END_TEST
+
 START_TEST(sessions_live_through_a_reload)
 {
 	unsigned was[SESSIONS], is[SESSIONS];
@@ -892,6 +904,7 @@ static Suite *pool_policy_suite(void)
 	tcase_add_test(tc, a_session_stays_where_it_is_busy);
 	tcase_add_test(tc, a_finished_session_is_a_new_one);
 	tcase_add_test(tc, a_session_ends_by_its_age);
+	tcase_add_test(tc, a_session_does_not_outlive_its_worker);
 	tcase_add_test(tc, sessions_live_through_a_reload);
 	tcase_add_test(tc, of_two_the_less_loaded);
 	tcase_add_test(tc, reported_load_counts_with_own_picks);

@@ -226,7 +226,7 @@ static void count_change(void *arg, const char *section, const char *key, const 
 	unsigned *n = arg;
 
 	(void)needs_restart;
-	must(section != NULL && key != NULL && was != NULL && now != NULL);
+	unit_must(section != NULL && key != NULL && was != NULL && now != NULL);
 	(*n)++;
 }
 

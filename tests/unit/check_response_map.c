@@ -11,6 +11,7 @@
 
 #define PLACES 50
 #define IDS 200
+#define WORKERS 97
 
 static struct span id_of(unsigned i)
 {
@@ -58,6 +59,19 @@ static uint64_t use(unsigned id, uint64_t worker)
 	return worker;
 }
 
+static void forget_worker(struct response_map *m, uint64_t worker)
+{
+	size_t i = 0;
+
+	response_map_forget(m, worker);
+	while (i < n_list) {
+		if (list[i].worker == worker)
+			take_out(i);
+		else
+			i++;
+	}
+}
+
 START_TEST(the_longest_unused_goes_first)
 {
 	struct response_map *m = response_map_new(PLACES);
@@ -75,14 +89,16 @@ START_TEST(the_longest_unused_goes_first)
 			response_map_drop(m, id_of(id));
 			if (at < n_list)
 				take_out(at);
-		} else if (what < 5) {
-			response_map_put(m, id_of(id), i + 1);
-			use(id, i + 1);
+		} else if (what == 1) {
+			forget_worker(m, i % WORKERS + 1);
+		} else if (what < 6) {
+			response_map_put(m, id_of(id), i % WORKERS + 1);
+			use(id, i % WORKERS + 1);
 		} else {
 			ck_assert_uint_eq(response_map_find(m, id_of(id)), use(id, 0));
 		}
 	}
-	ck_assert_uint_eq(n_list, PLACES);
+	ck_assert_uint_gt(n_list, PLACES / 2);
 	for (unsigned id = 0; id < IDS; id++)
 		ck_assert_uint_eq(response_map_find(m, id_of(id)), use(id, 0));
 	for (unsigned id = 0; id < IDS; id++)
@@ -109,6 +125,7 @@ START_TEST(without_a_map_nothing_is_known)
 {
 	response_map_put(NULL, id_of(1), 5);
 	response_map_drop(NULL, id_of(1));
+	response_map_forget(NULL, 1);
 	ck_assert_uint_eq(response_map_find(NULL, id_of(1)), 0);
 	response_map_free(NULL);
 }

@@ -111,9 +111,32 @@ START_TEST(the_least_recently_used_goes)
 }
 END_TEST
 
+/* A worker that left and one with its name that comes later have no sessions in common. */
+START_TEST(a_worker_is_forgotten_with_its_sessions)
+{
+	session_map_put(map, 1, 10, 0);
+	session_map_put(map, 2, 10, 0);
+	session_map_put(map, 3, 20, 0);
+	session_map_forget(map, 10);
+	session_map_forget(map, 30);
+	ck_assert(!lives_on(1, 10, 0));
+	ck_assert_uint_eq(session_map_of(map, 10), 0);
+	ck_assert(!session_map_end(map, 1));
+	session_map_put(map, 4, 10, 1);
+	ck_assert(lives_on(4, 10, 1));
+	ck_assert(!lives_on(2, 10, 1));
+	ck_assert_uint_eq(session_map_of(map, 10), 1);
+	session_map_put(map, 2, 20, 1); /* placed anew */
+	ck_assert(lives_on(2, 20, 1));
+	ck_assert_uint_eq(session_map_of(map, 10), 1);
+	ck_assert_uint_eq(session_map_of(map, 20), 2);
+}
+END_TEST
+
 /* ---- against a list ---- */
 
-#define WORKERS 300 /* tallies grow, and forget those without sessions */
+#define WORKERS 300       /* tallies grow, and forget those without sessions */
+#define NOBODY UINT64_MAX /* where a session lives whose worker was forgotten */
 
 struct slow {
 	uint64_t session, worker, used_ms;
@@ -165,7 +188,8 @@ static void compare(uint64_t now_ms)
 		uint64_t worker = 0;
 		bool found = session_map_find(map, s, now_ms, TTL, &worker);
 
-		ck_assert(found == (want != NULL && now_ms - want->used_ms < TTL));
+		ck_assert(found == (want != NULL && want->worker != NOBODY &&
+					   now_ms - want->used_ms < TTL));
 		ck_assert(!found || worker == want->worker);
 	}
 	for (uint64_t w = 0; w < WORKERS; w++) {
@@ -194,9 +218,17 @@ START_TEST(as_a_list_would)
 		if (rng_below(&rng, 5) == 0) {
 			struct slow *s = slow_find(session);
 
-			ck_assert(session_map_end(map, session) == (s != NULL));
+			ck_assert(session_map_end(map, session) ==
+				  (s != NULL && s->worker != NOBODY));
 			if (s != NULL)
 				slow_remove(s);
+		} else if (rng_below(&rng, 10) == 0) {
+			uint64_t worker = rng_below(&rng, WORKERS);
+
+			session_map_forget(map, worker);
+			for (unsigned i = 0; i < n_slow; i++)
+				if (slow[i].worker == worker)
+					slow[i].worker = NOBODY;
 		} else {
 			uint64_t worker = rng_below(&rng, WORKERS);
 
@@ -229,6 +261,7 @@ static Suite *session_map_suite(void)
 	tcase_add_test(tc, age_counts_from_the_last_use);
 	tcase_add_test(tc, sweeps_are_bounded_and_stop_at_the_first_that_lives);
 	tcase_add_test(tc, the_least_recently_used_goes);
+	tcase_add_test(tc, a_worker_is_forgotten_with_its_sessions);
 	tcase_add_loop_test(tc, as_a_list_would, 0, 4);
 	suite_add_tcase(s, tc);
 	return s;

@@ -63,4 +63,14 @@ static inline int unit_run(Suite *suite)
 		return unit_run(suite); \
 	}
 
+/* ck_assert() allocates. This does not, for a test in which allocations fail. */
+#define unit_must(condition)                                                       \
+	do {                                                                       \
+		if (!(condition)) {                                                \
+			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, \
+				#condition);                                       \
+			abort();                                                   \
+		}                                                                  \
+	} while (0)
+
 #endif
