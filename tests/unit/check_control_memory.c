@@ -15,13 +15,13 @@
 		   "[pool one]\nmodels = a*\n[pool two]\n"              \
 		   "[worker a]\nurl = http://127.0.0.1:1\npool = one\n" \
 		   "[worker b]\nurl = http://127.0.0.1:2\npool = two\n"
-#define SECOND                                                                         \
-	RIG_ROUTER                                                                     \
-		"listen = 127.0.0.1:0 [::1]:0\nlog_level = error\n"                    \
-		"[pool one]\nmodels = c*\npolicy = consistent_hash\n"                  \
-		"[pool two]\nindex_memory = 32m\n[pool three]\nmodels = z\n"           \
-		"[worker a]\nurl = http://127.0.0.1:1\npool = one\nmax_requests = 9\n" \
-		"[worker c]\nurl = http://127.0.0.1:3\npool = three\ndp_size = 3\n"
+#define SECOND                                                                 \
+	RIG_ROUTER                                                             \
+	"listen = 127.0.0.1:0 [::1]:0\nlog_level = error\n"                    \
+	"[pool one]\nmodels = c*\npolicy = consistent_hash\n"                  \
+	"[pool two]\nindex_memory = 32m\n[pool three]\nmodels = z\n"           \
+	"[worker a]\nurl = http://127.0.0.1:1\npool = one\nmax_requests = 9\n" \
+	"[worker c]\nurl = http://127.0.0.1:3\npool = three\ndp_size = 3\n"
 
 static void want_guards(void)
 {
