@@ -355,8 +355,9 @@ static struct descent descent_begin(
 		.ix = ix, .keys = keys, .n = n, .slot = slot, .node = PREFIX_ROOT};
 }
 
-/* The next node on the path. False: there is none. */
-static bool descend(struct descent *d)
+/* The next node on the path. False: there is none. Inlined: as a call it makes an insert of
+ * one block that is there a fifth slower. */
+static inline __attribute__((always_inline)) bool descend(struct descent *d)
 {
 	const struct prefix_index *ix = d->ix;
 	const struct prefix_node *node;
