@@ -29,6 +29,12 @@ enum {
 	MESSAGE_BYTES = 1024,
 };
 
+/* The headers of a stream are gone when its engine fails, so that an event says so, and
+ * the stream ends as any other, as with vLLM. */
+#define BROKEN_EVENT                                            \
+	"data: {\"error\":{\"message\":\"The engine failed.\"," \
+	"\"type\":\"InternalServerError\",\"param\":null,\"code\":500}}\n\n"
+
 struct choice {
 	struct completion *completion;
 	struct sched_seq *seq; /* NULL: finished */
@@ -40,13 +46,14 @@ struct choice {
 	uint64_t first_us, last_us; /* its first and its last token came */
 	size_t stop_from;           /* a stop string counts if it ends behind this */
 	const char *finish;         /* NULL: still open */
-	bool ends_by_itself, has_spoken;
+	bool ends_by_itself;
 	/* all of its text was in the request: its one token says no more than that */
 	bool is_over;
 };
 
 struct completion {
 	uint32_t magic;
+	LIST_ENTRY(completion) link;
 	struct completion_opts opts;
 	struct http_call *call;
 	struct params params;
@@ -63,6 +70,7 @@ struct completion {
 	bool is_cut;          /* a fault ends the stream here */
 	uint64_t n_events;    /* of the stream */
 	bool has_begun;       /* its head was sent */
+	bool has_roles;       /* and the events that say who speaks */
 	bool has_reserved;    /* room for its prompt, which is kept for another worker, */
 	struct js *offer;     /* who needs this */
 	struct kv_load *load; /* loads its prompt from another worker; else NULL */
@@ -92,7 +100,8 @@ static void completion_free(struct completion *c)
 	free(c->choices);
 	free(c->head);
 	params_free(&c->params);
-	--*c->opts.n_open;
+	LIST_REMOVE(c, link);
+	c->opts.all->n--;
 	c->magic = 0;
 	free(c);
 }
@@ -170,27 +179,29 @@ static void begin_stream(struct completion *c)
 	c->has_begun = true;
 }
 
-/* Sends an event, and frees it; NULL: there was no memory for it. */
-static void send_event(struct completion *c, char *event)
+static void send_bytes(struct completion *c, struct span event)
 {
 	int err;
 
-	if (event == NULL) {
-		c->has_failed = true;
-		return;
-	}
 	c->is_cut = c->is_cut || faults_take_cut(c->opts.faults, c->n_events++);
-	if (c->is_cut) {
-		free(event);
+	if (c->is_cut)
 		return;
-	}
 	begin_stream(c);
-	err = http_call_write(c->call, span_str(event));
-	free(event);
+	err = http_call_write(c->call, event);
 	for (size_t i = 0; err == ERR_LIMIT && i < c->n_choices; i++) {
 		if (c->choices[i].seq != NULL)
 			sched_park(c->choices[i].seq, true);
 	}
+}
+
+/* Sends an event, and frees it; NULL: there was no memory for it. */
+static void send_event(struct completion *c, char *event)
+{
+	if (event == NULL)
+		c->has_failed = true;
+	else
+		send_bytes(c, span_str(event));
+	free(event);
 }
 
 static void on_writable(void *arg)
@@ -222,17 +233,17 @@ static char *event_usage(const struct completion *c)
 	return out;
 }
 
-/* Every token makes an event, so only its text goes through the JSON printer. */
-static char *choice_event(const struct choice *ch, struct span text)
+/* Every token makes an event, so only its text goes through the JSON printer. role: the
+ * choice's first event, which says who speaks. */
+static char *choice_event(const struct choice *ch, struct span text, bool role)
 {
 	const struct params *p = &ch->completion->params;
 	struct js *value = js_string(text);
 	char *quoted = js_print(value, false), *usage = event_usage(ch->completion),
 	     *event = NULL;
 	const char *open = !p->is_chat ? "\"text\":"
-			   : !ch->has_spoken
-				   ? "\"delta\":{\"role\":\"assistant\",\"content\":"
-				   : "\"delta\":{\"content\":";
+			   : role      ? "\"delta\":{\"role\":\"assistant\",\"content\":"
+				       : "\"delta\":{\"content\":";
 	const char *finish = ch->finish == NULL                ? "null"
 			     : strcmp(ch->finish, "stop") == 0 ? "\"stop\""
 							       : "\"length\"";
@@ -250,37 +261,51 @@ static char *choice_event(const struct choice *ch, struct span text)
 	return event;
 }
 
-static void send_choice(struct choice *ch, struct span text)
+static void send_choice(const struct choice *ch, struct span text)
 {
-	send_event(ch->completion, choice_event(ch, text));
-	ch->has_spoken = true;
+	send_event(ch->completion, choice_event(ch, text, false));
+}
+
+/* With the first token of any choice, before its text, as vLLM does. */
+static void send_roles(struct completion *c)
+{
+	if (c->has_roles || !c->params.is_chat || !c->params.is_stream)
+		return;
+	c->has_roles = true;
+	for (size_t i = 0; i < c->n_choices; i++)
+		send_event(c, choice_event(&c->choices[i], span_make(NULL, 0), true));
+}
+
+static void send_usage(struct completion *c)
+{
+	struct js *usage = usage_json(c);
+	char *text = js_print(usage, false), *event = NULL;
+
+	js_free(usage);
+	if (text != NULL && asprintf(&event, "data: %s,\"choices\":[],\"usage\":%s}\n\n",
+				    c->head, text) < 0)
+		event = NULL;
+	free(text);
+	send_event(c, event);
 }
 
 static void end_stream(struct completion *c)
 {
-	if (c->params.include_usage) {
-		struct js *usage = usage_json(c);
-		char *text = js_print(usage, false), *event = NULL;
-
-		js_free(usage);
-		if (text != NULL &&
-			asprintf(&event, "data: %s,\"choices\":[],\"usage\":%s}\n\n",
-				c->head, text) < 0)
-			event = NULL;
-		free(text);
-		send_event(c, event);
-	}
-	if (!c->is_cut && !c->has_failed && !c->is_broken)
-		send_event(c, strdup("data: [DONE]\n\n"));
+	if (!c->is_broken && !c->has_failed && c->params.include_usage)
+		send_usage(c);
+	if (c->is_broken || c->has_failed)
+		send_bytes(c, SPAN_LIT(BROKEN_EVENT));
+	send_bytes(c, SPAN_LIT("data: [DONE]\n\n"));
 	if (c->is_cut && c->opts.faults->cuts_by_fin)
 		http_call_break(c->call);
-	else if (c->is_cut || c->has_failed || c->is_broken)
+	else if (c->is_cut)
 		http_call_abort(c->call);
 	else
 		http_call_end(c->call);
 }
 
-static void end_whole(struct completion *c)
+/* The text of a whole answer; NULL: out of memory. */
+static char *whole_text(struct completion *c)
 {
 	struct js *root = envelope(c), *choices = js_array();
 	char *text;
@@ -293,9 +318,18 @@ static void end_whole(struct completion *c)
 	c->offer = NULL;
 	text = js_print(root, false);
 	js_free(root);
+	return text;
+}
+
+static void end_whole(struct completion *c)
+{
+	char *text = NULL;
+
+	if (!c->is_broken && !c->has_failed)
+		text = whole_text(c);
 	if (c->is_broken)
 		http_call_fail_text(c->call, FAIL_INTERNAL, "The engine failed.");
-	else if (text == NULL || c->has_failed)
+	else if (text == NULL)
 		http_call_fail_text(
 			c->call, FAIL_OVERLOADED, "The engine is out of memory.");
 	else
@@ -466,6 +500,7 @@ static void on_token(void *arg, struct sched_seq *seq, const struct sample_out *
 
 	if (ch->is_over)
 		return;
+	send_roles(c);
 	c->new_tokens++;
 	observe_token(ch);
 	if (take_id(ch, out->token)) {
@@ -475,6 +510,16 @@ static void on_token(void *arg, struct sched_seq *seq, const struct sample_out *
 	send_text(ch);
 	if (c->is_cut)
 		sched_stop(seq);
+}
+
+/* Ends the answer, and frees it. */
+static void end_completion(struct completion *c)
+{
+	if (c->has_begun || (c->params.is_stream && c->load == NULL))
+		end_stream(c);
+	else
+		end_whole(c);
+	completion_free(c);
 }
 
 static void on_end(void *arg, struct sched_seq *seq, enum sched_end end)
@@ -488,20 +533,30 @@ static void on_end(void *arg, struct sched_seq *seq, enum sched_end end)
 	ch->seq = NULL;
 	observe_choice(ch, seq);
 	c->is_broken |= end == SCHED_END_ERROR;
+	if (!c->is_broken)
+		send_roles(c);
 	ch->finish = end == SCHED_END_STOP || ch->ends_by_itself ? "stop" : "length";
 	if (c->has_reserved) {
 		unreserve(c);
 		c->offer = handoff_offer(c->opts.handoff, seq, c->id);
 	}
-	send_text(ch);
-	if (--c->n_open > 0 && !c->is_cut)
+	if (!c->is_broken)
+		send_text(ch);
+	if (--c->n_open > 0 && !c->is_cut && !c->is_broken)
 		return;
 	observe_answer(c);
-	if (c->params.is_stream)
-		end_stream(c);
-	else
-		end_whole(c);
-	completion_free(c);
+	end_completion(c);
+}
+
+void completions_break(struct completion_list *all)
+{
+	struct completion *c, *next;
+
+	LIST_FOREACH_SAFE(c, &all->open, link, next)
+	{
+		c->is_broken = true;
+		end_completion(c);
+	}
 }
 
 /* Prompts of other workers */
@@ -735,7 +790,8 @@ void completion_start(
 	c->opts = *opts;
 	c->call = call;
 	c->begun_us = clock_us();
-	++*opts->n_open;
+	LIST_INSERT_HEAD(&opts->all->open, c, link);
+	opts->all->n++;
 	why = begin(c, is_chat, message, sizeof(message));
 	if (why != FAIL_NONE) {
 		if (message[0] == '\0')

@@ -7,6 +7,7 @@
 #define ENGINE_API_COMPLETION_H
 
 #include "api/params.h"
+#include "base/list.h"
 
 struct engine_histograms;
 struct faults;
@@ -14,10 +15,18 @@ struct handoff;
 struct http_call;
 struct sched;
 
+struct completion;
+
+/* Those that are not finished. All zero is an empty list. */
+struct completion_list {
+	LIST_HEAD(, completion) open;
+	unsigned n;
+};
+
 struct completion_opts {
 	struct sched *sched;
 	struct params_limits limits;
-	unsigned *n_open; /* counts the completions that are not finished */
+	struct completion_list *all;
 	struct engine_histograms *histograms;
 	struct faults *faults;
 	struct handoff *handoff;
@@ -26,5 +35,9 @@ struct completion_opts {
 /* Starts answering the call; refusals are answered at once. */
 void completion_start(
 	const struct completion_opts *opts, struct http_call *call, bool is_chat);
+
+/* Ends all of them as the death of the engine does: with 500, and streams with an error
+ * event. */
+void completions_break(struct completion_list *all);
 
 #endif

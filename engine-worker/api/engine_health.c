@@ -78,6 +78,8 @@ static void reply(const struct engine_health *h, struct http_call *call, bool is
 			call, FAIL_OVERLOADED, "The engine was told to fail this.");
 	else if (!engine_is_ready(h->engine))
 		reply_status(h, call, 503, "loading");
+	else if (h->faults->is_core_dead)
+		http_call_fail_text(call, FAIL_OVERLOADED, "The engine failed.");
 	else if (!is_alive)
 		http_call_fail_text(call, FAIL_OVERLOADED, "The engine makes no steps.");
 	else
@@ -122,7 +124,7 @@ static void judge(void *arg)
 	struct engine_health *h = p->health;
 
 	if (!p->is_deep || h->is_draining || h->faults->health == FAULT_HEALTH_FAIL ||
-		!engine_is_ready(h->engine)) {
+		h->faults->is_core_dead || !engine_is_ready(h->engine)) {
 		end_probe(p, engine_is_live(h->engine, clock_us()));
 		return;
 	}

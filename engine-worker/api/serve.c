@@ -32,7 +32,7 @@ struct serve {
 	struct http_route routes[N_ROUTES]; /* in force */
 	struct engine *engine;
 	struct serve_opts opts;
-	unsigned n_open; /* completions */
+	struct completion_list completions;
 	struct engine_histograms histograms;
 	struct engine_health *health;
 	struct handoff *handoff;
@@ -63,9 +63,14 @@ static void reply_json(struct http_call *call, struct js *root)
 /* Answers with what a fault says; false: there is none. */
 static bool meets_fault(struct serve *s, struct http_call *call)
 {
-	int64_t status = faults_take_answer(&s->faults);
+	int64_t status;
 	char extra[64] = "";
 
+	if (s->faults.is_core_dead) {
+		http_call_fail_text(call, FAIL_INTERNAL, "The engine failed.");
+		return true;
+	}
+	status = faults_take_answer(&s->faults);
 	if (status == FAULT_NONE)
 		return false;
 	if (status == FAULT_RESET) {
@@ -101,7 +106,7 @@ static void start_completion(struct serve *s, struct http_call *call, bool is_ch
 	opts = (struct completion_opts){
 		.sched = engine_sched(s->engine),
 		.limits = limits_of(s),
-		.n_open = &s->n_open,
+		.all = &s->completions,
 		.histograms = &s->histograms,
 		.faults = &s->faults,
 		.handoff = s->handoff,
@@ -424,7 +429,10 @@ static void faults_changed(void *arg)
 {
 	struct serve *s = arg;
 
-	engine_set_pace(s->engine, s->faults.slow, s->faults.is_wedged);
+	engine_set_pace(
+		s->engine, s->faults.slow, s->faults.is_wedged || s->faults.is_core_dead);
+	if (s->faults.is_core_dead)
+		completions_break(&s->completions);
 	hang_connects(s, s->faults.hangs_connect);
 	engine_health_refresh(s->health);
 }
@@ -513,7 +521,7 @@ void serve_drain(struct serve *s)
 
 bool serve_is_idle(const struct serve *s)
 {
-	return s->n_open == 0 && http_server_connections(s->server) == 0 &&
+	return s->completions.n == 0 && http_server_connections(s->server) == 0 &&
 	       handoff_is_idle(s->handoff);
 }
 

@@ -32,6 +32,7 @@ struct fault_row {
 /* clang-format off */
 static const struct fault_row rows[] = {
 	{ "wedge", FAULT_BOOL, FIELD(is_wedged), 0, 0, "true or false" },
+	{ "die_core", FAULT_BOOL, FIELD(is_core_dead), 0, 0, "true or false" },
 	{ "slow", FAULT_FACTOR, FIELD(slow), 1, 10000, "a factor from 1 to 10000" },
 	{ "cut_after", FAULT_COUNT, FIELD(cut_after), 0, INT32_MAX, "a number of events or null" },
 	{ "cut_how", FAULT_HOW, FIELD(cuts_by_fin), 0, 0, "\"rst\" or \"fin\"" },

@@ -6,6 +6,8 @@
  *
  * As JSON, with the value that means "no such fault":
  *	"wedge": false		true: no step is made, all else answers
+ *	"die_core": false	true: the engine behind the API is dead: open streams end with
+ *				an error event, all else is answered 500, /health 503
  *	"slow": 1		factor on all times, 1 to 10000
  *	"cut_after": null	a stream breaks where it would send one event more than this
  *				many ("data: [DONE]" is one)
@@ -31,7 +33,7 @@ enum fault_health { FAULT_HEALTH_OK, FAULT_HEALTH_FAIL, FAULT_HEALTH_SILENT };
 enum { FAULT_NONE = -1, FAULT_ALL = -1, FAULT_RESET = 0 };
 
 struct faults {
-	bool is_wedged, hangs_connect, cuts_by_fin;
+	bool is_wedged, is_core_dead, hangs_connect, cuts_by_fin;
 	double slow;
 	int64_t cut_after;             /* events; FAULT_NONE */
 	int64_t cut_left, answer_left; /* FAULT_ALL */

@@ -107,7 +107,8 @@ def test_chat_streamed(client):
     assert chunks[0].choices[0].delta.role == "assistant"
     assert all(c.choices[0].delta.role is None for c in chunks[1:-1])
     assert "".join(c.choices[0].delta.content for c in chunks[:-1]) == expected(ids, 20)
-    assert [c.choices[0].finish_reason for c in chunks[:-1]] == [None] * 20 + ["length"]
+    assert [c.choices[0].finish_reason for c in chunks[:-1]] == [None] * 21 + ["length"]
+    assert chunks[0].choices[0].delta.content == "", "who speaks, with the first token and before it"
     assert chunks[-1].choices == []
     assert chunks[-1].usage.prompt_tokens == len(ids)
     assert chunks[-1].usage.completion_tokens == 20
@@ -130,7 +131,7 @@ def test_stream_on_the_wire(engine):
     events = data.split(b"\n\n")
     assert events[-2:] == [b"data: [DONE]", b""]
     documents = [json.loads(e.removeprefix(b"data: ")) for e in events[:-2]]
-    assert len(documents) == 4
+    assert len(documents) == 5
     assert all("usage" not in d for d in documents)
 
 

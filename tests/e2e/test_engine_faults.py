@@ -12,6 +12,7 @@ import stat
 import subprocess
 import threading
 import time
+import urllib.error
 
 import pytest
 from engine_proc import Engine, expected, tokenize
@@ -19,6 +20,7 @@ from test_engine import DEADLINE_S, dial, post, read_all, read_until, wait_for
 
 NONE = {
     "wedge": False,
+    "die_core": False,
     "slow": 1,
     "cut_after": None,
     "cut_how": "rst",
@@ -113,7 +115,7 @@ def engine():
 def test_state_is_read_and_changed(engine):
     assert engine.faults() == {**NONE, "count": COUNT}
     changed = {
-        "wedge": True, "slow": 2.5, "cut_after": 3, "cut_how": "fin", "cut_left": 4, "answer": 503, "answer_left": 5,
+        "wedge": True, "die_core": True, "slow": 2.5, "cut_after": 3, "cut_how": "fin", "cut_left": 4, "answer": 503, "answer_left": 5,
         "retry_after": 6, "hang_connect": True, "health": "silent", "health_delay_ms": 7,
     }
     assert changed.keys() == NONE.keys()
@@ -137,6 +139,7 @@ def test_state_is_read_and_changed(engine):
         ("null", "object"),
         ('{"wedged":true}', "wedged"),
         ('{"wedge":1}', "wedge"),
+        ('{"die_core":null}', "die_core"),
         ('{"slow":0.5}', "slow"),
         ('{"slow":10001}', "slow"),
         ('{"slow":"2"}', "slow"),
@@ -251,6 +254,70 @@ def test_deep_health_tells_a_live_loop(engine):
         wait_for(lambda: json.loads(engine.get("/health"))["status"] == "ok")
         engine.fault(wedge=False)
         assert status_of(c)[0] == 200
+
+
+# ---- the death of the engine behind the API ----
+
+BROKEN = {"error": {"message": "The engine failed.", "type": "InternalServerError", "param": None, "code": 500}}
+
+
+def chat(n_tokens=8, **more):
+    return post("/v1/chat/completions", {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": n_tokens, **more})
+
+
+def test_f1_the_head_of_a_stream_is_sent_at_once(engine):
+    """As vLLM does: before its request has had a turn. The event that says who speaks comes with the
+    first token."""
+    engine.fault(wedge=True)
+    with dial(engine, chat(stream=True)) as s, dial(engine, streamed()) as t:
+        data = read_until(s, b"\r\n\r\n")
+        assert status_of(t)[0] == 200
+        wait_for(lambda: engine.metrics()["vllm:num_requests_waiting"] == 2)
+        assert body_of(data) == (b"", False)
+        engine.fault(wedge=False)
+        events = events_of(data + read_until(s, b"0\r\n\r\n"))
+        deltas = [json.loads(e[6:])["choices"][0]["delta"] for e in events[:-1]]
+        assert deltas[0] == {"role": "assistant", "content": ""}
+        assert len(deltas) == 1 + 8 + 1 and all(d.keys() == {"content"} for d in deltas[1:])
+        read_until(t, b"0\r\n\r\n")
+
+
+def test_roles_of_all_choices_come_first(engine):
+    with dial(engine, chat(stream=True, n=3, stream_options={"include_usage": True, "continuous_usage_stats": True})) as s:
+        events = [json.loads(e[6:]) for e in events_of(read_until(s, b"0\r\n\r\n"))[:-1]]
+    assert [(e["choices"][0]["index"], "role" in e["choices"][0]["delta"]) for e in events[:3]] == [(0, True), (1, True), (2, True)]
+    assert all(e["usage"]["completion_tokens"] == 0 for e in events[:3])
+    assert not any("role" in e["choices"][0]["delta"] for e in events[3:-1])
+
+
+@pytest.mark.parametrize("n_events", [0, 1, 3])
+def test_f3_a_dead_engine_ends_its_streams_cleanly(n_events):
+    """Whatever they have said: an error event, [DONE], and the end of the answer."""
+    with faulty("--sim-decode-rate", "20") as e:
+        e.fault(slow=10000 if n_events == 0 else 1)
+        with dial(e, streamed(60)) as s, dial(e, ask(max_tokens=60)) as whole, dial(e, chat(stream=True, n=2)) as t:
+            data = read_until(s, b"\r\n\r\n")
+            while data.count(b"data: ") < n_events:
+                data += s.recv(65536)
+            wait_for(lambda: e.metrics()["vllm:num_requests_running"] + e.metrics()["vllm:num_requests_waiting"] == 4)
+            e.fault(die_core=True)
+            data += read_until(s, b"0\r\n\r\n")
+            last = read_until(t, b"0\r\n\r\n")
+            for said in (data, last):
+                assert json.loads(events_of(said)[-2][6:]) == BROKEN and events_of(said)[-1] == b"data: [DONE]"
+                assert said.count(b'"error"') == 1
+            status, answer = status_of(whole)
+            assert status == 500 and b"The engine failed." in answer
+            for c in (s, t, whole):
+                c.sendall(streamed())
+                assert status_of(c)[0] == 500, "all that follows, on the same connection"
+            assert e.post("/v1/completions", {"prompt": PROMPT})[0] == 500
+            with pytest.raises(urllib.error.HTTPError, match="503"):
+                e.get("/health")
+            with pytest.raises(urllib.error.HTTPError, match="503"):
+                e.get("/health?deep=1")
+            assert e.metrics()["vllm:num_requests_running"] == e.metrics()["vllm:num_requests_waiting"] == 0
+            assert e.get("/v1/models"), "the API server lives"
 
 
 # ---- slow ----

@@ -100,14 +100,14 @@ def test_the_text_is_that_of_an_unbroken_stream(router, engines, is_chat, limit,
 
 @pytest.mark.parametrize("is_chat", [True, False], ids=["chat", "completion"])
 def test_broken_again_and_again(router, engines, is_chat):
-    """Every engine cuts each stream after three events: it goes from one to the other until it is
+    """Every engine cuts each stream after three tokens: it goes from one to the other until it is
     done, or the retries are."""
     es = engines(2)
     r = router(es, pool=ON + "retry_max_retries = 20\n")
     client = client_of(r)
     whole = streamed(client, is_chat, max_tokens=24)
     for e in es:
-        e.engine.fault(cut_after=3)
+        e.engine.fault(cut_after=3 + is_chat)  # who speaks is an event of its own
     got = streamed(client, is_chat, max_tokens=24)
     assert got[:2] == whole[:2] and len(got[3]) == 1
     assert resumes(r)["resumed"] == 8 - (got[2] == []), "three tokens each"

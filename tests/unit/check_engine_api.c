@@ -507,6 +507,13 @@ START_TEST(a_token_beyond_the_vocabulary)
 	ask("/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":3}");
 	ck_assert_int_eq(status, 500);
 	ck_assert_uint_eq(sched_counts(engine_sched(engine))->broken, 1);
+	ask("/v1/completions", "{\"prompt\":\"a\",\"stream\":true,\"max_tokens\":3}");
+	ck_assert_int_eq(status, 200);
+	says("\"text\":\"a\"");
+	says("data: {\"error\":{\"message\":\"The engine failed.\"");
+	says("data: [DONE]\n\n");
+	says_not("finish_reason\":\"length");
+	ck_assert_uint_eq(sched_counts(engine_sched(engine))->broken, 2);
 	close_all();
 }
 END_TEST
