@@ -73,6 +73,7 @@ struct completion {
 	bool has_roles;       /* and the events that say who speaks */
 	bool has_reserved;    /* room for its prompt, which is kept for another worker, */
 	struct js *offer;     /* who needs this */
+	bool is_taken;        /* another worker has computed its prompt */
 	struct kv_load *load; /* loads its prompt from another worker; else NULL */
 	const char *kv_source; /* the line that says what became of that */
 };
@@ -512,6 +513,17 @@ static void on_token(void *arg, struct sched_seq *seq, const struct sample_out *
 		sched_stop(seq);
 }
 
+/* Tokens of a prompt that nobody had to compute. Where another worker has computed it,
+ * that one knows; what was taken from it has cost as much as what is computed here. */
+static size_t cached_tokens(const struct completion *c, const struct sched_seq *seq)
+{
+	const struct kv_params *kv = &c->params.kv;
+
+	if (!c->is_taken || kv->cached_tokens == UINT64_MAX)
+		return sched_cached(seq);
+	return MIN(kv->cached_tokens, (uint64_t)c->params.prompts[0].n);
+}
+
 /* Ends the answer, and frees it. */
 static void end_completion(struct completion *c)
 {
@@ -529,7 +541,7 @@ static void on_end(void *arg, struct sched_seq *seq, enum sched_end end)
 
 	assert(c->magic == COMPLETION_MAGIC && ch->seq == seq);
 	if (ch->index % c->params.n == 0)
-		c->cached_tokens += sched_cached(seq);
+		c->cached_tokens += cached_tokens(c, seq);
 	ch->seq = NULL;
 	observe_choice(ch, seq);
 	c->is_broken |= end == SCHED_END_ERROR;
@@ -572,6 +584,7 @@ static void on_loaded(void *arg, enum kv_loaded how)
 
 	assert(c->magic == COMPLETION_MAGIC);
 	c->kv_source = lines[how];
+	c->is_taken = how != KV_LOADED_RECOMPUTED;
 	if (c->params.is_stream)
 		begin_stream(c);
 }

@@ -118,8 +118,8 @@ static struct js *block_ids(const struct sched_pin *pin)
 	return groups;
 }
 
-static struct js *offer_json(
-	const struct handoff *h, const struct lease *lease, const struct sched_pin *pin)
+static struct js *offer_json(const struct handoff *h, const struct lease *lease,
+	const struct sched_pin *pin, size_t cached)
 {
 	struct js *o = js_object();
 	char token[2 * KVX_TOKEN_BYTES + 1];
@@ -136,6 +136,7 @@ static struct js *offer_json(
 	js_set_int(o, "dcp_size", 1);
 	js_set_int(o, "pp_size", 1);
 	js_set_int(o, "remote_num_tokens", pin->n_tokens);
+	js_set_int(o, "remote_prefill_cached_tokens", (int64_t)cached);
 	js_set(o, "remote_blocks_expiry_time", js_null());
 	js_set_str(o, "transfer_mode", "pull");
 	js_set_int(o, "kvx_proto", KVX_VERSION);
@@ -158,7 +159,7 @@ struct js *handoff_offer(struct handoff *h, struct sched_seq *seq, const char *r
 		return NULL;
 	}
 	set_lease_timer(h);
-	return offer_json(h, lease, pin);
+	return offer_json(h, lease, pin, sched_cached(seq));
 }
 
 bool handoff_release(struct handoff *h, struct span request,

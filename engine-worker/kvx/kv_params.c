@@ -68,6 +68,15 @@ static bool read_address(const struct js *params, union sock_addr *out)
 	       sock_addr_parse(host, (uint16_t)port, out) == 0;
 }
 
+/* vLLM has the same key, for the same use. */
+static uint64_t read_cached(const struct js *params)
+{
+	const struct js *v = js_get(params, "remote_prefill_cached_tokens");
+	int64_t n;
+
+	return v != NULL && js_as_int(v, &n) && n >= 0 ? (uint64_t)n : UINT64_MAX;
+}
+
 static const char *read_source(const struct js *params, struct kv_params *out)
 {
 	const struct js *lease = js_get(params, "kvx_lease_ms");
@@ -86,6 +95,7 @@ static const char *read_source(const struct js *params, struct kv_params *out)
 	if (lease != NULL && js_as_int(lease, &lease_ms) && lease_ms > 0 &&
 		lease_ms <= LEASE_MS_MAX)
 		out->lease_ms = (uint64_t)lease_ms;
+	out->cached_tokens = read_cached(params);
 	return NULL;
 }
 

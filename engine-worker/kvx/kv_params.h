@@ -26,6 +26,8 @@ struct kv_params {
 	char request[KVX_REQUEST_MAX + 1], engine_id[KVX_ENGINE_ID_BYTES + 1];
 	unsigned char token[KVX_TOKEN_BYTES];
 	uint64_t lease_ms; /* 0: it did not say */
+	/* Tokens that the other worker had not to compute; UINT64_MAX: it did not say */
+	uint64_t cached_tokens;
 };
 
 /* Reads a body, or another object that has kv_transfer_params. False: they are no object.

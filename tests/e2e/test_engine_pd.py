@@ -121,13 +121,49 @@ def test_chats_and_streams_by_the_openai_client(two, engine):
         chunks = list(b.chat.completions.create(model="sim", messages=messages, max_tokens=20, stream=True, stream_options={"include_usage": True}, extra_body={"kv_transfer_params": params}))
     ids = tokenize(render(messages))
     assert "".join(c.choices[0].delta.content for c in chunks if c.choices) == expected(ids, 20)
-    assert chunks[-1].usage.prompt_tokens_details.cached_tokens == len(ids) - 1
+    assert chunks[-1].usage.prompt_tokens_details.cached_tokens == 0, "the prefill worker has computed it"
     m = d.metrics()
     assert m["vllm:external_prefix_cache_queries_total"] == len(ids)
     assert m["vllm:external_prefix_cache_hits_total"] == m["vllm:prompt_tokens_cached_total"] == len(ids) - 1
     assert m["vllm:prefix_cache_hits_total"] == 0
     assert re.search(r'prompt_tokens_by_source_total\{.*source="external_kv_transfer"\} %d\n' % (len(ids) - 1), d.get("/metrics"))
     assert re.search(r'prompt_tokens_by_source_total\{.*source="local_compute"\} 1\n', d.get("/metrics"))
+
+
+@pytest.mark.parametrize("is_stream", [False, True], ids=["whole", "streamed"])
+def test_c12_cached_is_what_nobody_had_to_compute(two, engine, is_stream):
+    """The prefill worker's own hits, whatever was transferred, or cached by the decode worker; where
+    it does not say, or its prompt is not taken, what was not computed here."""
+    p, d = two
+
+    def cached(prompt, params, at=d):
+        body = {"prompt": prompt, "max_tokens": 3, "n": 2, "kv_transfer_params": params}
+        if is_stream:
+            body.update(stream=True, stream_options={"include_usage": True})
+        status, fields, data = send(at, body)
+        assert status == 200
+        usage = json.loads(data.split(b"\n\n")[-3][6:] if is_stream else data)["usage"]
+        assert usage["prompt_tokens"] == len(tokenize(prompt))
+        return usage["prompt_tokens_details"]["cached_tokens"], fields["X-KV-Source"]
+
+    prompt = "The sea is wide, and so is the sky. " * 40
+    n, blocks = len(tokenize(prompt)), (len(tokenize(prompt)) - 1) // 16
+    fresh = keep(p, prompt)
+    assert fresh["remote_prefill_cached_tokens"] == 0
+    assert cached(prompt, fresh) == (0, "transferred")
+    again = keep(p, prompt)
+    assert again["remote_prefill_cached_tokens"] == 16 * blocks
+    assert cached(prompt, again)[0] == 16 * blocks
+    longer = prompt + "It goes on. " * 20
+    half = keep(p, longer)
+    assert 16 * blocks - 16 <= half["remote_prefill_cached_tokens"] <= n < len(tokenize(longer))
+    assert cached(longer, half) == (half["remote_prefill_cached_tokens"], "transferred")
+    silent = {k: v for k, v in keep(p, "all new: " + longer).items() if k != "remote_prefill_cached_tokens"}
+    assert cached("all new: " + longer, silent) == (len(tokenize("all new: " + longer)) - 1, "transferred")
+    e = engine("decode", "--kv-load-failure-policy", "recompute")
+    gone = {**keep(p, prompt), "remote_request_id": "cmpl-0000000000000000"}
+    assert cached(prompt, gone, e) == (0, "recomputed")
+    assert cached(prompt, None)[0] == 16 * blocks, "computed here, but for what is cached here"
 
 
 def test_choices_share_what_was_taken(two):
