@@ -245,17 +245,16 @@ static char *choice_event(const struct choice *ch, struct span text, bool role)
 	const char *open = !p->is_chat ? "\"text\":"
 			   : role      ? "\"delta\":{\"role\":\"assistant\",\"content\":"
 				       : "\"delta\":{\"content\":";
-	const char *finish = ch->finish == NULL                ? "null"
-			     : strcmp(ch->finish, "stop") == 0 ? "\"stop\""
-							       : "\"length\"";
+	const char *quote = ch->finish == NULL ? "" : "\"";
 
 	js_free(value);
 	if (quoted != NULL && usage != NULL &&
 		asprintf(&event,
 			"data: %s,\"choices\":[{\"index\":%u,%s%s%s,\"logprobs\":null,"
-			"\"finish_reason\":%s}]%s}\n\n",
+			"\"finish_reason\":%s%s%s}]%s}\n\n",
 			ch->completion->head, ch->index, open, quoted,
-			p->is_chat ? "}" : "", finish, usage) < 0)
+			p->is_chat ? "}" : "", quote,
+			ch->finish == NULL ? "null" : ch->finish, quote, usage) < 0)
 		event = NULL;
 	free(quoted);
 	free(usage);
@@ -382,11 +381,14 @@ static size_t open_bytes(const char *p, size_t n)
  * last bytes, and a character may not be whole. */
 static void send_text(struct choice *ch)
 {
-	const struct params *p = &ch->completion->params;
+	const struct completion *c = ch->completion;
+	const struct params *p = &c->params;
 	size_t held =
 		p->stop_bytes_max > 0 && ch->finish == NULL ? p->stop_bytes_max - 1 : 0;
 	size_t end = ch->text_len > held ? ch->text_len - held : 0;
 
+	if (ch->finish == NULL && faults_hold(c->opts.faults, c->n_events))
+		return;
 	if (ch->finish == NULL)
 		end -= open_bytes(ch->text, end);
 	if (!p->is_stream || (ch->finish == NULL && end <= ch->sent))
@@ -501,7 +503,8 @@ static void on_token(void *arg, struct sched_seq *seq, const struct sample_out *
 
 	if (ch->is_over)
 		return;
-	send_roles(c);
+	if (!faults_hold(c->opts.faults, c->n_events))
+		send_roles(c);
 	c->new_tokens++;
 	observe_token(ch);
 	if (take_id(ch, out->token)) {
@@ -567,6 +570,23 @@ void completions_break(struct completion_list *all)
 	LIST_FOREACH_SAFE(c, &all->open, link, next)
 	{
 		c->is_broken = true;
+		end_completion(c);
+	}
+}
+
+void completions_abort(struct completion_list *all)
+{
+	struct completion *c, *next;
+
+	LIST_FOREACH_SAFE(c, &all->open, link, next)
+	{
+		send_roles(c);
+		for (size_t i = 0; i < c->n_choices; i++) {
+			if (c->choices[i].seq == NULL)
+				continue;
+			c->choices[i].finish = "abort";
+			send_text(&c->choices[i]);
+		}
 		end_completion(c);
 	}
 }

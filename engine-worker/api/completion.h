@@ -39,5 +39,7 @@ void completion_start(
 /* Ends all of them as the death of the engine does: with 500, and streams with an error
  * event. */
 void completions_break(struct completion_list *all);
+/* Ends all of them where they are, with the finish_reason abort. */
+void completions_abort(struct completion_list *all);
 
 #endif

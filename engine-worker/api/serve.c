@@ -25,7 +25,9 @@
 
 enum { MESSAGE_BYTES = 1024 };
 
-enum { N_ROUTES = 14 };
+enum { N_ROUTES = 20 };
+
+enum { IS_AWAKE = -1, SLEEP_MAX = 2 };
 
 struct serve {
 	struct http_server *server;
@@ -41,6 +43,7 @@ struct serve {
 	struct hang hang;
 	int listen_fd; /* the server's; -1: it takes nobody any more */
 	bool is_ready;
+	int sleep_level; /* IS_AWAKE, or 0 to SLEEP_MAX */
 	uint64_t started_ms;
 	char engine_id[33]; /* of this process: another one after a restart */
 };
@@ -60,8 +63,37 @@ static void reply_json(struct http_call *call, struct js *root)
 	free(text);
 }
 
+static struct params_limits limits_of(const struct serve *s)
+{
+	return (struct params_limits){
+		.model = s->opts.model,
+		.vocab = engine_vocab(s->engine),
+		.max_model_len = s->opts.max_model_len,
+	};
+}
+
+/* The connection ends, or its client leaves: nothing is to be done. */
+static void on_gone(void *arg UNUSED)
+{
+}
+
+/* Sends what comes before the first event, if any, and no more. */
+static void answer_head(struct serve *s, struct http_call *call, bool is_chat)
+{
+	struct params_limits limits = limits_of(s);
+	struct params params;
+	char message[MESSAGE_BYTES];
+
+	if (params_read(http_call_body(call), is_chat, &limits, &params, message,
+		    sizeof(message)) == FAIL_NONE &&
+		params.is_stream)
+		http_call_begin(call, 200, "text/event-stream", span_make(NULL, 0));
+	params_free(&params);
+	http_call_watch(call, on_gone, NULL, NULL);
+}
+
 /* Answers with what a fault says; false: there is none. */
-static bool meets_fault(struct serve *s, struct http_call *call)
+static bool meets_fault(struct serve *s, struct http_call *call, bool is_chat)
 {
 	int64_t status;
 	char extra[64] = "";
@@ -77,6 +109,10 @@ static bool meets_fault(struct serve *s, struct http_call *call)
 		http_call_abort(call);
 		return true;
 	}
+	if (status == FAULT_HEAD) {
+		answer_head(s, call, is_chat);
+		return true;
+	}
 	if (s->faults.retry_after_s != FAULT_NONE)
 		(void)snprintf(extra, sizeof(extra), "Retry-After: %" PRId64 "\r\n",
 			s->faults.retry_after_s);
@@ -88,20 +124,11 @@ static bool meets_fault(struct serve *s, struct http_call *call)
 	return true;
 }
 
-static struct params_limits limits_of(const struct serve *s)
-{
-	return (struct params_limits){
-		.model = s->opts.model,
-		.vocab = engine_vocab(s->engine),
-		.max_model_len = s->opts.max_model_len,
-	};
-}
-
 static void start_completion(struct serve *s, struct http_call *call, bool is_chat)
 {
 	struct completion_opts opts;
 
-	if (meets_fault(s, call))
+	if (meets_fault(s, call, is_chat))
 		return;
 	opts = (struct completion_opts){
 		.sched = engine_sched(s->engine),
@@ -366,6 +393,89 @@ static void handle_loading(void *arg UNUSED, struct http_call *call)
 		SPAN_LIT("Retry-After: 1\r\n"));
 }
 
+/* Sleep */
+
+static void set_pace(struct serve *s)
+{
+	const struct faults *f = &s->faults;
+
+	engine_set_pace(s->engine, f->slow,
+		f->is_wedged || f->is_core_dead || s->sleep_level != IS_AWAKE);
+}
+
+static void handle_load(void *arg, struct http_call *call)
+{
+	const struct serve *s = arg;
+	struct js *root = js_object();
+
+	js_set_int(root, "server_load", s->completions.n);
+	reply_json(call, root);
+}
+
+static void handle_is_sleeping(void *arg, struct http_call *call)
+{
+	const struct serve *s = arg;
+	struct js *root = js_object();
+
+	js_set_bool(root, "is_sleeping", s->sleep_level != IS_AWAKE);
+	reply_json(call, root);
+}
+
+/* What the query says; false: nothing that can be done. */
+static bool read_sleep(const struct http_call *call, int *level, bool *aborts)
+{
+	char value[16];
+
+	*level = 1;
+	*aborts = true;
+	if (http_call_query_value(call, "level", value, sizeof(value))) {
+		*level = value[0] - '0';
+		if (value[1] != '\0' || *level < 0 || *level > SLEEP_MAX)
+			return false;
+	}
+	if (http_call_query_value(call, "mode", value, sizeof(value))) {
+		*aborts = strcmp(value, "abort") == 0;
+		return *aborts || strcmp(value, "keep") == 0;
+	}
+	return true;
+}
+
+static void handle_sleep(void *arg, struct http_call *call)
+{
+	struct serve *s = arg;
+	struct js *root;
+	bool aborts;
+	int level;
+
+	if (!read_sleep(call, &level, &aborts)) {
+		http_call_fail_text(call, FAIL_MALFORMED_REQUEST,
+			"'level' must be from 0 to 2, and 'mode' abort or keep.");
+		return;
+	}
+	s->sleep_level = level;
+	set_pace(s);
+	if (aborts)
+		completions_abort(&s->completions);
+	if (level > 0)
+		sched_flush(engine_sched(s->engine));
+	root = js_object();
+	js_set_str(root, "status", "sleeping");
+	js_set_int(root, "level", level);
+	reply_json(call, root);
+}
+
+static void handle_wake_up(void *arg, struct http_call *call)
+{
+	struct serve *s = arg;
+	struct js *root = js_object();
+
+	s->sleep_level = IS_AWAKE;
+	set_pace(s);
+	js_set_str(root, "status", "awake");
+	js_set(root, "tags", js_null());
+	reply_json(call, root);
+}
+
 static const struct http_route routes[] = {
 	{"POST", "/v1/chat/completions", handle_chat},
 	{"POST", "/v1/completions", handle_completion},
@@ -375,7 +485,13 @@ static const struct http_route routes[] = {
 	{"POST", "/detokenize", handle_detokenize},
 	{"GET", "/v1/models", handle_models},
 	{"GET", "/health", handle_health},
+	{"GET", "/ping", handle_health},
+	{"POST", "/ping", handle_health},
 	{"GET", "/version", handle_version},
+	{"GET", "/load", handle_load},
+	{"GET", "/is_sleeping", handle_is_sleeping},
+	{"POST", "/sleep", handle_sleep},
+	{"POST", "/wake_up", handle_wake_up},
 	{"GET", "/server_info", handle_server_info},
 	{"GET", "/metrics", handle_metrics},
 	{"POST", "/v1/kv/release", handle_release},
@@ -429,8 +545,7 @@ static void faults_changed(void *arg)
 {
 	struct serve *s = arg;
 
-	engine_set_pace(
-		s->engine, s->faults.slow, s->faults.is_wedged || s->faults.is_core_dead);
+	set_pace(s);
 	if (s->faults.is_core_dead)
 		completions_break(&s->completions);
 	hang_connects(s, s->faults.hangs_connect);
@@ -451,6 +566,8 @@ static int restart(void *arg)
 	if (err != 0)
 		return err;
 	memset(&s->histograms, 0, sizeof(s->histograms));
+	s->sleep_level = IS_AWAKE;
+	set_pace(s);
 	s->faults.n_restarts++;
 	return 0;
 }
@@ -465,6 +582,7 @@ int serve_new(struct loop *l, int listen_fd, struct engine *engine,
 		return ERR_NOMEM;
 	s->engine = engine;
 	s->opts = *opts;
+	s->sleep_level = IS_AWAKE;
 	faults_clear(&s->faults);
 	s->fault_target = (struct fault_target){&s->faults, faults_changed, restart, s};
 	hang_init(&s->hang);

@@ -14,7 +14,7 @@ enum fault_type {
 	FAULT_COUNT,  /* int64_t; null is -1 */
 	FAULT_NUMBER, /* int64_t */
 	FAULT_FACTOR, /* double */
-	FAULT_ANSWER, /* a status, "reset" or null */
+	FAULT_ANSWER, /* a status, "reset", "head" or null */
 	FAULT_HOW,    /* bool; "fin" or "rst" */
 	FAULT_HEALTH, /* enum fault_health */
 };
@@ -37,7 +37,8 @@ static const struct fault_row rows[] = {
 	{ "cut_after", FAULT_COUNT, FIELD(cut_after), 0, INT32_MAX, "a number of events or null" },
 	{ "cut_how", FAULT_HOW, FIELD(cuts_by_fin), 0, 0, "\"rst\" or \"fin\"" },
 	{ "cut_left", FAULT_COUNT, FIELD(cut_left), 0, INT32_MAX, "a number of streams or null" },
-	{ "answer", FAULT_ANSWER, FIELD(answer), 400, 599, "a status from 400 to 599, \"reset\" or null" },
+	{ "hold_after", FAULT_COUNT, FIELD(hold_after), 0, INT32_MAX, "a number of events or null" },
+	{ "answer", FAULT_ANSWER, FIELD(answer), 400, 599, "a status from 400 to 599, \"reset\", \"head\" or null" },
 	{ "answer_left", FAULT_COUNT, FIELD(answer_left), 0, INT32_MAX, "a number of requests or null" },
 	{ "retry_after", FAULT_COUNT, FIELD(retry_after_s), 0, INT32_MAX, "seconds or null" },
 	{ "hang_connect", FAULT_BOOL, FIELD(hangs_connect), 0, 0, "true or false" },
@@ -58,6 +59,7 @@ void faults_clear(struct faults *f)
 		.slow = 1,
 		.cut_after = FAULT_NONE,
 		.cut_left = FAULT_ALL,
+		.hold_after = FAULT_NONE,
 		.answer = FAULT_NONE,
 		.answer_left = FAULT_ALL,
 		.retry_after_s = FAULT_NONE,
@@ -85,8 +87,8 @@ static bool read_answer(const struct fault_row *row, const struct js *v, int64_t
 
 	if (!js_as_str(v, &text))
 		return read_count(row, v, out);
-	*out = FAULT_RESET;
-	return span_is(text, "reset");
+	*out = span_is(text, "head") ? FAULT_HEAD : FAULT_RESET;
+	return span_is(text, "reset") || span_is(text, "head");
 }
 
 static bool read_factor(const struct fault_row *row, const struct js *v, double *out)
@@ -203,6 +205,8 @@ static struct js *row_json(const struct fault_row *row, const struct faults *f)
 	case FAULT_ANSWER:
 		if (*(const int64_t *)field == FAULT_RESET)
 			return js_string(SPAN_LIT("reset"));
+		if (*(const int64_t *)field == FAULT_HEAD)
+			return js_string(SPAN_LIT("head"));
 		return count_json(*(const int64_t *)field);
 	case FAULT_HOW:
 		return js_string(span_str(*(const bool *)field ? "fin" : "rst"));

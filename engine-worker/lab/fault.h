@@ -13,8 +13,11 @@
  *				many ("data: [DONE]" is one)
  *	"cut_how": "rst"	or "fin": the connection ends without the end of the answer
  *	"cut_left": null	how many streams still break; null: all
+ *	"hold_after": null	a stream says nothing after so many events until its end, which
+ *				brings all of it: as where a tool's argument is parsed whole
  *	"answer": null		completions are answered with this status (400 to 599), or
- *				"reset": RST without a byte
+ *				"reset": RST without a byte; "head": streams get their headers,
+ *				and nothing more is ever said
  *	"answer_left": null	how many still are; null: all
  *	"retry_after": null	seconds in such an answer's Retry-After
  *	"hang_connect": false	true: connects get no answer; connections that exist go on
@@ -30,15 +33,15 @@ struct js;
 
 enum fault_health { FAULT_HEALTH_OK, FAULT_HEALTH_FAIL, FAULT_HEALTH_SILENT };
 
-enum { FAULT_NONE = -1, FAULT_ALL = -1, FAULT_RESET = 0 };
+enum { FAULT_NONE = -1, FAULT_ALL = -1, FAULT_RESET = 0, FAULT_HEAD = 1 };
 
 struct faults {
 	bool is_wedged, is_core_dead, hangs_connect, cuts_by_fin;
 	double slow;
-	int64_t cut_after;             /* events; FAULT_NONE */
+	int64_t cut_after, hold_after; /* events; FAULT_NONE */
 	int64_t cut_left, answer_left; /* FAULT_ALL */
-	int64_t answer;                /* a status, FAULT_RESET or FAULT_NONE */
-	int64_t retry_after_s;         /* FAULT_NONE */
+	int64_t answer;        /* a status, FAULT_RESET, FAULT_HEAD or FAULT_NONE */
+	int64_t retry_after_s; /* FAULT_NONE */
 	enum fault_health health;
 	int64_t health_delay_ms;
 	/* Counts of what happened; faults_clear() leaves them. */
@@ -62,5 +65,10 @@ int64_t faults_take_answer(struct faults *f);
 /* Whether a stream that has sent n_events breaks instead of sending another one. Counts
  * it. */
 bool faults_take_cut(struct faults *f, uint64_t n_events);
+/* Whether a stream that has sent n_events keeps for itself what it has to say. */
+static inline bool faults_hold(const struct faults *f, uint64_t n_events)
+{
+	return f->hold_after != FAULT_NONE && n_events >= (uint64_t)f->hold_after;
+}
 
 #endif

@@ -15,7 +15,7 @@ import time
 import urllib.error
 
 import pytest
-from engine_proc import Engine, expected, tokenize
+from engine_proc import Engine, expected, render, tokenize
 from test_engine import DEADLINE_S, dial, post, read_all, read_until, wait_for
 
 NONE = {
@@ -25,6 +25,7 @@ NONE = {
     "cut_after": None,
     "cut_how": "rst",
     "cut_left": None,
+    "hold_after": None,
     "answer": None,
     "answer_left": None,
     "retry_after": None,
@@ -115,7 +116,7 @@ def engine():
 def test_state_is_read_and_changed(engine):
     assert engine.faults() == {**NONE, "count": COUNT}
     changed = {
-        "wedge": True, "die_core": True, "slow": 2.5, "cut_after": 3, "cut_how": "fin", "cut_left": 4, "answer": 503, "answer_left": 5,
+        "wedge": True, "die_core": True, "slow": 2.5, "cut_after": 3, "cut_how": "fin", "cut_left": 4, "hold_after": 2, "answer": 503, "answer_left": 5,
         "retry_after": 6, "hang_connect": True, "health": "silent", "health_delay_ms": 7,
     }
     assert changed.keys() == NONE.keys()
@@ -147,6 +148,7 @@ def test_state_is_read_and_changed(engine):
         ('{"cut_after":-1}', "cut_after"),
         ('{"cut_after":1.5}', "cut_after"),
         ('{"cut_how":"maybe"}', "cut_how"),
+        ('{"hold_after":-1}', "hold_after"),
         ('{"answer":200}', "answer"),
         ('{"answer":600}', "answer"),
         ('{"answer":"fin"}', "answer"),
@@ -446,6 +448,115 @@ def test_connections_that_die_without_a_byte(engine):
         with dial(engine, ask()) as s:
             assert read_to_reset(s) == b""
     assert answers(engine)
+
+
+def test_streams_that_get_their_headers_and_no_more(engine):
+    """For as many requests as told, while others are answered; whole answers get nothing."""
+    engine.fault(answer="head", answer_left=3)
+    with dial(engine, streamed()) as s, dial(engine, chat(stream=True)) as t:
+        head = status_of(s)[1]
+        assert b"\r\nContent-Type: text/event-stream\r\n" in head and status_of(t)[0] == 200
+        with dial(engine, ask()) as whole:
+            wait_for(lambda: engine.faults()["answer_left"] == 0)
+            assert answers(engine)
+            for c in (s, t, whole):
+                c.setblocking(False)
+                with pytest.raises(BlockingIOError):
+                    c.recv(1)
+    assert engine.faults()["count"]["answered"] == 3
+    with dial(engine, streamed()) as s:
+        assert body_of(read_until(s, b"0\r\n\r\n"))[1]
+
+
+# ---- silence while tokens are made ----
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_c03_streams_are_silent_while_the_engine_computes(n):
+    """Its counters grow; the end brings all that was held back, and nothing is lost."""
+    with faulty("--sim-decode-rate", "200") as e:
+        e.fault(hold_after=n)
+        with dial(e, chat(40, stream=True)) as s:
+            wait_for(lambda: e.metrics()["vllm:generation_tokens_total"] >= 20)
+            data = read_until(s, b"0\r\n\r\n")
+        choices = [json.loads(d[6:])["choices"][0] for d in events_of(data)[:-1]]
+        assert len(choices) == max(n, 1) + 1
+        assert choices[-1]["finish_reason"] == "length" and choices[0]["delta"]["role"] == "assistant"
+        ids = tokenize(render([{"role": "user", "content": PROMPT}]))
+        assert "".join(c["delta"]["content"] for c in choices) == expected(ids, 40)
+        assert len(tokenize(choices[-1]["delta"]["content"])) == 40 - max(n - 1, 0)
+
+
+def test_what_was_held_back_comes_when_the_fault_ends():
+    with faulty("--sim-decode-rate", "100") as e:
+        e.fault(hold_after=1)
+        with dial(e, streamed(60)) as s:
+            data = read_until(s, b'"text":')
+            wait_for(lambda: e.metrics()["vllm:generation_tokens_total"] >= 10)
+            e.fault(hold_after=None)
+            data += read_until(s, b"0\r\n\r\n")
+        assert text_of(data) == expected(IDS, 60)
+        assert 3 < len(events_of(data)) < 60
+
+
+# ---- sleep ----
+
+
+def post_to(engine, path):
+    return engine.post(path, b"")
+
+
+def cached_of(engine):
+    """How much of a long prompt was cached."""
+    answer = engine.post("/v1/completions", {"prompt": PROMPT * 9, "max_tokens": 1})[1]
+    return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_c16_a_sleeping_engine_takes_requests_and_answers_none(level):
+    """/health stays 200, as vLLM's does. Level 0 keeps the cache."""
+    with faulty("--sim-decode-rate", "100") as e:
+        assert json.loads(e.get("/is_sleeping")) == {"is_sleeping": False}
+        assert cached_of(e) == 0
+        with dial(e, streamed(500)) as s, dial(e, ask(max_tokens=500)) as whole:
+            data = read_until(s, b'"text":')
+            wait_for(lambda: json.loads(e.get("/load")) == {"server_load": 2})
+            assert post_to(e, f"/sleep?level={level}") == (200, {"status": "sleeping", "level": level})
+            data += read_until(s, b"0\r\n\r\n")
+            assert json.loads(events_of(data)[-2][6:])["choices"][0]["finish_reason"] == "abort"
+            assert events_of(data)[-1] == b"data: [DONE]"
+            assert b'"finish_reason":"abort"' in read_until(whole, b'"usage"')
+        assert json.loads(e.get("/is_sleeping")) == {"is_sleeping": True}
+        for path in ("/health", "/ping", "/metrics", "/v1/models"):
+            assert e.get(path)
+        assert e.post("/ping", b"")[0] == 200
+        with dial(e, streamed(3)) as s:
+            head = read_until(s, b"\r\n\r\n")
+            wait_for(lambda: e.metrics()["vllm:num_requests_waiting"] == 1)
+            assert body_of(head) == (b"", False)
+            steps = e.metrics()["kvsteer_engine_steps_total"]
+            assert post_to(e, "/wake_up") == (200, {"status": "awake", "tags": None})
+            assert text_of(head + read_until(s, b"0\r\n\r\n")) == expected(IDS, 3)
+            assert e.metrics()["kvsteer_engine_steps_total"] > steps
+        assert (cached_of(e) > 0) == (level == 0)
+        assert json.loads(e.get("/is_sleeping")) == {"is_sleeping": False}
+
+
+def test_sleep_that_keeps_its_requests():
+    with faulty("--sim-decode-rate", "100") as e:
+        with dial(e, streamed(40)) as s:
+            data = read_until(s, b'"text":')
+            assert post_to(e, "/sleep?level=0&mode=keep")[0] == 200
+            n = e.metrics()["vllm:generation_tokens_total"]
+            assert n < 40
+            for query in ("level=3", "level=x", "level=", "mode=wait"):
+                assert post_to(e, "/sleep?" + query)[0] == 400, query
+            assert e.metrics()["vllm:generation_tokens_total"] == n
+            post_to(e, "/wake_up")
+            assert text_of(data + read_until(s, b"0\r\n\r\n")) == expected(IDS, 40)
+        post_to(e, "/sleep")
+        e.restart_empty()
+        assert json.loads(e.get("/is_sleeping")) == {"is_sleeping": False}
 
 
 # ---- connects ----
