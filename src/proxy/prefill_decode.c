@@ -322,7 +322,10 @@ struct decision pd_prefill_failed(
 	a->last_failure = end->why;
 	if (may_repeat && attempt_retry(c, c->at->guard.worker->host_id, 0, end->why))
 		return next_is(NEXT_ELSEWHERE);
-	if (end->why == FAIL_WORKER_UNREACHABLE && pd_may_skip(m, a->kept != NULL))
+	/* No other prefill worker may have it, and decode can compute the prompt; but not
+	 * after a prefill that has used up its time. */
+	if (may_repeat && end->why != FAIL_WORKER_TIMEOUT &&
+		pd_may_skip(m, a->kept != NULL))
 		return next_is(NEXT_SKIP_PREFILL);
 	return attempt_gives_up(a, end->why);
 }

@@ -204,9 +204,25 @@ static enum fail read_params(struct pd *m)
 	}
 }
 
+/* A prefill whose text ended by itself hands nothing over: decode computes the prompt. */
+static void look_for_the_cut(struct pd *m)
+{
+	if (kv_answer_was_cut(span_make(m->answer, m->answer_len), m->kv.endpoint))
+		return;
+	m->way = WAY_RECOMPUTED;
+	m->engine[0] = '\0';
+}
+
+static enum fail read_answer(struct pd *m)
+{
+	if (m->form->needs_cut)
+		look_for_the_cut(m);
+	return m->form->has_params ? read_params(m) : FAIL_NONE;
+}
+
 static enum fail take_data(struct pd *m, struct span data)
 {
-	if (!m->form->has_params)
+	if (!m->form->has_params && !m->form->needs_cut)
 		return FAIL_NONE;
 	if (data.n > PD_ANSWER_MAX - m->answer_len)
 		return FAIL_WORKER_PROTOCOL;
@@ -225,8 +241,7 @@ int pd_read_answer(struct pd *m, struct exchange *ex, enum fail *why)
 		case EXCHANGE_AGAIN:
 			return ERR_AGAIN;
 		case EXCHANGE_END:
-			if (m->form->has_params)
-				*why = read_params(m);
+			*why = read_answer(m);
 			return *why == FAIL_NONE ? 0 : ERR_STATE;
 		default:
 			*why = exchange_failure(ex);

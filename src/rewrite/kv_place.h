@@ -21,10 +21,11 @@ enum kv_what {
 	KV_IS_MAX_TOKENS,
 	KV_IS_OUTPUT_TOKENS, /* max_output_tokens */
 	KV_IS_LIMIT,         /* another limit of tokens */
-	KV_IS_MINIMUM,
-	KV_IS_SAMPLING, /* sampling_params */
-	KV_IS_EXTRA,    /* extra_args */
-	KV_IS_END,      /* of the object of that level */
+	KV_IS_MIN_TOKENS,    /* min_tokens */
+	KV_IS_MINIMUM,       /* another least number of tokens */
+	KV_IS_SAMPLING,      /* sampling_params */
+	KV_IS_EXTRA,         /* extra_args */
+	KV_IS_END,           /* of the object of that level */
 	/* Only looked at. */
 	KV_IS_XARGS, /* vllm_xargs */
 	KV_IS_SAMPLES,

@@ -21,6 +21,7 @@ struct writer {
 	struct span params;         /* of the decode leg, where it copies any */
 	bool is_prefill;
 	bool is_capped;    /* one token, and not as a stream */
+	bool has_minimum;  /* and that token, whatever it is */
 	bool has_transfer; /* kv_transfer_params */
 	bool has_bootstrap;
 	/* How far the members of an object are written, by its level. */
@@ -225,6 +226,16 @@ static void add_limit(struct writer *w, enum kv_level level)
 	put_text(w, "1");
 }
 
+/* Where the engine hands over only what the limit has cut: a first token that ends the
+ * text must not. */
+static void add_minimum(struct writer *w, enum kv_level level)
+{
+	if (!w->has_minimum || is_seen(w, level, KV_IS_MIN_TOKENS))
+		return;
+	put_name(w, "min_tokens");
+	put_text(w, "1");
+}
+
 static void add_transfer(struct writer *w)
 {
 	if (!w->has_transfer)
@@ -235,10 +246,11 @@ static void add_transfer(struct writer *w)
 
 static void add_at_top(struct writer *w)
 {
-	if (!is_inference(w))
+	if (!is_inference(w)) {
 		add_limit(w, KV_AT_TOP);
-	else if (!is_seen(w, KV_AT_TOP, KV_IS_SAMPLING) &&
-		 (w->is_capped || w->has_transfer)) {
+		add_minimum(w, KV_AT_TOP);
+	} else if (!is_seen(w, KV_AT_TOP, KV_IS_SAMPLING) &&
+		   (w->is_capped || w->has_transfer)) {
 		put_name(w, "sampling_params");
 		put_sampling(w);
 	}
@@ -256,6 +268,7 @@ static void add_to_sampling(struct writer *w)
 	if (!is_inference(w))
 		return;
 	add_limit(w, KV_AT_SAMPLING);
+	add_minimum(w, KV_AT_SAMPLING);
 	if (w->has_transfer && !is_seen(w, KV_AT_SAMPLING, KV_IS_EXTRA)) {
 		put_name(w, "extra_args");
 		put_extra(w);
@@ -302,6 +315,10 @@ static void cap(struct writer *w, const struct kv_place *p)
 	case KV_IS_OUTPUT_TOKENS:
 	case KV_IS_LIMIT:
 		replace(w, p, "1");
+		break;
+	case KV_IS_MIN_TOKENS:
+		if (w->has_minimum || is_above_one(w, p))
+			replace(w, p, "1");
 		break;
 	case KV_IS_MINIMUM:
 		if (is_above_one(w, p))
@@ -364,6 +381,13 @@ static int make(struct writer *w, char **out, size_t *n)
 	return 0;
 }
 
+/* vLLM's APIs that know min_tokens. */
+static bool knows_minimum(const struct kv_request *k)
+{
+	return k->endpoint == ENDPOINT_CHAT || k->endpoint == ENDPOINT_COMPLETIONS ||
+	       k->endpoint == ENDPOINT_INFERENCE_GENERATE;
+}
+
 int kv_request_prefill(const struct kv_request *k, struct span body,
 	const struct kv_pair *pair, char **out, size_t *n)
 {
@@ -372,6 +396,7 @@ int kv_request_prefill(const struct kv_request *k, struct span body,
 		.pair = pair,
 		.is_prefill = true,
 		.is_capped = !kv_form(k->connector)->is_concurrent,
+		.has_minimum = kv_form(k->connector)->needs_cut && knows_minimum(k),
 		.has_transfer = k->connector != CONNECTOR_SGLANG,
 		.has_bootstrap = k->connector == CONNECTOR_SGLANG};
 

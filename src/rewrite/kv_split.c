@@ -47,7 +47,7 @@ static const struct known {
 	{SPAN_LIT("max_completion_tokens"), KV_IS_LIMIT, IN_ALL},
 	{SPAN_LIT("max_output_tokens"), KV_IS_OUTPUT_TOKENS, IN_ALL},
 	{SPAN_LIT("max_new_tokens"), KV_IS_LIMIT, IN_ALL},
-	{SPAN_LIT("min_tokens"), KV_IS_MINIMUM, IN_ALL},
+	{SPAN_LIT("min_tokens"), KV_IS_MIN_TOKENS, IN_ALL},
 	{SPAN_LIT("min_completion_tokens"), KV_IS_MINIMUM, IN_ALL},
 	{SPAN_LIT("min_new_tokens"), KV_IS_MINIMUM, IN_ALL},
 	{SPAN_LIT("sampling_params"), KV_IS_SAMPLING, IN_ALL},

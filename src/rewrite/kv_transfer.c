@@ -18,6 +18,7 @@ static const struct kv_form forms[CONNECTOR_MAX] = {
 		.decodes_alone = true,
 	},
 	[CONNECTOR_MOONCAKE] = {
+		.needs_cut = true,
 		.needs_engine = true,
 		.needs_port = true,
 		.decodes_alone = true,
@@ -87,6 +88,59 @@ enum kv_answer kv_answer_read(struct span answer, struct span *params)
 	if (found == SCAN_NULL)
 		return KV_ANSWER_NONE;
 	return found == SCAN_OPEN_OBJECT ? KV_ANSWER_PARAMS : KV_ANSWER_BROKEN;
+}
+
+static bool is_cut_word(struct span value)
+{
+	return span_is(value, "\"length\"") || span_is(value, "\"max_tokens\"") ||
+	       span_is(value, "\"incomplete\"");
+}
+
+/* Of an object: whether it says that its text ended by itself. */
+static bool ended_by_itself(struct span object, const char *member)
+{
+	char buffer[JSON_NAME_ROOM];
+	struct json_members it;
+	struct json_member m;
+
+	if (json_members_begin(&it, object) != SCAN_OPEN_OBJECT)
+		return false;
+	while (json_members_next(&it, &m) == SCAN_KEY)
+		if (m.kind == SCAN_STRING &&
+			span_is(json_member_name(&m, buffer), member))
+			return !is_cut_word(json_member_value(&m, object));
+	return false;
+}
+
+static bool a_choice_ended_by_itself(struct span choices)
+{
+	struct json_members it;
+	struct json_member m;
+
+	if (json_members_begin(&it, choices) != SCAN_OPEN_ARRAY)
+		return false;
+	while (json_items_next(&it, &m) == SCAN_STRING)
+		if (ended_by_itself(json_member_value(&m, choices), "finish_reason"))
+			return true;
+	return false;
+}
+
+bool kv_answer_was_cut(struct span answer, enum route_endpoint endpoint)
+{
+	char buffer[JSON_NAME_ROOM];
+	struct json_members it;
+	struct json_member m;
+
+	if (endpoint == ENDPOINT_RESPONSES)
+		return !ended_by_itself(answer, "status");
+	if (endpoint == ENDPOINT_MESSAGES)
+		return !ended_by_itself(answer, "stop_reason");
+	if (json_members_begin(&it, answer) != SCAN_OPEN_OBJECT)
+		return true;
+	while (json_members_next(&it, &m) == SCAN_KEY)
+		if (span_is(json_member_name(&m, buffer), "choices"))
+			return !a_choice_ended_by_itself(json_member_value(&m, answer));
+	return true;
 }
 
 /* The last member of that name that is a string or a number, as spelled; or empty. */

@@ -47,6 +47,10 @@ struct kv_form {
 	/* The decode body names prefill's engine: its bootstrap server must have answered
 	 * GET /query (kv_engine_id()). */
 	bool needs_engine;
+	/* Prefill hands over only a text that its limit has cut (vLLM's MooncakeConnector
+	 * forgets the transfer of one that ended by itself, and decode would wait): its
+	 * answer is read for that, too (kv_answer_was_cut()). */
+	bool needs_cut;
 	/* Prefill workers have a bootstrap port. */
 	bool needs_port;
 	/* Both legs carry kv_make_id() as X-Request-Id; else the request's own. */
@@ -142,6 +146,9 @@ enum kv_answer {
 };
 /* answer: the body of a 2xx answer, whole. *params is empty but for KV_ANSWER_PARAMS. */
 enum kv_answer kv_answer_read(struct span answer, struct span *params);
+/* Whether its text was cut by the limit of one token, as far as the answer says; true
+ * where it says nothing. For forms that need it. */
+bool kv_answer_was_cut(struct span answer, enum route_endpoint endpoint);
 
 /*
  * The body of POST /v1/kv/release, which gives back what a prefill worker holds for a

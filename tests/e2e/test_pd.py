@@ -297,6 +297,14 @@ def test_a_request_that_kills_two_prefills_goes_no_further(pd):
     assert counts(ps) == [1, 1, 0] and counts([d]) == [0]
 
 
+def test_f4_the_only_prefill_that_dies_while_it_computes_is_done_without(pd):
+    """No byte was sent, and decode computes prompts itself: no client pays for it."""
+    r, (p,), (d,) = pd([dies])
+    m = r.request(body=CHAT)
+    assert m.status == 200 and m.json()["worker"] == "d0"
+    assert counts([p]) == [1] and d.requests[0].json() == CHAT and went(r, no_prefill=1)
+
+
 def test_without_parameters_decode_computes(pd):
     r, (p,), (d,) = pd([lambda x: x.answer(200, '{"choices":[],"kv_transfer_params":null}')])
     assert r.request(body=CHAT).status == 200
@@ -1121,6 +1129,26 @@ def test_mooncake(pd, worker):
     assert r.request(body=CHAT).status == 200 and p.requests[1].json()["kv_transfer_params"]["transfer_id"] != id_
     assert all(m.get("authorization") is None for m in boot.probes), "the worker's key is not the bootstrap server's affair"
     assert p.requests[0].get("authorization") == "Bearer secret"
+
+
+def test_f6_mooncake_a_first_token_that_ends_the_text(pd, worker):
+    """vLLM's producer forgets such a transfer, and decode would wait: the prefill leg asks for one
+    token whatever it is, and where it ends by itself all the same, decode computes the prompt."""
+    boot = worker("boot")
+    boot.told["/query"] = {"0": {"engine_id": "eng-a"}}
+    r, (p,), (d,) = pd(pool=POOL.replace("nixl", "mooncake"), p0_keys=f"bootstrap_port = {boot.port}")
+    ends = [b'{"choices":[{"index":0,"text":"","finish_reason":"length"}]}']
+    p.handler = lambda x: x.answer(200, ends[0])
+
+    def hands_over():
+        assert r.request(body=CHAT).status == 200
+        return "kv_transfer_params" in d.requests[-1].json()
+    wait_until(hands_over, "the engine id is known, and the prefill was cut")
+    assert p.requests[-1].json()["min_tokens"] == 1
+    ends[0] = b'{"choices":[{"index":0,"text":"","finish_reason":"stop"}]}'
+    n = len(p.requests)
+    assert r.request(body=CHAT).status == 200
+    assert len(p.requests) == n + 1 and d.requests[-1].json() == CHAT and wait_until(lambda: ways(r).get("recomputed") == 1, "it is counted") is not False
 
 
 def test_mooncake_another_engine_is_learned(pd, worker):

@@ -446,11 +446,24 @@ static const struct made_case {
 		"}}," NIXL_D "}",
 		"{'vllm_xargs':{},'sampling_params':{'extra_args':{'k':1}}}"},
 	/* the other connectors */
+	/* Mooncake hands over what the limit has cut: a first token must not end the text. */
+	{MOON, CHAT, "{'min_tokens':0,'stop':['a']}",
+		"{'min_tokens':1,'stop':['a'],'max_tokens':1,'stream':false," MOON_P "}",
+		"{'min_tokens':0,'stop':['a']," MOON_D "}", NULL},
+	{MOON, RESP, "{'input':'Hi'}",
+		"{'input':'Hi','max_output_tokens':1,'stream':false," MOON_P "}",
+		"{'input':'Hi'," MOON_D "}", NULL},
+	{MOON, INF, "{'sampling_params':{'stop_token_ids':[7]}}",
+		"{'sampling_params':{'stop_token_ids':[7],'max_tokens':1,'min_tokens':1,"
+		"'extra_args':{" MOON_P "}},'stream':false," MOON_P "}",
+		"{'sampling_params':{'stop_token_ids':[7],'extra_args':{" MOON_D
+		"}}," MOON_D "}",
+		NULL},
 	{MOON, COMP, "{'prompt':'Hi'}",
-		"{'prompt':'Hi','max_tokens':1,'stream':false," MOON_P "}",
+		"{'prompt':'Hi','max_tokens':1,'min_tokens':1,'stream':false," MOON_P "}",
 		"{'prompt':'Hi'," MOON_D "}", NULL},
 	{MOON, COMP, "{'kv_transfer_params':{},'prompt':'Hi','max_tokens':7}",
-		"{'prompt':'Hi','max_tokens':1,'stream':false," MOON_P "}",
+		"{'prompt':'Hi','max_tokens':1,'min_tokens':1,'stream':false," MOON_P "}",
 		"{'prompt':'Hi','max_tokens':7," MOON_D "}",
 		"{'prompt':'Hi','max_tokens':7}"},
 	{P2P, COMP, "{'prompt':'Hi'}",

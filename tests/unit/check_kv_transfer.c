@@ -94,6 +94,45 @@ START_TEST(answers_are_read)
 }
 END_TEST
 
+static const struct cut_case {
+	enum route_endpoint endpoint;
+	const char *answer;
+	bool was_cut;
+} cuts[] = {
+	{ENDPOINT_CHAT, "{\"choices\":[{\"finish_reason\":\"length\"}]}", true},
+	{ENDPOINT_CHAT, "{\"choices\":[{\"index\":0,\"finish_reason\":\"stop\"}]}",
+		false},
+	{ENDPOINT_CHAT, "{\"choices\":[{\"finish_reason\":\"tool_calls\"}]}", false},
+	{ENDPOINT_CHAT, "{\"choices\":[{\"finish_reason\":null}]}", true},
+	{ENDPOINT_COMPLETIONS,
+		"{\"usage\":{},\"choices\":[{\"text\":\"finish_reason\"},"
+		"{\"finish_reason\":\"stop\"}]}",
+		false},
+	{ENDPOINT_INFERENCE_GENERATE, "{\"choices\":[{\"finish_reason\":\"length\"}]}",
+		true},
+	{ENDPOINT_RESPONSES, "{\"status\":\"incomplete\"}", true},
+	{ENDPOINT_RESPONSES, "{\"output\":[],\"status\":\"completed\"}", false},
+	{ENDPOINT_MESSAGES, "{\"stop_reason\":\"max_tokens\"}", true},
+	{ENDPOINT_MESSAGES, "{\"stop_reason\":\"end_turn\"}", false},
+	/* It does not say. */
+	{ENDPOINT_CHAT, "{}", true},
+	{ENDPOINT_CHAT, "", true},
+	{ENDPOINT_MESSAGES, "[]", true},
+	{ENDPOINT_CHAT, "{\"choices\":7}", true},
+};
+
+START_TEST(f6_what_was_not_cut_is_told)
+{
+	const struct cut_case *c = &cuts[_i];
+	struct span answer;
+	char *copy = exact(c->answer, &answer);
+
+	ck_assert_msg(
+		kv_answer_was_cut(answer, c->endpoint) == c->was_cut, "%s", c->answer);
+	free(copy);
+}
+END_TEST
+
 static const struct release_case {
 	const char *params, *body;
 } releases[] = {
@@ -252,6 +291,7 @@ static Suite *kv_transfer_suite(void)
 
 	tcase_add_test(t, forms_say_what_a_connector_needs);
 	tcase_add_loop_test(t, answers_are_read, 0, sizeof(answers) / sizeof(answers[0]));
+	tcase_add_loop_test(t, f6_what_was_not_cut_is_told, 0, ARRAY_LEN(cuts));
 	tcase_add_loop_test(
 		t, releases_are_made, 0, sizeof(releases) / sizeof(releases[0]));
 	tcase_add_loop_test(
