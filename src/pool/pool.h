@@ -93,6 +93,8 @@ struct pool_ask {
 	bool is_free; /* pool_may_retry(): whatever the budget says */
 	/* Where no worker is fit, the least bad one is better than none. */
 	bool is_last_resort;
+	/* An answer is at hand: a worker that rests (Retry-After) is no better. */
+	bool is_choosy;
 	struct slots *slots; /* of the process; NULL: no cap */
 	unsigned max_slots;
 	uint64_t now_ms;

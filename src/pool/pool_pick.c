@@ -72,12 +72,13 @@ static bool may_try(const struct pool_ask *ask, const struct worker *w)
 	       worker_offers_trial(w);
 }
 
+static const char word_paused[] = "paused";
+
 static const char *breaker_word(struct worker *w, uint64_t now_ms)
 {
 	if (breaker_admits(&w->breaker, now_ms))
 		return NULL;
-	return breaker_state(&w->breaker, now_ms) == BREAKER_CLOSED ? "paused"
-								    : "breaker";
+	return breaker_is_paused(&w->breaker, now_ms) ? word_paused : "breaker";
 }
 
 /* Of a breaker that is half-open. */
@@ -260,13 +261,15 @@ static unsigned badness(const struct pool_ask *ask, struct worker *w)
 	switch (worker_state(w)) {
 	case WORKER_HEALTHY:
 	case WORKER_SUSPECT:
-		return breaker_word(w, ask->now_ms) == NULL ? 0 : 1;
+		if (breaker_admits(&w->breaker, ask->now_ms))
+			return 0;
+		return breaker_is_paused(&w->breaker, ask->now_ms) ? 1 : 2;
 	case WORKER_DEGRADED:
-		return 2;
-	case WORKER_UNHEALTHY:
 		return 3;
-	case WORKER_STALLED:
+	case WORKER_UNHEALTHY:
 		return 4;
+	case WORKER_STALLED:
+		return 5;
 	default:
 		return UINT_MAX;
 	}
@@ -291,12 +294,29 @@ static bool is_least_bad(const struct pool_ask *ask, struct worker *w, unsigned 
 	return least != UINT_MAX && badness(ask, w) == least;
 }
 
+/*
+ * A worker that rests (Retry-After) has answered: it is not out, and what it said may
+ * have concerned one request. Where nobody else is, all those that rest may be chosen.
+ */
+static void add_paused(struct pool *p, const struct pool_ask *ask, struct pick_input *in)
+{
+	size_t i;
+
+	for (i = 0; i < p->registry.n; i++) {
+		struct worker *w = p->registry.items[i];
+		const char *word = is_asked_for(ask, w) ? out_of_play(ask, w) : NULL;
+
+		if (word == word_paused && !worker_is_full(w))
+			add_candidate(p, ask, in, w);
+	}
+}
+
 /* Who may be chosen; 0, or why nobody may. */
 static int gather_workers(
-	struct pool *p, const struct pool_ask *ask, struct pick_input *in)
+	struct pool *p, const struct pool_ask *ask, struct pick_input *in, bool *all_rest)
 {
 	unsigned least = ask->is_last_resort ? least_badness(p, ask) : 0;
-	bool has_full = false, has_out = false;
+	bool has_full = false, has_out = false, has_paused = false;
 	size_t i;
 
 	for (i = 0; i < p->registry.n; i++) {
@@ -312,6 +332,12 @@ static int gather_workers(
 			has_full = true;
 		else if (strcmp(word, "model") != 0 && strcmp(word, "tried") != 0)
 			has_out = true;
+		has_paused |= word == word_paused;
+	}
+	if (in->n == 0 && !has_full && has_paused && !ask->is_choosy) {
+		add_paused(p, ask, in);
+		*all_rest = true;
+		has_full = in->n == 0;
 	}
 	if (in->n > 0)
 		return 0;
@@ -333,6 +359,7 @@ static void fill_depths(struct pool *p, const struct pick_input *in)
 /* A choice in the making, under the lock. */
 struct choice {
 	struct pool_ask ask; /* a copy: pins_exist() corrects it */
+	bool all_rest;       /* nobody is fit: the candidates are those that rest */
 	struct pick_input in;
 	struct pick_decision d;
 };
@@ -363,7 +390,7 @@ static int gather(struct pool *p, const struct pool_ask *asked, struct choice *c
 		in->has_prefix = ask->key->beginning[ask->role].is_known;
 		in->prefix = ask->key->beginning[ask->role].hash;
 	}
-	err = gather_workers(p, ask, in);
+	err = gather_workers(p, ask, in, &c->all_rest);
 	/* Nothing is looked up for who must wait. */
 	in->blocks = err == 0 ? match_depths(p, r, ask) : 0;
 	fill_depths(p, in);
@@ -381,8 +408,9 @@ static void decide(struct choice *c)
 		d->reason = PICK_RESPONSE_HOME;
 	if (pool_ask_is_pinned(ask))
 		d->reason = PICK_PINNED;
-	else if (ask->is_last_resort &&
-		 out_of_play(ask, c->in.candidates[d->index].worker) != NULL)
+	else if (c->all_rest ||
+		 (ask->is_last_resort &&
+			 out_of_play(ask, c->in.candidates[d->index].worker) != NULL))
 		d->reason = PICK_LEAST_BAD;
 }
 
@@ -533,11 +561,13 @@ enum retry_leave pool_may_retry(
 	struct pool *p, const struct pool_ask *ask, bool may_queue)
 {
 	enum retry_leave leave = RETRY_NOBODY;
+	struct pool_ask other = *ask;
 	struct choice c;
 	int err;
 
+	other.is_choosy = !may_queue;
 	pool_lock(p);
-	err = gather(p, ask, &c);
+	err = gather(p, &other, &c);
 	if (err == 0 || (err == ERR_LIMIT && may_queue))
 		leave = ask->is_free || retry_take(&p->retries,
 						p->roles[ask->role].retry_percent,

@@ -144,12 +144,20 @@ void attempt_back_off(struct retry_case *c)
 	a->not_before_ms = wait_ms > 0 ? clock_now_ms() + wait_ms : 0;
 }
 
+/* A second worker that says 429, too, speaks of the request. */
+static bool is_settled(const struct attempts *a, int status)
+{
+	return status == 429 && a->was_busy;
+}
+
 bool attempt_retry(struct retry_case *c, uint64_t id, int status, enum fail why)
 {
-	if (!c->may_repeat || !c->has_time || !has_one_left(c->attempts, &c->at->pick) ||
+	if (!c->may_repeat || !c->has_time || is_settled(c->attempts, status) ||
+		!has_one_left(c->attempts, &c->at->pick) ||
 		attempt_note_tried(c, id) != 0)
 		return false;
 	if (take_leave(c, status, why)) {
+		c->attempts->was_busy |= status == 429;
 		attempt_back_off(c);
 		return true;
 	}

@@ -29,6 +29,8 @@ struct attempts {
 	bool was_trial;         /* a worker was tried with the request */
 	bool died_reused;       /* a pooled connection died without a byte */
 	bool died_fresh;        /* so did a fresh one: one other worker is asked */
+	bool has_paused;        /* a worker rests because of this request's answer */
+	bool was_busy;          /* 429 sent it elsewhere, once */
 	enum fail last_failure; /* of a worker that was asked */
 	uint64_t not_before_ms; /* back-off; 0: at once */
 	/* Workers, by id or host_id, that are not asked again: n_tried, ascending. */

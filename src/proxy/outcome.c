@@ -53,7 +53,8 @@ static uint64_t retry_after_ms(struct span value, uint64_t wall_ms)
 	return read_date(text, &at_ms) && at_ms > wall_ms ? at_ms - wall_ms : 0;
 }
 
-static void pause_worker(struct worker *w, const struct http_head *a,
+/* False: it asks for no rest. */
+static bool pause_worker(struct worker *w, const struct http_head *a,
 	struct span retry_after, const void *request)
 {
 	uint64_t ms = MIN(retry_after_ms(retry_after, clock_wall_ms()),
@@ -64,6 +65,7 @@ static void pause_worker(struct worker *w, const struct http_head *a,
 			"worker %s answered %d: no requests to it for %.1f s "
 			"(Retry-After)",
 			w->name, a->status, (double)ms / 1000);
+	return ms > 0;
 }
 
 /* ---- outcomes ---- */
@@ -82,8 +84,8 @@ static void report(struct guard *g, enum outcome o, const char *why)
 		"worker %s: %s", w->name, text);
 }
 
-void outcome_header(
-	struct guard *g, const struct http_head *a, const char *base, const void *request)
+void outcome_header(struct guard *g, const struct http_head *a, const char *base,
+	bool *has_paused, const void *request)
 {
 	const struct http_field *f;
 	char why[32];
@@ -91,8 +93,9 @@ void outcome_header(
 	if (a->status < 400)
 		return;
 	f = http_head_find(a, FIELD_RETRY_AFTER);
-	if (f != NULL && (a->status == 429 || a->status == 503))
-		pause_worker(g->worker, a, http_field_value(base, f), request);
+	if (f != NULL && !*has_paused && (a->status == 429 || a->status == 503))
+		*has_paused =
+			pause_worker(g->worker, a, http_field_value(base, f), request);
 	snprintf(why, sizeof(why), "status %d", a->status);
 	report(g, a->status >= 500 ? OUTCOME_FAILURE : OUTCOME_NEUTRAL, why);
 }

@@ -339,7 +339,7 @@ static struct decision parallel_failed(
 	exchange_cancel(&r->place.ex);
 	pd_swap_to_prefill(r->pd, &r->place, r->worker_name);
 	if (end == PARALLEL_REFUSES) {
-		outcome_header(&r->place.guard, a, base, r);
+		outcome_header(&r->place.guard, a, base, &r->attempts.has_paused, r);
 		return answered(r, a, base);
 	}
 	if (end == PARALLEL_FAILED)
@@ -410,7 +410,7 @@ static struct decision forward(struct request *r)
 		return d;
 	switch (exchange_head(r->place.ex, &a, &base)) {
 	case EXCHANGE_OK:
-		outcome_header(&r->place.guard, a, base, r);
+		outcome_header(&r->place.guard, a, base, &r->attempts.has_paused, r);
 		return answered(r, a, base);
 	case EXCHANGE_AGAIN:
 		return next_is(NEXT_WAIT);

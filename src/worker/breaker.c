@@ -125,6 +125,11 @@ bool breaker_admits(struct breaker *b, uint64_t now_ms)
 	return yes;
 }
 
+bool breaker_is_paused(struct breaker *b, uint64_t now_ms)
+{
+	return is_paused(b, now_ms) && state_of(b) == BREAKER_CLOSED;
+}
+
 bool breaker_begin(struct breaker *b, uint64_t now_ms)
 {
 	bool is_trial = false;
@@ -176,11 +181,19 @@ static enum breaker_change count_failure(struct breaker *b, uint64_t now_ms)
 	return BREAKER_OPENED;
 }
 
+static void end_pause(struct breaker *b)
+{
+	if (atomic_load_explicit(&b->paused_until_ms, memory_order_relaxed) != 0)
+		atomic_store(&b->paused_until_ms, 0);
+}
+
 enum breaker_change breaker_report(
 	struct breaker *b, enum outcome o, bool is_trial, uint64_t now_ms)
 {
 	enum breaker_change change = BREAKER_SAME;
 
+	if (o == OUTCOME_SUCCESS)
+		end_pause(b);
 	/* The usual end costs nothing. */
 	if (!is_trial && o != OUTCOME_FAILURE)
 		return BREAKER_SAME;

@@ -72,9 +72,11 @@ enum breaker_change breaker_report(
 void breaker_change_text(struct breaker *b, enum breaker_change c, bool was_trial,
 	const char *why, char *out, size_t n);
 
-/* The worker asked for rest (Retry-After): nothing is admitted until then. An earlier end
- * than the one that stands changes nothing: false. */
+/* The worker asked for rest (Retry-After): nothing is admitted until then, or until a
+ * success is reported. An earlier end than the one that stands changes nothing: false. */
 bool breaker_pause(struct breaker *b, uint64_t until_ms);
+/* A pause is all that is in the way. */
+bool breaker_is_paused(struct breaker *b, uint64_t now_ms);
 
 /* The state as metrics show it; open with its time-out over reads as half-open. */
 enum breaker_state breaker_state(struct breaker *b, uint64_t now_ms);

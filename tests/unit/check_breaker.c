@@ -158,6 +158,21 @@ START_TEST(a_pause_ends_by_itself_and_only_grows)
 }
 END_TEST
 
+/* C04: what the worker asked for is over when it serves. */
+START_TEST(c04_a_success_ends_a_pause)
+{
+	breaker_pause(&b, 5000);
+	ck_assert(breaker_is_paused(&b, 4000));
+	breaker_report(&b, OUTCOME_NEUTRAL, false, 4000);
+	ck_assert(!breaker_admits(&b, 4000));
+	breaker_report(&b, OUTCOME_SUCCESS, false, 4001);
+	ck_assert(breaker_admits(&b, 4001));
+	ck_assert(!breaker_is_paused(&b, 4001));
+	ck_assert_uint_eq(breaker_wait_ms(&b, 4001), 0);
+	ck_assert(breaker_pause(&b, 4500));
+}
+END_TEST
+
 START_TEST(reset_forgets_all)
 {
 	open_at(10000);
@@ -296,6 +311,7 @@ static Suite *breaker_suite(void)
 	tcase_add_test(c, a_trial_that_fails_opens_anew_and_successes_start_again);
 	tcase_add_test(c, late_outcomes_neither_extend_nor_close);
 	tcase_add_test(c, a_pause_ends_by_itself_and_only_grows);
+	tcase_add_test(c, c04_a_success_ends_a_pause);
 	tcase_add_test(c, reset_forgets_all);
 	tcase_add_test(c, configure_keeps_what_was_counted);
 	tcase_add_test(c, random_failures_against_a_list);

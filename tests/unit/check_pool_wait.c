@@ -345,6 +345,33 @@ START_TEST(breakers_among_candidates)
 }
 END_TEST
 
+/* C04: a worker that rests has answered. Where nobody else is, it serves, at once. */
+START_TEST(c04_all_rest_and_nobody_waits)
+{
+	struct client *c = &clients[0];
+	struct pool_ask choosy;
+
+	pool = unit_pool("[worker a]\nurl = http://10.0.0.1:1\n"
+			 "[worker b]\nurl = http://10.0.0.2:1\nmax_requests = 1\n");
+	breaker_pause(&unit_worker(pool, "a")->breaker, NOW + 5000);
+	ck_assert_int_eq(ask(c), 0);
+	ck_assert_str_eq(c->guard.worker->name, "b");
+	/* The other one is full: a request queues for it, as it would without the pause. */
+	ck_assert_int_eq(ask(&clients[1]), ERR_AGAIN);
+	guard_drop(&c->guard);
+	pool_serve(pool, NOW);
+	ck_assert(pool_wait_end(pool, &clients[1].waiter));
+	guard_drop(&clients[1].guard);
+	breaker_pause(&unit_worker(pool, "b")->breaker, NOW + 5000);
+	ck_assert_int_eq(ask(c), 0);
+	ck_assert_int_eq(c->pick.reason, PICK_LEAST_BAD);
+	/* With an answer at hand none is asked that rests. */
+	choosy = c->waiter.ask;
+	ck_assert_int_eq(pool_may_retry(pool, &choosy, false), RETRY_NOBODY);
+	ck_assert_int_eq(pool_may_retry(pool, &choosy, true), RETRY_YES);
+}
+END_TEST
+
 /* The process's cap, over pools. */
 START_TEST(slots_of_the_process)
 {
@@ -532,6 +559,7 @@ static Suite *pool_wait_suite(void)
 	tcase_add_test(c, a_worker_that_comes_back_serves);
 	tcase_add_test(c, the_least_bad_one_is_the_last_resort);
 	tcase_add_test(c, breakers_among_candidates);
+	tcase_add_test(c, c04_all_rest_and_nobody_waits);
 	tcase_add_test(c, slots_of_the_process);
 	tcase_add_test(c, no_worker_is_looked_at_in_vain);
 	tcase_add_test(c, nobody_waits_for_a_worker_that_left);
