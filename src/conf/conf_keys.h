@@ -164,7 +164,7 @@
 	  "connecting to a worker takes no longer than this") \
 	K(first_byte_timeout, first_byte_timeout_ms, TIME, "600s", 0, CONF_YEAR_MS, live, open, \
 	  "longest time from the request's last byte to the response's first; 0: no limit") \
-	K(stream_idle_timeout, stream_idle_timeout_ms, TIME, "120s", 0, CONF_YEAR_MS, live, open, \
+	K(stream_idle_timeout, stream_idle_timeout_ms, TIME, "300s", 0, CONF_YEAR_MS, live, open, \
 	  "longest silence inside a response; 0: no limit") \
 	K(total_timeout, total_timeout_ms, TIME, "0", 0, CONF_YEAR_MS, live, open, \
 	  "from the first byte to a worker to the response's last; 0: no limit") \

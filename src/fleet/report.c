@@ -167,6 +167,34 @@ static void apply_load(const struct report *r, struct worker *w)
 		now_ms + FRESH_INTERVALS * w->conf->opts.health_interval_ms);
 }
 
+/* Silence on the wire counts from the engine's last growth, too; a growth is seen when it
+ * is asked for, hence the few intervals at least. */
+static void note_growth(struct worker *w)
+{
+	const struct worker_opts *o = &w->conf->opts;
+	uint64_t for_ms =
+		MAX(FRESH_INTERVALS * o->health_interval_ms, o->stream_idle_timeout_ms);
+
+	atomic_fetch_add_explicit(&w->engine_steps, 1, memory_order_relaxed);
+	atomic_store_explicit(
+		&w->engine_until_ms, clock_now_ms() + for_ms, memory_order_relaxed);
+}
+
+/* How fast it generated since it was asked last. */
+static void apply_rate(struct worker *w, const struct scrape_engine *e)
+{
+	uint64_t now_ms = clock_now_ms();
+	double made = e->generated - w->engine_generated;
+
+	if (w->engine_generated >= 0 && made >= 0 && now_ms > w->engine_generated_ms) {
+		w->engine_rate = made * 1000 / (double)(now_ms - w->engine_generated_ms);
+		w->engine_rate_until_ms =
+			now_ms + FRESH_INTERVALS * w->conf->opts.health_interval_ms;
+	}
+	w->engine_generated = e->generated;
+	w->engine_generated_ms = now_ms;
+}
+
 /* A count of all ranks together says nothing of one. */
 static void apply_steps(const struct report *r, struct worker *w)
 {
@@ -175,8 +203,10 @@ static void apply_steps(const struct report *r, struct worker *w)
 	if (e == NULL || !e->has_tokens)
 		return;
 	if (w->engine_tokens >= 0 && e->tokens > w->engine_tokens)
-		atomic_fetch_add_explicit(&w->engine_steps, 1, memory_order_relaxed);
+		note_growth(w);
 	w->engine_tokens = e->tokens;
+	if (e->has_generated)
+		apply_rate(w, e);
 }
 
 static void apply(struct report *r)

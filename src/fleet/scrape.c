@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define TOKENS_MAX (UINT64_C(1) << 48) /* more is nonsense */
+#define RANKS_MAX UINT64_C(1023)
 
 /* name{labels} value [time]: false when line is no sample. */
 static bool split_sample(
@@ -38,22 +39,37 @@ static bool split_sample(
 	return span_next_word(&line, value);
 }
 
-/* The number in label="123"; false when it is not there or no number. */
-static bool label_number(struct span labels, const char *label, uint64_t *out)
+/* What stands in label="..."; false when it is not there. */
+static bool label_text(struct span labels, const char *label, struct span *out)
 {
 	size_t n = strlen(label), i;
 
 	for (i = 0; i + n + 2 < labels.n; i++) {
-		struct span rest, number;
+		struct span rest;
 
 		if ((i > 0 && labels.p[i - 1] != ',' && labels.p[i - 1] != ' ') ||
 			memcmp(labels.p + i, label, n) != 0 || labels.p[i + n] != '=' ||
 			labels.p[i + n + 1] != '"')
 			continue;
 		rest = span_make(labels.p + i + n + 2, labels.n - i - n - 2);
-		return span_next(&rest, '"', &number) && span_to_u64(number, out) == 0;
+		return span_next(&rest, '"', out);
 	}
 	return false;
+}
+
+static bool has_label(struct span labels, const char *label, const char *text)
+{
+	struct span value;
+
+	return label_text(labels, label, &value) && span_is(value, text);
+}
+
+/* The number in label="123"; false when it is not there or no number. */
+static bool label_number(struct span labels, const char *label, uint64_t *out)
+{
+	struct span value;
+
+	return label_text(labels, label, &value) && span_to_u64(value, out) == 0;
 }
 
 static bool read_real(struct span text, double *out)
@@ -86,17 +102,73 @@ static void add_capacity(struct scrape *s, struct scrape_engine *rank, uint64_t 
 		rank->capacity_tokens = MIN(rank->capacity_tokens + tokens, TOKENS_MAX);
 }
 
-static void add_config(struct scrape *s, struct scrape_engine *rank, struct span labels,
-	const char *size_label, const char *count_label)
+static uint64_t config_tokens(
+	struct span labels, const char *size_label, const char *count_label)
 {
 	uint64_t size, blocks;
 
 	if (!label_number(labels, size_label, &size) ||
 		!label_number(labels, count_label, &blocks))
-		return;
+		return 0;
 	if (size == 0 || blocks == 0 || size > TOKENS_MAX / blocks)
+		return 0;
+	return size * blocks;
+}
+
+/* The tokens are an engine's own, and right where a block is not the same for all layers.
+ * Blocks are its own too, or those of all engines: divide_blocks(). */
+static void add_vllm_config(
+	struct scrape *s, struct scrape_engine *rank, struct span labels)
+{
+	uint64_t tokens;
+
+	if (label_number(labels, "kv_cache_size_tokens", &tokens) && tokens > 0) {
+		add_capacity(s, rank, MIN(tokens, TOKENS_MAX));
 		return;
-	add_capacity(s, rank, size * blocks);
+	}
+	tokens = config_tokens(labels, "block_size", "num_gpu_blocks");
+	if (tokens == 0)
+		return;
+	s->blocks.differ |= s->blocks.lines > 0 && s->blocks.tokens != tokens;
+	s->blocks.tokens = tokens;
+	s->blocks.lines++;
+	add_capacity(s, rank, tokens);
+}
+
+/* vLLM says of each data-parallel engine the sum over all of them. */
+static void divide_blocks(struct scrape *s)
+{
+	size_t i;
+
+	if (s->blocks.lines < 2 || s->blocks.differ)
+		return;
+	s->all.capacity_tokens /= s->blocks.lines;
+	for (i = 0; i < s->n_ranks; i++)
+		s->ranks[i].capacity_tokens /= s->blocks.lines;
+}
+
+/* sglang:max_total_num_tokens: each process of a rank says it. */
+static void see_pool(struct scrape *s, struct span labels, double tokens)
+{
+	uint64_t rank = 0;
+
+	if (tokens < 1 || tokens > (double)TOKENS_MAX)
+		return;
+	if (!label_number(labels, "dp_rank", &rank) || rank > RANKS_MAX)
+		rank = 0;
+	s->pool.tokens = MAX(s->pool.tokens, (uint64_t)tokens);
+	s->pool.ranks = MAX(s->pool.ranks, (unsigned)rank + 1);
+}
+
+static void apply_pool(struct scrape *s)
+{
+	size_t i;
+
+	if (s->pool.tokens == 0 || s->all.capacity_tokens != 0)
+		return;
+	s->all.capacity_tokens = MIN(s->pool.tokens * s->pool.ranks, TOKENS_MAX);
+	for (i = 0; i < s->n_ranks; i++)
+		s->ranks[i].capacity_tokens = s->pool.tokens;
 }
 
 /* A number of requests, as a gauge has it. */
@@ -108,9 +180,12 @@ static uint64_t whole(double number)
 enum meaning {
 	MEANS_VLLM_CONFIG,
 	MEANS_SGLANG_CONFIG,
+	MEANS_SGLANG_POOL,
 	MEANS_RUNNING,
 	MEANS_WAITING,
 	MEANS_TOKENS,
+	MEANS_GENERATED,
+	MEANS_STEPS,
 	MEANS_START
 };
 
@@ -121,14 +196,21 @@ static const struct {
 } samples[] = {
 	{"vllm:cache_config_info", MEANS_VLLM_CONFIG},
 	{"sglang:cache_config_info", MEANS_SGLANG_CONFIG},
+	{"sglang:max_total_num_tokens", MEANS_SGLANG_POOL},
 	{"vllm:num_requests_running", MEANS_RUNNING},
 	{"sglang:num_running_reqs", MEANS_RUNNING},
 	{"vllm:num_requests_waiting", MEANS_WAITING},
 	{"sglang:num_queue_reqs", MEANS_WAITING},
 	{"vllm:prompt_tokens_total", MEANS_TOKENS},
-	{"vllm:generation_tokens_total", MEANS_TOKENS},
+	{"vllm:generation_tokens_total", MEANS_GENERATED},
 	{"sglang:prompt_tokens_total", MEANS_TOKENS},
 	{"sglang:generation_tokens_total", MEANS_TOKENS},
+	/* The two before grow when a request ends, this one while it runs. */
+	{"sglang:realtime_tokens_total", MEANS_STEPS},
+	{"llamacpp:requests_processing", MEANS_RUNNING},
+	{"llamacpp:requests_deferred", MEANS_WAITING},
+	{"llamacpp:prompt_tokens_total", MEANS_TOKENS},
+	{"llamacpp:tokens_predicted_total", MEANS_TOKENS},
 	{"process_start_time_seconds", MEANS_START},
 };
 
@@ -149,14 +231,20 @@ static void add_load(
 	}
 }
 
-static void add_tokens(struct scrape *s, struct scrape_engine *rank, double n)
+static void add_tokens(
+	struct scrape *s, struct scrape_engine *rank, double n, bool is_generated)
 {
-	s->all.has_tokens = true;
-	s->all.tokens += n;
-	if (rank == NULL)
-		return;
-	rank->has_tokens = true;
-	rank->tokens += n;
+	struct scrape_engine *both[] = {&s->all, rank};
+	size_t i;
+
+	for (i = 0; i < ARRAY_LEN(both); i++) {
+		if (both[i] == NULL)
+			continue;
+		both[i]->has_tokens = true;
+		both[i]->tokens += n;
+		both[i]->has_generated |= is_generated;
+		both[i]->generated += is_generated ? n : 0;
+	}
 }
 
 static void take_number(
@@ -168,7 +256,8 @@ static void take_number(
 		add_load(s, rank, whole(number), meaning == MEANS_WAITING);
 		break;
 	case MEANS_TOKENS:
-		add_tokens(s, rank, number);
+	case MEANS_GENERATED:
+		add_tokens(s, rank, number, meaning == MEANS_GENERATED);
 		break;
 	case MEANS_START:
 		if (number > 0)
@@ -194,12 +283,16 @@ static void take_sample(
 	struct scrape_engine *rank = labelled_rank(s, labels);
 	double number;
 
-	if (is_echo(labels))
+	if (meaning == MEANS_SGLANG_POOL && read_real(value, &number))
+		see_pool(s, labels, number);
+	if (meaning == MEANS_SGLANG_POOL || is_echo(labels))
 		return;
 	if (meaning == MEANS_VLLM_CONFIG)
-		add_config(s, rank, labels, "block_size", "num_gpu_blocks");
+		add_vllm_config(s, rank, labels);
 	else if (meaning == MEANS_SGLANG_CONFIG)
-		add_config(s, rank, labels, "page_size", "num_pages");
+		add_capacity(s, rank, config_tokens(labels, "page_size", "num_pages"));
+	else if (meaning == MEANS_STEPS && read_real(value, &number))
+		add_tokens(s, rank, number, has_label(labels, "mode", "decode"));
 	else if (read_real(value, &number))
 		take_number(s, meaning, rank, number);
 }
@@ -226,4 +319,6 @@ void scrape_read(struct span text, struct scrape *s)
 				take_sample(s, samples[i].meaning, labels, value);
 		}
 	}
+	divide_blocks(s);
+	apply_pool(s);
 }

@@ -17,8 +17,9 @@ struct scrape_engine {
 	uint64_t capacity_tokens; /* of its KV cache; 0: not said */
 	uint64_t running, waiting;
 	bool has_load; /* running or waiting was said */
-	bool has_tokens;
-	double tokens; /* counted since the process began */
+	bool has_tokens, has_generated;
+	double tokens;    /* counted since the process began */
+	double generated; /* of them those that are no prompt's */
 };
 
 struct scrape {
@@ -28,6 +29,16 @@ struct scrape {
 	size_t n_ranks;
 
 	struct scrape_engine all;
+	struct { /* vLLM's blocks, which each engine may say of all together */
+		uint64_t tokens;
+		unsigned lines;
+		bool differ;
+	} blocks;
+	struct
+	{ /* SGLang's gauge: the size of one rank's cache, said by all its processes */
+		uint64_t tokens;
+		unsigned ranks;
+	} pool;
 	double start_seconds;   /* process_start_time_seconds; 0: not said */
 	char id[SCRAPE_ID_MAX]; /* of this process; empty: not said */
 };

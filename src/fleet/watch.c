@@ -127,7 +127,7 @@ static unsigned without(unsigned all, unsigned some)
 
 /* What the engine says that it computed counts as bytes do: an answer that is not
  * streamed shows nothing else until it is whole. */
-static void sample(const struct worker *w, struct progress_sample *out)
+static void sample(const struct worker *w, uint64_t now_ms, struct progress_sample *out)
 {
 	unsigned held = atomic_load_explicit(&w->held, memory_order_relaxed);
 
@@ -137,6 +137,8 @@ static void sample(const struct worker *w, struct progress_sample *out)
 		.bytes = atomic_load_explicit(&w->bytes, memory_order_relaxed) +
 			 atomic_load_explicit(&w->engine_steps, memory_order_relaxed),
 		.events = atomic_load_explicit(&w->events, memory_order_relaxed),
+		.has_tokens = now_ms < w->engine_rate_until_ms,
+		.token_rate = w->engine_rate,
 		.completions =
 			atomic_load_explicit(&w->completions, memory_order_relaxed),
 	};
@@ -176,7 +178,7 @@ static void take_samples(struct watch *watch, size_t from, size_t to, uint64_t n
 		watch->group[i - from] = &w->progress;
 		watch->opts[i - from] = (struct progress_opts){
 			o->stall_timeout_ms, o->degraded_ratio, o->degraded_window_ms};
-		sample(w, &watch->samples[i - from]);
+		sample(w, now_ms, &watch->samples[i - from]);
 	}
 }
 

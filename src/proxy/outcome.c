@@ -100,11 +100,12 @@ void outcome_header(struct guard *g, const struct http_head *a, const char *base
 	report(g, a->status >= 500 ? OUTCOME_FAILURE : OUTCOME_NEUTRAL, why);
 }
 
-/* The worker's own, and not what the operator wanted cut. */
+/* The worker's own, and not what the operator wanted cut, nor a silence that may be
+ * work. */
 static bool is_failure(const struct exchange *ex, enum fail why)
 {
 	return strcmp(fail_type(why), "upstream_error") == 0 &&
-	       (ex == NULL || !exchange_was_overlong(ex));
+	       (ex == NULL || (!exchange_was_overlong(ex) && !exchange_was_excused(ex)));
 }
 
 void outcome_end(struct guard *g, const struct exchange *ex, enum fail why)

@@ -4,10 +4,11 @@
  * how an exchange ended, and by cleanup.c. Without a call the guard's drop is neutral
  * (the client left, memory was short).
  *
- *   failure  no connection, a reset, a broken or invalid answer, silence for too long,
- *            5xx
+ *   failure  no connection, a reset, a broken or invalid answer, none within
+ *            first_byte_timeout, 5xx
  *   success  2xx and 3xx, to the end
- *   neutral  4xx and 429; an answer that total_timeout cut
+ *   neutral  4xx and 429; an answer that total_timeout cut; silence inside an answer, or
+ *            while the engine's counters grow (watch.h finds those that hang)
  */
 #ifndef PROXY_OUTCOME_H
 #define PROXY_OUTCOME_H

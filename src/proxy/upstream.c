@@ -285,6 +285,40 @@ static void trial_timed_out(struct exchange *ex)
 	ex->wake(ex->arg);
 }
 
+/* The answer has begun and is silent: its engine may hold back what it makes, a tool's
+ * argument until it closes. While its counter grows that is waited for as for a first
+ * byte. */
+static bool prolong_silence(struct exchange *ex)
+{
+	uint64_t now_ms = clock_now_ms(), limit_ms = ex->o.first_byte_timeout_ms;
+	uint64_t until_ms =
+		atomic_load_explicit(&ex->worker->engine_until_ms, memory_order_relaxed);
+
+	if (ex->silent_ms == 0)
+		ex->silent_ms = now_ms - MIN(now_ms, ex->o.stream_idle_timeout_ms);
+	if (limit_ms > 0)
+		until_ms = MIN(until_ms, ex->silent_ms + limit_ms);
+	if (until_ms <= now_ms)
+		return false;
+	exchange_watch(ex, until_ms - now_ms);
+	return true;
+}
+
+static bool is_computing(const struct exchange *ex)
+{
+	return atomic_load_explicit(&ex->worker->engine_until_ms, memory_order_relaxed) >
+	       clock_now_ms();
+}
+
+static void fell_silent(struct exchange *ex)
+{
+	if (ex->phase == PHASE_BODY && prolong_silence(ex))
+		return;
+	ex->is_excused = ex->phase == PHASE_BODY || is_computing(ex);
+	exchange_fail(ex, FAIL_WORKER_TIMEOUT);
+	ex->wake(ex->arg);
+}
+
 static void on_timer(void *arg)
 {
 	struct upstream_conn *uc = arg;
@@ -304,6 +338,10 @@ static void on_timer(void *arg)
 	}
 	if (!ex->is_overlong && exchange_is_trial(ex)) {
 		trial_timed_out(ex);
+		return;
+	}
+	if (!ex->is_overlong) {
+		fell_silent(ex);
 		return;
 	}
 	exchange_fail(ex, FAIL_WORKER_TIMEOUT);
@@ -643,6 +681,11 @@ bool exchange_trial_is_over(struct exchange *ex)
 bool exchange_was_overlong(const struct exchange *ex)
 {
 	return ex->is_overlong;
+}
+
+bool exchange_was_excused(const struct exchange *ex)
+{
+	return ex->is_excused;
 }
 
 bool exchange_was_reused(const struct exchange *ex)

@@ -93,6 +93,9 @@ enum fail exchange_failure(const struct exchange *ex);
 bool exchange_trial_is_over(struct exchange *ex);
 /* It was cut at total_due_ms: it failed as WORKER_TIMEOUT, but not by its worker. */
 bool exchange_was_overlong(const struct exchange *ex);
+/* It was cut for silence, which says nothing of its worker: inside an answer, or while its
+ * engine's counters grew. */
+bool exchange_was_excused(const struct exchange *ex);
 bool exchange_was_reused(const struct exchange *ex);
 /* Not a byte of an answer came. */
 bool exchange_was_silent(const struct exchange *ex);

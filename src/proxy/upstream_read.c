@@ -24,6 +24,7 @@ static void touch(struct exchange *ex, size_t got)
 	atomic_store_explicit(
 		&ex->worker->last_byte_ms, clock_now_ms(), memory_order_relaxed);
 	atomic_fetch_add_explicit(&ex->worker->bytes, got, memory_order_relaxed);
+	ex->silent_ms = 0;
 	exchange_watch(ex, exchange_is_trial(ex) ? ex->o.trial_timeout_ms
 						 : ex->o.stream_idle_timeout_ms);
 }

@@ -47,6 +47,8 @@ struct exchange {
 	bool is_reused, got_byte, was_connected, is_paused;
 	bool is_held;        /* counted in worker->held */
 	bool is_overlong;    /* total_timeout cut it */
+	bool is_excused;     /* cut for a silence that says nothing of its worker */
+	uint64_t silent_ms;  /* since then, where the wait was prolonged; 0: it was not */
 	bool is_trial_over;  /* not told yet */
 	uint64_t steps_seen; /* of its worker's engine, as the trial's wait began */
 

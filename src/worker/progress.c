@@ -18,6 +18,8 @@ static void start_slice(struct progress *p, uint64_t now_ms)
 	p->slice_ms = now_ms;
 	p->slice_events = p->events;
 	p->stream_ms = 0;
+	p->tokens = 0;
+	p->has_tokens = true;
 }
 
 /* Stream time that makes a rate. */
@@ -34,6 +36,10 @@ static void end_slice(struct progress *p, const struct progress_opts *o, uint64_
 	p->rate = p->stream_ms > 0 && p->stream_ms >= enough_ms(o)
 			  ? events * 1000 / (double)p->stream_ms
 			  : -1;
+	p->whole_rate = p->rate;
+	p->is_counted = p->has_tokens;
+	if (p->rate >= 0 && p->has_tokens)
+		p->whole_rate = MAX(p->rate, p->tokens * 1000 / (double)p->stream_ms);
 	start_slice(p, now_ms);
 }
 
@@ -46,8 +52,16 @@ static void see_first(
 	p->completions = s->completions;
 	p->moved_ms = s->in_flight > 0 ? now_ms : 0;
 	p->sampled_ms = now_ms;
-	p->rate = -1;
+	p->rate = p->whole_rate = -1;
 	start_slice(p, now_ms);
+}
+
+static void note_tokens(
+	struct progress *p, const struct progress_sample *s, uint64_t now_ms)
+{
+	p->has_tokens &= s->has_tokens;
+	if (s->has_tokens)
+		p->tokens += s->token_rate * (double)(now_ms - p->sampled_ms) / 1000;
 }
 
 static void note_movement(
@@ -77,6 +91,7 @@ static bool take_sample(struct progress *p, const struct progress_sample *s,
 	note_movement(p, s, now_ms);
 	p->stream_ms += s->streams * (now_ms - p->sampled_ms);
 	p->trial_stream_ms += s->streams * (now_ms - p->sampled_ms);
+	note_tokens(p, s, now_ms);
 	p->sampled_ms = now_ms;
 	if (now_ms - p->slice_ms < o->degraded_window_ms / PROGRESS_SLICES)
 		return false;
@@ -93,6 +108,13 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+/* What a worker's last slice is judged by, and its peers' then: tokens are compared where
+ * its engine counts them, which may hold them back, or send several in an event. */
+static double rate_of(const struct progress *p, bool is_counted)
+{
+	return is_counted ? p->whole_rate : p->rate;
+}
+
 /* Of the peers whose last slice says something and who are not degraded or stalled
  * themselves; < 0: none. Workers beyond PEERS_MAX are left out: enough to be a median. */
 #define PEERS_MAX 256
@@ -104,7 +126,7 @@ static double peer_median(struct progress *const *group, unsigned n, unsigned se
 	for (i = 0; i < n && k < PEERS_MAX; i++) {
 		if (i != self && group[i]->is_seen && group[i]->rate >= 0 &&
 			group[i]->verdict == PROGRESS_FINE)
-			rates[k++] = group[i]->rate;
+			rates[k++] = rate_of(group[i], group[self]->is_counted);
 	}
 	if (k == 0)
 		return -1;
@@ -170,7 +192,7 @@ static bool is_stalled(struct progress *const *group, unsigned n, unsigned self,
 
 static bool is_slow(const struct progress *p, const struct progress_opts *o)
 {
-	return p->rate < o->degraded_ratio * p->median;
+	return rate_of(p, p->is_counted) < o->degraded_ratio * p->median;
 }
 
 /* After each whole slice. */

@@ -49,6 +49,8 @@ struct progress_sample {
 	unsigned streams;   /* of these, past the first byte of a streamed answer */
 	uint64_t bytes;     /* of answers, so far */
 	uint64_t events;    /* of event streams, so far */
+	bool has_tokens;    /* its engine says how many tokens a second it generates: */
+	double token_rate;
 	uint64_t completions;
 };
 
@@ -72,8 +74,12 @@ struct progress {
 
 	/* the slice that is being gathered, and the last whole one */
 	uint64_t sampled_ms, slice_ms, slice_events, stream_ms;
-	double rate;    /* events/s and stream; < 0: the slice says nothing */
-	bool has_slice; /* one became whole with the last sample */
+	double tokens;     /* that the engine generated in the slice, by what it says */
+	bool has_tokens;   /* it said so for the whole slice */
+	double rate;       /* events/s and stream; < 0: the slice says nothing */
+	double whole_rate; /* the same of events or tokens, whichever were more */
+	bool is_counted;   /* the engine's tokens are in it */
+	bool has_slice;    /* one became whole with the last sample */
 
 	/* slowness */
 	uint64_t slow_ms; /* time of slices below the ratio, in a row */

@@ -219,6 +219,7 @@ struct worker *worker_new_rank(
 	w->rank = rank;
 	w->index_slot = UINT32_MAX;
 	w->engine_tokens = -1;
+	w->engine_generated = -1;
 	pthread_mutex_init(&w->addr_lock, NULL);
 	breaker_init(&w->breaker, &breaker);
 	atomic_store(&w->health, WORKER_STARTING);

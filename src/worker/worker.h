@@ -96,17 +96,25 @@ struct worker {
 	struct progress progress; /* of its answers (watch.c) */
 	char verdict_reason[160]; /* why progress.verdict is what it is */
 	double engine_tokens;     /* report.c: as its engine counts them; < 0: not said */
+	/* report.c: of them those that it generated, when that was said, how many a second
+	 * came of late, and until when that counts. */
+	double engine_generated; /* < 0: not said */
+	uint64_t engine_generated_ms;
+	double engine_rate;
+	uint64_t engine_rate_until_ms;
 	unsigned load_when_asked; /* report.c: own load as the report was asked for */
 
 	/* Any thread. */
 	_Atomic int health;       /* enum worker_state but for DRAINING */
 	_Atomic bool is_draining; /* drained by an operator, or removed */
 	_Atomic bool is_removed;
-	_Atomic int trial;              /* enum worker_trial */
-	_Atomic uint64_t engine_steps;  /* times that its counter of tokens was seen to
+	_Atomic int trial;                /* enum worker_trial */
+	_Atomic uint64_t engine_steps;    /* times that its counter of tokens was seen to
 					   grow; the control thread's */
-	_Atomic uint64_t warm_since_ms; /* slow_start counts from here; 0: long over */
-	_Atomic(char *) authorization;  /* "Bearer …" from worker_key, or NULL; old ones
+	_Atomic uint64_t engine_until_ms; /* so long it counts as computing, since its
+					     counter grew of late; 0: never */
+	_Atomic uint64_t warm_since_ms;   /* slow_start counts from here; 0: long over */
+	_Atomic(char *) authorization; /* "Bearer …" from worker_key, or NULL; old ones
 					   live until the worker goes */
 
 	/* What the worker last said of its requests; written by the control thread. */

@@ -439,7 +439,7 @@ class Worker:
     def __init__(self, name="w", handler=answer_ok, host="127.0.0.1", models=("m",), base="", port=0):
         self.name, self.handler, self.models, self.base = name, handler, list(models), base
         self.healthy = True  # what probes are told; or a callable(x) that answers them
-        self.metrics_text = None
+        self.metrics_text = None  # or a callable that gives it
         self.told = dict.fromkeys(("/server_info", "/get_server_info", "/v1/loads?include=core", "/get_load", "/load"))  # path: JSON, or None: 404
         self.exchanges, self.probes = [], []
         self.connections = 0
@@ -492,7 +492,8 @@ class Worker:
         elif x.request.target.endswith("/v1/models"):
             x.answer(200, json.dumps({"object": "list", "data": [{"id": m, "object": "model"} for m in self.models]}))
         elif x.request.target.endswith("/metrics"):
-            x.answer(200 if self.metrics_text else 404, self.metrics_text or "", content_type="text/plain")
+            text = self.metrics_text() if callable(self.metrics_text) else self.metrics_text
+            x.answer(200 if text else 404, text or "", content_type="text/plain")
         elif x.request.target[len(self.base):] in self.told:
             told = self.told[x.request.target[len(self.base):]]
             x.answer(200 if told is not None else 404, json.dumps(told))

@@ -135,6 +135,35 @@ START_TEST(degraded_engine_that_would_attract_traffic)
 }
 END_TEST
 
+/* A parser holds back what the engine makes: as many tokens as its peers, no events. And
+ * one whose engine stands still, too, is degraded. */
+START_TEST(c03_tokens_count_as_events_do)
+{
+	unsigned i;
+
+	start(3);
+	for (i = 0; i < 3; i++) {
+		load(i, 4, 4, i == 0 ? 0 : 20);
+		f.sample[i].has_tokens = true;
+		f.sample[i].token_rate = 80;
+	}
+	/* Bytes: the engine's growth is no stall either (watch.c). */
+	f.opts[0].stall_timeout_ms = 0;
+	play(300000);
+	ck_assert_uint_eq(f.changes, 0);
+	f.sample[0].token_rate = 0;
+	ck_assert_uint_le(time_to(0, PROGRESS_DEGRADED, 100000), 33500);
+	f.sample[0].token_rate = 80;
+	ck_assert_uint_le(time_to(0, PROGRESS_FINE, 100000), 6500);
+	/* Peers whose events hold ten tokens each say nothing of one without counters. */
+	f.sample[0].has_tokens = false;
+	load(0, 4, 4, 20);
+	f.sample[1].token_rate = f.sample[2].token_rate = 800;
+	play(300000);
+	ck_assert_int_eq(verdict(0), PROGRESS_FINE);
+}
+END_TEST
+
 /* Half as fast as the others, or bursty, is not degraded. */
 START_TEST(slower_is_not_degraded)
 {
@@ -346,6 +375,7 @@ static Suite *progress_suite(void)
 	tcase_add_test(c, wedged_engine_with_129_in_flight);
 	tcase_add_test(c, degraded_engine_that_would_attract_traffic);
 	tcase_add_test(c, slower_is_not_degraded);
+	tcase_add_test(c, c03_tokens_count_as_events_do);
 	tcase_add_test(c, what_is_no_stall);
 	tcase_add_test(c, nobody_to_compare_with);
 	tcase_add_test(c, peers_need_samples);

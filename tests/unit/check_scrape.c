@@ -183,6 +183,77 @@ START_TEST(test_ranks)
 }
 END_TEST
 
+/* vLLM 0.32 with two data-parallel engines: each says the blocks of both, and the tokens
+ * of its own. */
+START_TEST(test_f7_capacity_of_ranks)
+{
+	static const char with_tokens[] =
+		"vllm:cache_config_info{block_size=\"32\",engine=\"0\","
+		"kv_cache_size_tokens=\"1048576\",num_gpu_blocks=\"65536\"} 1.0\n"
+		"vllm:cache_config_info{block_size=\"32\",engine=\"1\","
+		"kv_cache_size_tokens=\"1048576\",num_gpu_blocks=\"65536\"} 1.0\n";
+	static const char blocks_only[] =
+		"vllm:cache_config_info{block_size=\"32\",engine=\"0\","
+		"kv_cache_size_tokens=\"None\",num_gpu_blocks=\"65536\"} 1.0\n"
+		"vllm:cache_config_info{block_size=\"32\",engine=\"1\","
+		"kv_cache_size_tokens=\"None\",num_gpu_blocks=\"65536\"} 1.0\n";
+	const char *const texts[] = {with_tokens, blocks_only};
+	struct scrape s;
+	size_t i;
+
+	for (i = 0; i < ARRAY_LEN(texts); i++) {
+		s = of_ranks(scrape_read, texts[i]);
+		ck_assert_uint_eq(s.all.capacity_tokens, 2097152);
+		ck_assert_uint_eq(engines[0].capacity_tokens, 1048576);
+		ck_assert_uint_eq(engines[1].capacity_tokens, 1048576);
+	}
+	/* A hybrid model: the product says nothing. */
+	ck_assert_uint_eq(scrape("vllm:cache_config_info{block_size=\"544\","
+				 "kv_cache_size_tokens=\"7000\",num_gpu_blocks="
+				 "\"900\"} 1\n")
+				  .all.capacity_tokens,
+		7000);
+}
+END_TEST
+
+START_TEST(test_f7_capacity_of_sglang)
+{
+	struct scrape s = of_ranks(scrape_read,
+		"sglang:max_total_num_tokens{dp_rank=\"0\",tp_rank=\"0\"} 30000.0\n"
+		"sglang:max_total_num_tokens{dp_rank=\"0\",tp_rank=\"1\"} 30000.0\n"
+		"sglang:max_total_num_tokens{dp_rank=\"1\",tp_rank=\"2\"} 30000.0\n"
+		"sglang:max_total_num_tokens_swa{tp_rank=\"0\"} 7.0\n");
+
+	ck_assert_uint_eq(s.all.capacity_tokens, 60000);
+	ck_assert_uint_eq(engines[1].capacity_tokens, 30000);
+	ck_assert_uint_eq(
+		scrape("sglang:max_total_num_tokens{model_name=\"m\"} 30000.0\n")
+			.all.capacity_tokens,
+		30000);
+	ck_assert_uint_eq(
+		scrape("sglang:max_total_num_tokens NaN\n").all.capacity_tokens, 0);
+}
+END_TEST
+
+/* SGLang counts what runs, too; llama.cpp has names of its own. */
+START_TEST(test_c03_counters_of_engines)
+{
+	struct scrape s =
+		scrape("sglang:realtime_tokens_total{mode=\"decode\"} 50\n"
+		       "sglang:realtime_tokens_total{mode=\"prefill_compute\"} 100\n"
+		       "sglang:generation_tokens_total 40\n");
+
+	ck_assert(s.all.tokens == 190 && s.all.has_generated && s.all.generated == 50);
+	s = scrape("llamacpp:prompt_tokens_total 9\nllamacpp:tokens_predicted_total 4\n"
+		   "llamacpp:requests_processing 2\nllamacpp:requests_deferred 1\n");
+	ck_assert(s.all.tokens == 13 && !s.all.has_generated);
+	ck_assert_uint_eq(s.all.running, 2);
+	ck_assert_uint_eq(s.all.waiting, 1);
+	s = scrape("vllm:prompt_tokens_total 9\nvllm:generation_tokens_total 4\n");
+	ck_assert(s.all.tokens == 13 && s.all.has_generated && s.all.generated == 4);
+}
+END_TEST
+
 START_TEST(test_json_loads)
 {
 	struct scrape s = of_ranks(scrape_json,
@@ -280,6 +351,9 @@ static Suite *scrape_suite(void)
 	tcase_add_test(t, test_load);
 	tcase_add_test(t, test_tokens);
 	tcase_add_test(t, test_ranks);
+	tcase_add_test(t, test_f7_capacity_of_ranks);
+	tcase_add_test(t, test_f7_capacity_of_sglang);
+	tcase_add_test(t, test_c03_counters_of_engines);
 	tcase_add_test(t, test_json_loads);
 	tcase_add_test(t, test_json_server_info);
 	tcase_add_test(t, test_json_that_says_nothing);

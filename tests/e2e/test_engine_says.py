@@ -1,0 +1,116 @@
+"""What an engine says of itself outweighs what the wire shows: counters that grow in silence, states
+of its own, the size of its cache, its ranks."""
+import itertools
+import threading
+import time
+
+import pytest
+
+import harness
+from harness import make_request, wait_until, worker_conf
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+STREAM = dict(CHAT, stream=True)
+
+
+def start(router, ws, pool="", keys="", extra=""):
+    r = router(conf=worker_conf(ws, pool, extra).replace("health_interval = 1s\n", "", 1), keys=keys, wait=False)
+    return r.wait_workers(*[w.name for w in ws])
+
+
+def growing(step=60):
+    """A page of metrics whose counter of tokens grows each time that it is read."""
+    n = itertools.count(step, step)
+    return lambda: f'vllm:generation_tokens_total{{engine="0"}} {next(n)}.0\nvllm:num_requests_running{{engine="0"}} 1.0\n'
+
+
+def seen(w, path):
+    return sum(p.target == path for p in w.probes)
+
+
+# ---- silence ----
+
+def test_c03_silence_is_waited_for_while_the_engine_computes(router, worker):
+    """A tool parser holds back an argument: six times the idle limit, and the stream is whole."""
+    w = worker("w0")
+
+    def holds_back(x):
+        x.events("first")
+        before = seen(w, "/metrics")
+        wait_until(lambda: seen(w, "/metrics") >= before + 4, "it is asked while it computes")
+        x.event("late")
+        x.end()
+    w.handler = holds_back
+    w.metrics_text = growing()
+    r = start(router, [w], "health_interval = 1s\nstream_idle_timeout = 500ms\ncb_failure_threshold = 1\n")
+    wait_until(lambda: seen(w, "/metrics") >= 2, "it was seen to compute")
+    m = r.request(body=STREAM)
+    assert m.ended and m.body == b"data: first\n\ndata: late\n\n"
+    assert r.metric("kvsteer_breaker_state", worker="w0") == 0 and r.worker_state("w0") == "healthy"
+
+
+@pytest.mark.parametrize("says", ["nothing", "no growth", "growth"])
+def test_c03_what_is_cut_for_silence_is_not_charged(router, worker, says):
+    """The idle limit without growth, first_byte_timeout with it; in no case does the breaker count."""
+    w = worker("w0")
+
+    def stops(x):
+        x.events("0")
+        return x.wait_gone() and "close"
+    w.handler = stops
+    w.metrics_text = {"nothing": None, "no growth": "vllm:generation_tokens_total 7\n", "growth": growing()}[says]
+    limits = "stream_idle_timeout = 300ms\nfirst_byte_timeout = 2s\n" if says == "growth" else "stream_idle_timeout = 300ms\n"
+    r = start(router, [w], limits + "health_interval = 500ms\nresume_streams = off\ncb_failure_threshold = 1\n")
+    wait_until(lambda: seen(w, "/metrics") >= (1 if says == "nothing" else 3), "it was asked")
+    m = r.request(body=STREAM)
+    assert not m.ended and b'"code":"worker_timeout"' in m.body
+    assert w.wait_requests(1).gone.wait(harness.DEADLINE)
+    assert r.metric("kvsteer_breaker_state", worker="w0") == 0
+    assert r.metric("kvsteer_upstream_failures_total", worker="w0", reason="worker_timeout") == 1
+
+
+def test_c03_an_engine_that_makes_tokens_is_not_degraded(router, worker):
+    """Its streams are silent, its counter grows as those of its peer, whose streams show it."""
+    go = threading.Event()
+
+    def silent(x):
+        x.events("first")
+        go.wait(3 * harness.DEADLINE)
+        x.end()
+
+    def talks(x):
+        x.events("first")
+        for i in range(80):
+            x.event(str(i))
+            go.wait(0.05)
+        go.set()
+        x.end()
+    ws = [worker("w0", silent), worker("w1", talks)]
+    for w in ws:
+        w.metrics_text = lambda: f"vllm:generation_tokens_total {int(time.monotonic() * 20)}\n"
+    r = start(router, ws, "policy = round_robin\nhealth_interval = 200ms\ndegraded_window = 1s\nstall_timeout = 60s\n")
+    wires = [r.connect() for _ in ws]
+    for c in wires:
+        c.send(make_request(body=STREAM))
+    for c in wires:
+        assert c.read_response("POST").ended
+    assert "degraded" not in r.log()
+
+
+# ---- capacity ----
+
+def test_f7_capacity_of_data_parallel_ranks(router, worker):
+    """vLLM says the blocks of both engines of each; a rank has its own tokens, or its share."""
+    w = worker("gpu")
+
+    def page(tokens):
+        return "".join(f'vllm:cache_config_info{{block_size="32",engine="{k}",kv_cache_size_tokens="{tokens}",num_gpu_blocks="65536"}} 1.0\n' for k in (0, 1))
+    w.metrics_text = page(1048576)
+    r = router(conf=worker_conf([w]) + "dp_size = 2\n", wait=False).wait_workers("gpu@0", "gpu@1")
+    for k in (0, 1):
+        r.wait_metric(1048576, "kvsteer_worker_capacity_tokens", worker=f"gpu@{k}")
+    w = worker("old")
+    w.metrics_text = page("None")
+    r = router(conf=worker_conf([w]) + "dp_size = 2\n", wait=False).wait_workers("old@0", "old@1")
+    for k in (0, 1):
+        r.wait_metric(1048576, "kvsteer_worker_capacity_tokens", worker=f"old@{k}")
