@@ -1,6 +1,6 @@
 /*
  * The engine's process: boot, signals, drain, exit. One thread, one loop. SIGTERM or
- * SIGINT: no new connections, what runs goes on until the drain timeout; a second one
+ * SIGINT: no new requests, what runs goes on until the drain timeout; a second one
  * ends at once. Called by main.c.
  */
 #include "engine_daemon.h"
@@ -53,7 +53,7 @@ static void drain_on(void *arg)
 	struct daemon *d = arg;
 	uint64_t now_ms = clock_now_ms();
 
-	if (serve_is_idle(d->serve)) {
+	if (serve_is_drained(d->serve)) {
 		loop_stop(d->loop);
 	} else if (now_ms >= d->drain_end_ms) {
 		log_warn("drain timeout: %u running and %u waiting sequences are cut",

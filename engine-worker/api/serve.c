@@ -42,7 +42,7 @@ struct serve {
 	struct fault_target fault_target;
 	struct hang hang;
 	int listen_fd; /* the server's; -1: it takes nobody any more */
-	bool is_ready;
+	bool is_ready, is_draining;
 	int sleep_level; /* IS_AWAKE, or 0 to SLEEP_MAX */
 	uint64_t started_ms;
 	char engine_id[33]; /* of this process: another one after a restart */
@@ -128,6 +128,10 @@ static void start_completion(struct serve *s, struct http_call *call, bool is_ch
 {
 	struct completion_opts opts;
 
+	if (s->is_draining) {
+		http_call_fail_text(call, FAIL_DRAINING, "The engine is shutting down.");
+		return;
+	}
 	if (meets_fault(s, call, is_chat))
 		return;
 	opts = (struct completion_opts){
@@ -631,16 +635,21 @@ const struct fault_target *serve_fault_target(const struct serve *s)
 
 void serve_drain(struct serve *s)
 {
-	hang_set(&s->hang, s->listen_fd, false);
-	s->listen_fd = -1;
+	hang_connects(s, false);
+	s->is_draining = true;
 	engine_health_drain(s->health);
-	http_server_drain(s->server);
+	(void)serve_is_drained(s);
 }
 
-bool serve_is_idle(const struct serve *s)
+bool serve_is_drained(struct serve *s)
 {
-	return s->completions.n == 0 && http_server_connections(s->server) == 0 &&
-	       handoff_is_idle(s->handoff);
+	if (s->completions.n > 0)
+		return false;
+	if (s->listen_fd >= 0) {
+		s->listen_fd = -1;
+		http_server_drain(s->server);
+	}
+	return http_server_connections(s->server) == 0 && handoff_is_idle(s->handoff);
 }
 
 void serve_free(struct serve *s)

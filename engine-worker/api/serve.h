@@ -38,10 +38,12 @@ const struct handoff *serve_handoff(const struct serve *s);
  * stays. ERR_CLOSED: it is not ready yet, and all stays.
  */
 const struct fault_target *serve_fault_target(const struct serve *s);
-/* No new connections; what runs goes on. */
+/* What runs goes on. While something does, whoever connects is told that the engine
+ * drains; then nobody can connect. */
 void serve_drain(struct serve *s);
-/* Whether nothing runs, nobody is connected, and nothing is kept for another worker. */
-bool serve_is_idle(const struct serve *s);
+/* Goes on with the drain. Whether nothing runs, nobody is connected, and nothing is kept
+ * for another worker. */
+bool serve_is_drained(struct serve *s);
 void serve_free(struct serve *s); /* cuts what runs; NULL is fine */
 
 #endif

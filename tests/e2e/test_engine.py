@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.error
 
 import openai
 import pytest
@@ -824,8 +825,38 @@ def test_sigterm_twice():
     with dial(e, post("/v1/completions", {"prompt": "never", "max_tokens": 10, "stream": True})) as s:
         read_until(s, b"HTTP/1.1 200 ")
         e.process.send_signal(signal.SIGTERM)
-        wait_for(lambda: refuses(e.port))
+        wait_for(lambda: health_of(e) == (503, "draining"))
         assert "ending at once" in e.stop()
+
+
+def health_of(engine):
+    """Status, and the code of an error."""
+    try:
+        engine.get("/health")
+        return 200, None
+    except urllib.error.HTTPError as e:
+        return e.code, json.loads(e.read())["error"]["code"]
+
+
+def test_a_draining_engine_says_so():
+    """While something runs: a router that asks learns why, and no request is lost to a refused
+    connect. When nothing runs, nobody can connect."""
+    e = Engine("--sim-decode-rate", "50", faults=True).start()
+    with dial(e, post("/v1/completions", {"prompt": "last words", "max_tokens": 10, "stream": True})) as s:
+        data = read_until(s, b'"text":')
+        e.fault(wedge=True)
+        e.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: health_of(e) == (503, "draining"))
+        for path in ("/v1/completions", "/v1/chat/completions"):
+            status, answer = e.post(path, {"prompt": "more"})
+            assert (status, answer["error"]["code"]) == (503, "draining")
+        assert e.get("/metrics")
+        e.fault(wedge=False)
+        data += read_all(s)
+    assert b"data: [DONE]" in data and data.endswith(b"0\r\n\r\n")
+    assert e.process.wait(DEADLINE_S) == 0
+    assert refuses(e.port)
+    e.stop()
 
 
 def refuses(port):
