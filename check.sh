@@ -3,7 +3,9 @@
 #
 #   sudo ./check.sh      everything: release build, sanitizers, end-to-end tests, distcheck
 #   ./check.sh --quick   for developers: one release build, its tests and the end-to-end tests;
-#                        installs no packages
+#                        installs no packages of the system
+#
+# Both end with kvsteerd before two servers of llama.cpp (tests/real), where pip can install them.
 #
 # All output lies in _build/. The end shows the closing lines of the test runners themselves.
 set -euo pipefail
@@ -93,6 +95,25 @@ end_to_end()
 	fi
 }
 
+# real_engine BUILD: kvsteerd before servers of llama.cpp. Where they cannot be had, one line says
+# why. pip gives up soon: a machine without a network is no fault.
+real_engine()
+{
+	local log=$out/real.log rc=0
+
+	PIP_RETRIES=1 PIP_DEFAULT_TIMEOUT=10 \
+		tests/real/llamacpp "$out/$1" --short --env "$out/real-llamacpp" 2>&1 |
+		tee "$log" || rc=$?
+	case $rc in
+	0) tail -n 1 "$log" >"$out/llamacpp.real" ;;
+	77) echo "skipped: $(tail -n 1 "$log")" | tee "$out/llamacpp.real" ;;
+	*)
+		echo "kvsteerd before llama.cpp: see $log" >&2
+		return 1
+		;;
+	esac
+}
+
 # Some kernels lay memory out in a way that a thread-sanitized program cannot start in; without
 # address space randomisation it can.
 choose_tsan_launcher()
@@ -125,12 +146,15 @@ if ! cmp -s tests/requirements.txt "$out/venv/requirements.txt"; then
 	"$out/venv/bin/pip" install -q --disable-pip-version-check -r tests/requirements.txt
 	cp tests/requirements.txt "$out/venv/requirements.txt"
 fi
-rm -f "$out"/*.closing "$out"/*.pytest
+rm -f "$out"/*.closing "$out"/*.pytest "$out"/*.real
 autoreconf -fi
 
 say "release build, warnings are errors"
 configure_in release --enable-werror
 make_check release
+
+say "a real engine: llama.cpp"
+real_engine release
 
 if [ $quick = yes ]; then
 	if have_tests '^'; then
@@ -173,3 +197,5 @@ for build in tsan release asan; do
 		tail -n 1 "$out/$build.pytest"
 	fi
 done
+echo "kvsteerd before llama.cpp:"
+cat "$out/llamacpp.real"

@@ -272,14 +272,15 @@ def abort(url, model, engines, running):
     return f"idle {time.monotonic() - begun:.1f} s after the client left", True
 
 
-def ttft(kvsteer, url, model):
-    """What kvsteer's log says of the first token, beside what a client saw. (result, is_right)."""
+def ttft(kvsteer, url, model, slack_ms=5):
+    """What kvsteer's log says of the first token, beside what a client saw. (result, is_right).
+    slack_ms: how late a client may be to see it, on a machine that does other things as well."""
     s = Stream(url, model, "Name three rivers and the seas they end in, " * 20, max_tokens=5)
     s.read()
     s.close()
     seen_ms = 1000 * s.first_content_s()
     said_ms = float(kvsteer.access_line(s.id)["ttft_ms"])
-    return f"client {seen_ms:.1f} ms, ttft_ms={said_ms:.1f}", abs(seen_ms - said_ms) <= 5
+    return f"client {seen_ms:.1f} ms, ttft_ms={said_ms:.1f}", abs(seen_ms - said_ms) <= slack_ms
 
 
 def killed_after(url, model, delay_s, kill, n=8):
