@@ -10,7 +10,7 @@
  * timer is set, or a look-up or a probe is under way that sets it.
  *
  * A worker's state is made of two things: whether its process is alive, which its entry
- * holds (starting, healthy, suspect, unhealthy), and for those that are, what its answers
+ * holds (starting, loading, sleeping, healthy, suspect, unhealthy), and for those that are, what its answers
  * do (stalled, degraded: watch.h), which ranks of one process do not share. Suspect is
  * who failed a probe, but not yet health_failures of them; a failed probe does not count
  * while bytes come, and begins the count anew; only a good one ends the suspicion.
@@ -43,6 +43,7 @@
 #define STARTING_EVERY_MS 250 /* a worker that never answered is tried this often */
 #define MODELS_EVERY_MS 30000 /* each healthy worker's list is read again */
 #define MODELS_MAX_BYTES (4u << 20)
+#define SLEEP_MAX_BYTES 4096
 
 struct health {
 	struct loop *loop;
@@ -73,6 +74,9 @@ struct entry {
 	struct wheel_timer timer;
 	uint64_t started_ms; /* of the last turn */
 	struct fetch *probe, *models_fetch;
+	int probe_status;             /* of the last probe, a good one */
+	bool has_no_sleep;            /* its process does not say whether it sleeps */
+	unsigned restarts;            /* of its host, as it was asked that */
 	unsigned failures, successes; /* in a row */
 	bool is_rising;               /* healthy as soon as its models are there */
 	bool is_listed;               /* its models are in the published list */
@@ -142,9 +146,16 @@ static void list_models(struct entry *e, bool is_listed)
 
 /* ---- states ---- */
 
+/* It is alive, by what it says, and no use now. */
+static bool is_resting(const struct entry *e)
+{
+	return e->state == WORKER_LOADING || e->state == WORKER_SLEEPING;
+}
+
 static bool is_down(const struct entry *e)
 {
-	return e->state == WORKER_STARTING || e->state == WORKER_UNHEALTHY;
+	return e->state == WORKER_STARTING || e->state == WORKER_UNHEALTHY ||
+	       is_resting(e);
 }
 
 static enum worker_state state_of(const struct entry *e, const struct worker *w)
@@ -177,7 +188,8 @@ static void set_reason(struct entry *e, const char *fmt, ...)
 static void log_change(const char *name, enum worker_state from, enum worker_state to,
 	const char *reason)
 {
-	bool is_good = to == WORKER_HEALTHY || to == WORKER_SUSPECT;
+	bool is_good = to == WORKER_HEALTHY || to == WORKER_SUSPECT ||
+		       to == WORKER_LOADING || to == WORKER_SLEEPING;
 
 	log_at(is_good ? LOG_LEVEL_NOTICE : LOG_LEVEL_WARN, NULL,
 		"worker %s %s -> %s (%s)", name, worker_state_name(from),
@@ -289,10 +301,11 @@ static bool is_answering(const struct entry *e)
 
 static void judge_failures(struct entry *e)
 {
-	if (is_down(e))
+	bool is_out = e->failures >= opts(e)->health_failures;
+
+	if (is_resting(e) ? !is_out : is_down(e))
 		return;
-	set_state(e, e->failures >= opts(e)->health_failures ? WORKER_UNHEALTHY
-							     : WORKER_SUSPECT);
+	set_state(e, is_out ? WORKER_UNHEALTHY : WORKER_SUSPECT);
 }
 
 static void probe_failed(struct entry *e, const char *why)
@@ -307,6 +320,7 @@ static void probe_failed(struct entry *e, const char *why)
 	}
 	e->failures++;
 	e->host.addr_turn++;
+	e->has_no_sleep = false;
 	report_start_anew(e->report);
 	set_reason(e, "%s, %u%s failure", why, e->failures, ordinal(e->failures));
 	judge_failures(e);
@@ -386,7 +400,7 @@ static void start_rising(struct entry *e)
 
 static void probe_succeeded(struct entry *e, int status)
 {
-	unsigned want = e->state == WORKER_STARTING ? 1 : opts(e)->health_successes;
+	unsigned want = e->state == WORKER_UNHEALTHY ? opts(e)->health_successes : 1;
 	char text[sizeof(e->rise_reason)];
 
 	snprintf(text, sizeof(text), "%d in %llu ms", status,
@@ -413,11 +427,80 @@ static void schedule(struct entry *e)
 {
 	uint64_t every_ms = opts(e)->health_interval_ms, due_ms;
 
-	if (e->state == WORKER_STARTING)
+	if (e->state == WORKER_STARTING || e->state == WORKER_LOADING)
 		every_ms = MIN(every_ms, (uint64_t)STARTING_EVERY_MS);
 	due_ms = e->started_ms +
 		 (uint64_t)((double)every_ms * (0.9 + 0.2 * rng_unit(&e->h->rng)));
 	wheel_set(loop_wheel(e->h->loop), &e->timer, MAX(due_ms, clock_now_ms() + 1));
+}
+
+/* ---- engines that rest ---- */
+
+/* It answers, and says itself that it is no use now: no failure. */
+static void rest(struct entry *e, enum worker_state how, const char *why)
+{
+	e->is_rising = false;
+	e->failures = 0;
+	set_reason(e, "%s", why);
+	set_state(e, how);
+}
+
+/* llama.cpp: {"error":{"message":"Loading model"...}}; others: loading. */
+static bool says_loading(const struct fetch_answer *a)
+{
+	return a->result == FETCH_OK && a->status == 503 &&
+	       strcasestr(a->body.p, "loading") != NULL;
+}
+
+/* vLLM: {"is_sleeping":true}. False: it does not say. */
+static bool read_sleep(const struct fetch_answer *a, bool *is_sleeping)
+{
+	const char *why;
+	struct js *root = host_said_yes(a) ? js_parse(a->body, &why) : NULL;
+	bool is_said = root != NULL && js_is_object(root) &&
+		       js_as_bool(js_get(root, "is_sleeping"), is_sleeping);
+
+	js_free(root);
+	return is_said;
+}
+
+/* What it computed is gone: an engine that sleeps lets its cache go. */
+static void fall_asleep(struct entry *e)
+{
+	struct host_seat *seat;
+
+	if (e->state != WORKER_SLEEPING) {
+		HOST_FOREACH(seat, &e->host)
+		pool_clear_worker(e->host.pool, seat->worker);
+	}
+	rest(e, WORKER_SLEEPING, "it says that it sleeps");
+}
+
+static void on_sleep(void *arg, const struct fetch_answer *a)
+{
+	struct entry *e = arg;
+	bool is_sleeping = false, is_said = read_sleep(a, &is_sleeping);
+
+	e->probe = NULL;
+	e->has_no_sleep = a->result == FETCH_OK && !is_said;
+	/* One that does not answer that now is as it was. */
+	if (is_sleeping || (a->result != FETCH_OK && e->state == WORKER_SLEEPING))
+		fall_asleep(e);
+	else
+		probe_succeeded(e, e->probe_status);
+	schedule(e);
+}
+
+/* False: nothing is asked; it has no such path. */
+static bool ask_sleep(struct entry *e)
+{
+	if (e->restarts != e->host.restarts)
+		e->has_no_sleep = false;
+	e->restarts = e->host.restarts;
+	if (e->has_no_sleep)
+		return false;
+	e->probe = ask(e, "/is_sleeping", SLEEP_MAX_BYTES, on_sleep);
+	return e->probe != NULL;
 }
 
 static void on_probe(void *arg, const struct fetch_answer *a)
@@ -429,7 +512,12 @@ static void on_probe(void *arg, const struct fetch_answer *a)
 	if (e->h->is_list_stale)
 		publish_models(e->h);
 	if (host_said_yes(a)) {
+		e->probe_status = a->status;
+		if (ask_sleep(e))
+			return;
 		probe_succeeded(e, a->status);
+	} else if (says_loading(a)) {
+		rest(e, WORKER_LOADING, "it says that it loads its model");
 	} else if (a->result == FETCH_OK) {
 		snprintf(why, sizeof(why), "status %d", a->status);
 		probe_failed(e, why);
@@ -476,7 +564,7 @@ static void probe(struct entry *e)
 		schedule(e);
 		return;
 	}
-	e->probe = ask(e, opts(e)->health_path, 0, on_probe);
+	e->probe = ask(e, opts(e)->health_path, MODELS_MAX_BYTES, on_probe);
 	if (e->probe == NULL) {
 		probe_failed(e, "the probe could not be started");
 		schedule(e);
@@ -723,7 +811,7 @@ static void on_verdict(void *arg, struct pool *p, struct worker *w)
 	if (!is_down(e))
 		memcpy(w->reason, w->verdict_reason, sizeof(w->reason));
 	show_states(e);
-	if (w->progress.verdict != PROGRESS_FINE)
+	if (w->progress.verdict != PROGRESS_FINE && !is_resting(e))
 		count_as_failure(w);
 }
 

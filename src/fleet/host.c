@@ -60,6 +60,7 @@ void host_restarted(struct host *h)
 {
 	struct host_seat *seat;
 
+	h->restarts++;
 	HOST_FOREACH(seat, h)
 	{
 		struct worker *w = seat->worker;

@@ -24,6 +24,7 @@ struct host {
 	uint64_t id;                    /* host_id of its workers */
 	STAILQ_HEAD(, host_seat) seats; /* in the order in which they came */
 	size_t n;
+	unsigned restarts;  /* that were noticed */
 	unsigned addr_turn; /* the address to ask: the next one after a failure */
 };
 

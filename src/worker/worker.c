@@ -29,6 +29,8 @@ static const char *const state_names[] = {
 	[WORKER_STALLED] = "stalled",
 	[WORKER_DEGRADED] = "degraded",
 	[WORKER_UNHEALTHY] = "unhealthy",
+	[WORKER_LOADING] = "loading",
+	[WORKER_SLEEPING] = "sleeping",
 	[WORKER_DRAINING] = "draining",
 };
 static_assert(ARRAY_LEN(state_names) == WORKER_STATE_MAX, "a name for each state");

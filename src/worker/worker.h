@@ -34,6 +34,8 @@ enum worker_state {
 	WORKER_STALLED,
 	WORKER_DEGRADED,
 	WORKER_UNHEALTHY,
+	WORKER_LOADING,  /* it says that it loads its model: no traffic */
+	WORKER_SLEEPING, /* it says that it sleeps: no traffic */
 	WORKER_DRAINING,
 	WORKER_STATE_MAX
 };

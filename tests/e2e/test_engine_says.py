@@ -114,3 +114,48 @@ def test_f7_capacity_of_data_parallel_ranks(router, worker):
     r = router(conf=worker_conf([w]) + "dp_size = 2\n", wait=False).wait_workers("old@0", "old@1")
     for k in (0, 1):
         r.wait_metric(1048576, "kvsteer_worker_capacity_tokens", worker=f"old@{k}")
+
+
+# ---- states of its own ----
+
+def test_c16_a_sleeping_engine_gets_nothing(router, worker):
+    """/health stays green; it is asked with the probes whether it sleeps, and is back with the next
+    one that says no. Where the path is not there it is left alone."""
+    ws = [worker("w0"), worker("w1")]
+    ws[0].told["/is_sleeping"] = {"is_sleeping": True}
+    r = router(conf=worker_conf(ws, "policy = round_robin\ncb_failure_threshold = 1\n").replace("1s", "200ms", 1), wait=False)
+    r.wait_workers("w0", state="sleeping")
+    r.wait_workers("w1")
+    for _ in range(6):
+        assert r.request(body=CHAT).status == 200
+    assert ws[0].requests == [] and len(ws[1].requests) == 6
+    assert r.metric("kvsteer_worker_state", worker="w0", state="sleeping") == 1
+    assert "sleeps" in r.admin("GET", "workers/w0")[1]["reason"]
+    assert {c["worker"]: c["out_of_play"] for c in r.explain(CHAT)["candidates"]} == {"w0": "state", "w1": None}
+    assert r.metric("kvsteer_breaker_state", worker="w0") == 0
+    ws[0].told["/is_sleeping"] = {"is_sleeping": False}
+    r.wait_workers("w0")
+    for _ in range(4):
+        assert r.request(body=CHAT).status == 200
+    assert len(ws[0].requests) == 2
+    assert seen(ws[1], "/is_sleeping") == 1 < seen(ws[1], "/health"), "404: not asked again"
+    ws[0].told["/is_sleeping"] = {"is_sleeping": True}
+    r.wait_workers("w0", state="sleeping")
+    ws[0].healthy = False
+    r.wait_workers("w0", state="unhealthy")
+    assert "suspect" not in r.log()
+
+
+@pytest.mark.parametrize("text", ['{"error":{"message":"Loading model","type":"unavailable_error","code":503}}', "loading"])
+def test_an_engine_that_loads_has_not_failed(router, worker, text):
+    w = worker("w0")
+    w.healthy = lambda x: x.answer(503, text)
+    r = router(conf=worker_conf([w], "no_worker_wait = 0\n"), wait=False)
+    r.wait_workers("w0", state="loading")
+    assert r.request(body=CHAT).status == 503 and w.requests == []
+    w.healthy = True
+    r.wait_workers("w0")
+    assert r.request(body=CHAT).status == 200
+    w.healthy = lambda x: x.answer(503, text)
+    r.wait_workers("w0", state="loading")
+    assert "suspect" not in r.log() and "unhealthy" not in r.log()
