@@ -43,7 +43,7 @@
 #define STARTING_EVERY_MS 250 /* a worker that never answered is tried this often */
 #define MODELS_EVERY_MS 30000 /* each healthy worker's list is read again */
 #define MODELS_MAX_BYTES (4u << 20)
-#define SLEEP_MAX_BYTES 4096
+#define SAYS_MAX_BYTES 4096 /* of what it says of its state */
 
 struct health {
 	struct loop *loop;
@@ -448,7 +448,7 @@ static void rest(struct entry *e, enum worker_state how, const char *why)
 /* llama.cpp: {"error":{"message":"Loading model"...}}; others: loading. */
 static bool says_loading(const struct fetch_answer *a)
 {
-	return a->result == FETCH_OK && a->status == 503 &&
+	return a->result == FETCH_OK && a->status == 503 && a->body.n > 0 &&
 	       strcasestr(a->body.p, "loading") != NULL;
 }
 
@@ -499,14 +499,46 @@ static bool ask_sleep(struct entry *e)
 	e->restarts = e->host.restarts;
 	if (e->has_no_sleep)
 		return false;
-	e->probe = ask(e, "/is_sleeping", SLEEP_MAX_BYTES, on_sleep);
+	e->probe = ask(e, "/is_sleeping", SAYS_MAX_BYTES, on_sleep);
+	return e->probe != NULL;
+}
+
+static void judge_probe(struct entry *e, const struct fetch_answer *a)
+{
+	char why[64];
+
+	if (says_loading(a)) {
+		rest(e, WORKER_LOADING, "it says that it loads its model");
+	} else if (a->result == FETCH_OK) {
+		snprintf(why, sizeof(why), "status %d", a->status);
+		probe_failed(e, why);
+	} else {
+		probe_failed(e, fetch_result_text(a->result));
+	}
+	schedule(e);
+}
+
+/* What a 503 says. Should it be well by now, the next probe shows that. */
+static void on_refusal(void *arg, const struct fetch_answer *a)
+{
+	struct entry *e = arg;
+	struct fetch_answer refusal = {.result = FETCH_OK, .status = 503};
+
+	e->probe = NULL;
+	judge_probe(e, says_loading(a) ? a : &refusal);
+}
+
+/* The body of a probe's answer is not read, since it may be anything: a 503 is asked for
+ * once more, with its text. */
+static bool ask_refusal(struct entry *e)
+{
+	e->probe = ask(e, opts(e)->health_path, SAYS_MAX_BYTES, on_refusal);
 	return e->probe != NULL;
 }
 
 static void on_probe(void *arg, const struct fetch_answer *a)
 {
 	struct entry *e = arg;
-	char why[64];
 
 	e->probe = NULL;
 	if (e->h->is_list_stale)
@@ -516,15 +548,10 @@ static void on_probe(void *arg, const struct fetch_answer *a)
 		if (ask_sleep(e))
 			return;
 		probe_succeeded(e, a->status);
-	} else if (says_loading(a)) {
-		rest(e, WORKER_LOADING, "it says that it loads its model");
-	} else if (a->result == FETCH_OK) {
-		snprintf(why, sizeof(why), "status %d", a->status);
-		probe_failed(e, why);
-	} else {
-		probe_failed(e, fetch_result_text(a->result));
+		schedule(e);
+	} else if (a->result != FETCH_OK || a->status != 503 || !ask_refusal(e)) {
+		judge_probe(e, a);
 	}
-	schedule(e);
 }
 
 static void give_addrs(const struct entry *e, struct addr_list *list)
@@ -564,7 +591,7 @@ static void probe(struct entry *e)
 		schedule(e);
 		return;
 	}
-	e->probe = ask(e, opts(e)->health_path, MODELS_MAX_BYTES, on_probe);
+	e->probe = ask(e, opts(e)->health_path, 0, on_probe);
 	if (e->probe == NULL) {
 		probe_failed(e, "the probe could not be started");
 		schedule(e);
