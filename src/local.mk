@@ -112,6 +112,7 @@ libkvsteer_a_SOURCES += src/worker/guard.c src/worker/guard.h
 libkvsteer_a_SOURCES += src/worker/pace.c src/worker/pace.h
 libkvsteer_a_SOURCES += src/worker/progress.c src/worker/progress.h
 libkvsteer_a_SOURCES += src/worker/registry.c src/worker/registry.h
+libkvsteer_a_SOURCES += src/worker/reach.c src/worker/reach.h
 libkvsteer_a_SOURCES += src/worker/worker.c src/worker/worker.h
 
 # rewrite: bodies that are made anew

@@ -192,6 +192,21 @@ static int open_admin(struct control *c, const struct conf *conf, struct inherit
 
 /* ---- clients ---- */
 
+static void on_doubt(void *arg)
+{
+	struct control *c = arg;
+
+	health_check_doubts(c->health);
+}
+
+/* On an I/O thread. Without memory the next turn of the worker's probe will see. */
+static void tell_doubt(void *arg)
+{
+	struct control *c = arg;
+
+	(void)!mailbox_post(c->mailbox, on_doubt, c);
+}
+
 static int open_clients(struct control *c, const struct conf *conf, struct inherited *in)
 {
 	struct listen_from from = {.inherited = in};
@@ -206,6 +221,8 @@ static int open_clients(struct control *c, const struct conf *conf, struct inher
 	c->process.responses = response_map_new(RESPONSE_MAP_MAX);
 	if (c->process.responses == NULL)
 		return ERR_NOMEM;
+	c->process.tell_doubt = tell_doubt;
+	c->process.tell_arg = c;
 	c->threads = threads_start(n, &c->process, c->site, STDERR_FILENO);
 	return c->threads != NULL ? 0 : ERR_NOMEM;
 }

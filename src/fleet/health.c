@@ -41,6 +41,7 @@
 #include <string.h>
 
 #define STARTING_EVERY_MS 250 /* a worker that never answered is tried this often */
+#define DOUBTED_EVERY_MS 1000 /* so is one that refused a connect */
 #define MODELS_EVERY_MS 30000 /* each healthy worker's list is read again */
 #define MODELS_MAX_BYTES (4u << 20)
 #define SAYS_MAX_BYTES 4096 /* of what it says of its state */
@@ -78,6 +79,8 @@ struct entry {
 	bool has_no_sleep;            /* its process does not say whether it sleeps */
 	unsigned restarts;            /* of its host, as it was asked that */
 	unsigned failures, successes; /* in a row */
+	uint64_t failed_ms;           /* when the last of them was counted */
+	bool is_doubt_known;          /* that its workers are in doubt */
 	bool is_rising;               /* healthy as soon as its models are there */
 	bool is_listed;               /* its models are in the published list */
 	char rise_reason[64];
@@ -299,6 +302,29 @@ static bool is_answering(const struct entry *e)
 	return !is_down(e) && last_ms != 0 && last_ms + recent_ms >= now_ms;
 }
 
+/* A connect to one of its workers failed (reach.h). */
+static bool is_doubted(const struct entry *e)
+{
+	const struct host_seat *seat;
+
+	HOST_FOREACH(seat, &e->host)
+	if (reach_is_doubted(&seat->worker->reach))
+		return true;
+	return false;
+}
+
+/* It was reached. True: connects failed before. */
+static bool end_doubt(struct entry *e)
+{
+	struct host_seat *seat;
+	bool was_doubted = false;
+
+	e->is_doubt_known = false;
+	HOST_FOREACH(seat, &e->host)
+	was_doubted |= reach_prove(&seat->worker->reach);
+	return was_doubted;
+}
+
 static void judge_failures(struct entry *e)
 {
 	bool is_out = e->failures >= opts(e)->health_failures;
@@ -306,6 +332,17 @@ static void judge_failures(struct entry *e)
 	if (is_resting(e) ? !is_out : is_down(e))
 		return;
 	set_state(e, is_out ? WORKER_UNHEALTHY : WORKER_SUSPECT);
+}
+
+/* A worker in doubt is probed more often, and is not unhealthy sooner for that. */
+static void count_failure(struct entry *e)
+{
+	uint64_t now_ms = clock_now_ms(), least_ms = opts(e)->health_interval_ms * 8 / 10;
+
+	if (e->failures > 0 && is_doubted(e) && now_ms < e->failed_ms + least_ms)
+		return;
+	e->failures++;
+	e->failed_ms = now_ms;
 }
 
 static void probe_failed(struct entry *e, const char *why)
@@ -318,7 +355,7 @@ static void probe_failed(struct entry *e, const char *why)
 		log_debug("worker %s: %s", name_of(e), e->reason);
 		return;
 	}
-	e->failures++;
+	count_failure(e);
 	e->host.addr_turn++;
 	e->has_no_sleep = false;
 	report_start_anew(e->report);
@@ -405,6 +442,8 @@ static void probe_succeeded(struct entry *e, int status)
 
 	snprintf(text, sizeof(text), "%d in %llu ms", status,
 		(unsigned long long)(clock_now_ms() - e->started_ms));
+	if (end_doubt(e))
+		e->h->on_change(e->h->arg);
 	e->failures = 0;
 	e->successes++;
 	if (is_down(e)) {
@@ -429,6 +468,8 @@ static void schedule(struct entry *e)
 
 	if (e->state == WORKER_STARTING || e->state == WORKER_LOADING)
 		every_ms = MIN(every_ms, (uint64_t)STARTING_EVERY_MS);
+	else if (is_doubted(e))
+		every_ms = MIN(every_ms, (uint64_t)DOUBTED_EVERY_MS);
 	due_ms = e->started_ms +
 		 (uint64_t)((double)every_ms * (0.9 + 0.2 * rng_unit(&e->h->rng)));
 	wheel_set(loop_wheel(e->h->loop), &e->timer, MAX(due_ms, clock_now_ms() + 1));
@@ -598,17 +639,31 @@ static void probe(struct entry *e)
 	}
 }
 
+/* Whatever the turn that is under way is waiting for. */
+static void probe_anew(struct entry *e)
+{
+	if (e->probe != NULL)
+		fetch_cancel(e->probe);
+	e->probe = NULL;
+	wheel_stop(loop_wheel(e->h->loop), &e->timer);
+	e->started_ms = clock_now_ms();
+	probe(e);
+}
+
 static void on_addresses(void *arg, int err, struct addr_list *list)
 {
 	struct entry *e = arg;
-	bool is_first = e->known == NULL;
+	bool is_first = e->known == NULL, is_new;
 
 	e->is_asking = false;
+	is_new = err == 0 && !addr_list_equal(e->known, list);
 	if (err == 0) {
 		addr_list_unref(e->known);
 		e->known = list;
 	}
-	/* With addresses at hand the turn did not wait for this. */
+	/* With addresses at hand the turn did not wait for this; others are asked now. */
+	if (!is_first && is_new)
+		probe_anew(e);
 	if (!is_first)
 		return;
 	if (err == 0) {
@@ -626,7 +681,8 @@ static bool look_up(struct entry *e)
 	const struct conf_url *url = &host_worker(&e->host)->url;
 
 	if (e->is_literal || e->is_asking ||
-		(e->known != NULL && clock_now_ms() - e->asked_ms < RESOLVE_EVERY_MS))
+		(e->known != NULL && e->asked_ms != 0 &&
+			clock_now_ms() - e->asked_ms < RESOLVE_EVERY_MS))
 		return e->is_asking;
 	e->asked_ms = clock_now_ms();
 	e->is_asking =
@@ -646,6 +702,35 @@ static void on_timer(void *arg)
 	} else if (!is_asking) {
 		probe_failed(e, "its name cannot be looked up");
 		schedule(e);
+	}
+}
+
+/* A connect failed: the name may stand for another address by now, and the worker is
+ * probed at once. What is known of one rank holds for the process. */
+static void suspect(struct entry *e)
+{
+	struct host_seat *seat;
+
+	e->is_doubt_known = true;
+	HOST_FOREACH(seat, &e->host)
+	reach_doubt(&seat->worker->reach);
+	if (!is_down(e)) {
+		set_reason(e, "a request could not connect");
+		set_state(e, WORKER_SUSPECT);
+	}
+	e->asked_ms = 0;
+	look_up(e);
+	if (e->known != NULL)
+		probe_anew(e);
+}
+
+void health_check_doubts(struct health *h)
+{
+	struct entry *e;
+
+	TAILQ_FOREACH (e, &h->entries, link) {
+		if (!e->is_doubt_known && is_doubted(e))
+			suspect(e);
 	}
 }
 

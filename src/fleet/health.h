@@ -23,6 +23,8 @@ struct health *health_new(struct loop *l, void (*on_change)(void *arg), void *ar
 /* After every pool was closed. NULL is fine. */
 void health_free(struct health *h);
 
+/* Connects to workers failed (reach.h): these are suspect, looked up and probed now. */
+void health_check_doubts(struct health *h);
 /* After a reload: new intervals count from the last probe, not from the next one. */
 void health_reconfigured(struct health *h);
 

@@ -218,7 +218,8 @@ bool pool_finish_session(struct pool *p, struct span session);
 struct explain_candidate {
 	char worker[64];
 	const char *out_of_play; /* NULL: a candidate; else why not: "model", "tried",
-				    "state", "breaker", "paused", "full" */
+				    "state", "unreachable", "late", "breaker",
+				    "paused", "full" */
 	const char *state;
 	unsigned load;
 	uint32_t depth;

@@ -72,7 +72,15 @@ static bool may_try(const struct pool_ask *ask, const struct worker *w)
 	       worker_offers_trial(w);
 }
 
-static const char word_paused[] = "paused";
+static const char word_paused[] = "paused", word_late[] = "late";
+
+/* As its connects say. */
+static const char *reach_word(const struct worker *w, uint64_t now_ms)
+{
+	if (reach_is_doubted(&w->reach))
+		return "unreachable";
+	return reach_is_late(&w->reach, now_ms) ? word_late : NULL;
+}
 
 static const char *breaker_word(struct worker *w, uint64_t now_ms)
 {
@@ -99,7 +107,9 @@ static const char *out_of_play(const struct pool_ask *ask, struct worker *w)
 		return "tried";
 	if (!is_fit(worker_state(w)) && !may_try(ask, w))
 		return "state";
-	word = breaker_word(w, ask->now_ms);
+	word = reach_word(w, ask->now_ms);
+	if (word == NULL)
+		word = breaker_word(w, ask->now_ms);
 	if (word == NULL && would_be_trial(ask, w))
 		word = "breaker";
 	if (word == NULL && worker_is_full(w))
@@ -248,16 +258,24 @@ static bool is_asked_for(const struct pool_ask *ask, const struct worker *w)
 	return ask->pinned.n == 0 || worker_has_name(w, ask->pinned);
 }
 
+static bool is_alive(enum worker_state s)
+{
+	return s != WORKER_STARTING && s != WORKER_DRAINING;
+}
+
 /*
  * The last resort's order, UINT_MAX: no resort at all. A worker that answers its probes
  * is better than one that is slow, that than one that misses probes (a busy one may), and
- * all are better than one that sits on what it has. Never one that has not started or is
+ * all are better than one that sits on what it has, and that than one that cannot be
+ * reached. Never one that has not started or is
  * to be left alone.
  */
 static unsigned badness(const struct pool_ask *ask, struct worker *w)
 {
 	if (!serves_model(w, ask->model) || was_tried(ask, w) || worker_is_full(w))
 		return UINT_MAX;
+	if (reach_is_doubted(&w->reach)) /* one at a time may wait for it */
+		return worker_load(w) > 0 || !is_alive(worker_state(w)) ? UINT_MAX : 6;
 	switch (worker_state(w)) {
 	case WORKER_HEALTHY:
 	case WORKER_SUSPECT:
@@ -296,8 +314,14 @@ static bool is_least_bad(const struct pool_ask *ask, struct worker *w, unsigned 
 
 /*
  * A worker that rests (Retry-After) has answered: it is not out, and what it said may
- * have concerned one request. Where nobody else is, all those that rest may be chosen.
+ * have concerned one request. One with a late connect may have lost a packet. Where
+ * nobody else is, all of these may be chosen.
  */
+static bool is_resting(const char *word)
+{
+	return word == word_paused || word == word_late;
+}
+
 static void add_paused(struct pool *p, const struct pool_ask *ask, struct pick_input *in)
 {
 	size_t i;
@@ -306,7 +330,7 @@ static void add_paused(struct pool *p, const struct pool_ask *ask, struct pick_i
 		struct worker *w = p->registry.items[i];
 		const char *word = is_asked_for(ask, w) ? out_of_play(ask, w) : NULL;
 
-		if (word == word_paused && !worker_is_full(w))
+		if (word != NULL && is_resting(word) && !worker_is_full(w))
 			add_candidate(p, ask, in, w);
 	}
 }
@@ -332,7 +356,7 @@ static int gather_workers(
 			has_full = true;
 		else if (strcmp(word, "model") != 0 && strcmp(word, "tried") != 0)
 			has_out = true;
-		has_paused |= word == word_paused;
+		has_paused |= is_resting(word);
 	}
 	if (in->n == 0 && !has_full && has_paused && !ask->is_choosy) {
 		add_paused(p, ask, in);

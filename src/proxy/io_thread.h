@@ -44,6 +44,9 @@ struct process {
 	unsigned max_connections;     /* set before the threads start */
 	_Atomic bool is_draining;     /* readiness says no, answers close */
 	_Atomic uint64_t next_conn_id;
+	/* A worker came into doubt (reach.h); any thread. Set before; NULL: nobody asks. */
+	void (*tell_doubt)(void *arg);
+	void *tell_arg;
 	struct response_map *responses; /* set before; NULL: where they are is not kept */
 };
 

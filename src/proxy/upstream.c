@@ -43,8 +43,21 @@ static void upstream_conn_destroy(struct reap *r)
 	free(uc);
 }
 
+/* The first failure that casts doubt is told: the worker is probed at once. */
+static void end_dial(struct upstream_conn *uc, enum dial_end end)
+{
+	const struct process *p = uc->t->process;
+
+	if (!uc->is_dialing)
+		return;
+	uc->is_dialing = false;
+	if (reach_end(&uc->worker->reach, end, clock_now_ms()) && p->tell_doubt != NULL)
+		p->tell_doubt(p->tell_arg);
+}
+
 static void upstream_conn_close(struct upstream_conn *uc)
 {
+	end_dial(uc, DIAL_LEFT);
 	wheel_stop(uc->t->wheel, &uc->timer);
 	stream_close(&uc->stream);
 	metric_add(METRIC_CONN_WORKER, -1);
@@ -68,13 +81,19 @@ static void idle_close(struct upstream_conn *uc)
 
 static struct upstream_conn *idle_take(struct upstream_idle *idle, const struct worker *w)
 {
-	struct upstream_conn *uc;
+	unsigned epoch = atomic_load_explicit(&w->addr_epoch, memory_order_relaxed);
+	struct upstream_conn *uc = TAILQ_FIRST(&idle->buckets[w->id % IDLE_BUCKETS]),
+			     *next;
 
-	TAILQ_FOREACH (uc, &idle->buckets[w->id % IDLE_BUCKETS], link) {
-		if (uc->worker == w) {
+	for (; uc != NULL; uc = next) {
+		next = TAILQ_NEXT(uc, link);
+		if (uc->worker != w)
+			continue;
+		if (uc->addr_epoch == epoch) {
 			idle_remove(uc);
 			return uc;
 		}
+		idle_close(uc); /* its name stands for other addresses now */
 	}
 	return NULL;
 }
@@ -103,6 +122,14 @@ static void note_held(struct exchange *ex)
 		&ex->worker->held, is_held ? 1u : -1u, memory_order_relaxed);
 }
 
+/* With the last of its addresses the worker is in doubt, unless this machine is short. */
+static void dial_failed(struct exchange *ex, int err)
+{
+	ex->is_ours |= err == ERR_LIMIT || err == ERR_NOMEM;
+	if (ex->uc != NULL && ex->addrs_left == 0 && !ex->is_ours)
+		end_dial(ex->uc, DIAL_FAILED);
+}
+
 static void on_connected(void *arg, int err)
 {
 	struct upstream_conn *uc = arg;
@@ -110,11 +137,13 @@ static void on_connected(void *arg, int err)
 
 	assert(uc->magic == UPSTREAM_MAGIC && ex != NULL);
 	if (err != 0) {
+		dial_failed(ex, err);
 		try_next_address(ex);
 		if (ex->phase == PHASE_FAILED)
 			ex->wake(ex->arg);
 		return;
 	}
+	end_dial(uc, DIAL_OK);
 	ex->was_connected = true;
 	ex->phase = PHASE_HEAD;
 	exchange_await_first_byte(ex);
@@ -331,6 +360,7 @@ static void on_timer(void *arg)
 	}
 	ex->is_overlong = is_overlong(ex);
 	if (!ex->is_overlong && ex->phase == PHASE_CONNECT) {
+		dial_failed(ex, ERR_TIMEOUT);
 		try_next_address(ex);
 		if (ex->phase == PHASE_FAILED)
 			ex->wake(ex->arg);
@@ -381,6 +411,9 @@ static int connect_to(struct exchange *ex, const union sock_addr *a)
 	if (ex->uc == NULL)
 		return ERR_NOMEM;
 	ex->uc->ex = ex;
+	ex->uc->addr_epoch = ex->addr_epoch;
+	ex->uc->is_dialing = true;
+	reach_dial(&ex->worker->reach, clock_now_ms());
 	note_held(ex);
 	exchange_watch(ex, ex->o.connect_timeout_ms);
 	return stream_connect(&ex->uc->stream, a);
@@ -401,6 +434,8 @@ static void drop_connection(struct exchange *ex)
 /* Fails the exchange when no address is left. */
 static void try_next_address(struct exchange *ex)
 {
+	int err;
+
 	drop_connection(ex);
 	while (ex->addrs_left > 0) {
 		const union sock_addr *a =
@@ -408,8 +443,10 @@ static void try_next_address(struct exchange *ex)
 
 		ex->addr_next++;
 		ex->addrs_left--;
-		if (connect_to(ex, a) == 0)
+		err = connect_to(ex, a);
+		if (err == 0)
 			return;
+		dial_failed(ex, err);
 		drop_connection(ex);
 	}
 	exchange_fail(ex, FAIL_WORKER_UNREACHABLE);
@@ -418,6 +455,7 @@ static void try_next_address(struct exchange *ex)
 static void start_connecting(struct exchange *ex)
 {
 	ex->phase = PHASE_CONNECT;
+	ex->addr_epoch = atomic_load(&ex->worker->addr_epoch);
 	ex->addrs = worker_addrs(ex->worker, &ex->addr_next);
 	ex->addrs_left = ex->addrs != NULL ? (unsigned)ex->addrs->n : 0;
 	try_next_address(ex);

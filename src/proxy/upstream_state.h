@@ -28,6 +28,8 @@ struct upstream_conn {
 	struct exchange *ex;   /* NULL: idle */
 	struct stream stream;
 	struct wheel_timer timer; /* exchange_watch(); or the end of idleness */
+	bool is_dialing;          /* counted in worker->reach */
+	unsigned addr_epoch;      /* the worker's, as this one was made */
 	TAILQ_ENTRY(upstream_conn) link;
 };
 
@@ -46,6 +48,7 @@ struct exchange {
 	enum fail failure;
 	bool is_reused, got_byte, was_connected, is_paused;
 	bool is_held;        /* counted in worker->held */
+	bool is_ours;        /* a connect failed for want of files, ports or memory */
 	bool is_overlong;    /* total_timeout cut it */
 	bool is_excused;     /* cut for a silence that says nothing of its worker */
 	uint64_t silent_ms;  /* since then, where the wait was prolonged; 0: it was not */
@@ -54,7 +57,7 @@ struct exchange {
 
 	/* connecting */
 	struct addr_list *addrs;
-	unsigned addr_next, addrs_left;
+	unsigned addr_next, addrs_left, addr_epoch;
 
 	/* sending */
 	struct exchange_opts o;

@@ -395,6 +395,8 @@ void worker_set_addrs(struct worker *w, struct addr_list *list)
 	old = w->addrs;
 	w->addrs = list;
 	pthread_mutex_unlock(&w->addr_lock);
+	if (!addr_list_equal(old, list))
+		atomic_fetch_add(&w->addr_epoch, 1);
 	addr_list_unref(old);
 }
 

@@ -18,6 +18,7 @@
 #include "worker/decay.h"
 #include "worker/pace.h"
 #include "worker/progress.h"
+#include "worker/reach.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -126,9 +127,11 @@ struct worker {
 	_Atomic uint64_t reported_until_ms;
 
 	struct breaker breaker; /* reported to through guard.c */
+	struct reach reach;
 
 	pthread_mutex_t addr_lock;
-	struct addr_list *addrs; /* NULL: not resolved yet */
+	struct addr_list *addrs;     /* NULL: not resolved yet */
+	_Atomic unsigned addr_epoch; /* times that addrs changed */
 	unsigned addr_next;
 
 	/* Written on the data path: own cache line. */

@@ -372,6 +372,41 @@ START_TEST(c04_all_rest_and_nobody_waits)
 }
 END_TEST
 
+/* A failed connect puts a worker out at once; a late one sends others elsewhere. */
+START_TEST(connects_are_evidence_at_once)
+{
+	struct client *c = &clients[0];
+	struct reach *a, *b;
+
+	pool = unit_pool("[worker a]\nurl = http://10.0.0.1:1\n"
+			 "[worker b]\nurl = http://10.0.0.2:1\n");
+	a = &unit_worker(pool, "a")->reach;
+	b = &unit_worker(pool, "b")->reach;
+	reach_dial(a, NOW);
+	ck_assert(!reach_is_late(a, NOW + REACH_LATE_MS - 1));
+	ck_assert(reach_is_late(a, NOW + REACH_LATE_MS));
+	c->waiter.ask.now_ms = NOW + REACH_LATE_MS;
+	ck_assert_int_eq(pool_pick(pool, &c->waiter.ask, &c->guard, &c->pick), 0);
+	ck_assert_str_eq(c->guard.worker->name, "b");
+	guard_drop(&c->guard);
+	reach_dial(b, NOW);
+	ck_assert(reach_end(b, DIAL_FAILED, NOW));
+	/* Nobody else is there: one whose packet was lost is better than none. */
+	ck_assert_int_eq(pool_pick(pool, &c->waiter.ask, &c->guard, &c->pick), 0);
+	ck_assert_str_eq(c->guard.worker->name, "a");
+	guard_drop(&c->guard);
+	ck_assert(reach_end(a, DIAL_FAILED, NOW));
+	ck_assert_int_eq(pool_pick(pool, &c->waiter.ask, &c->guard, &c->pick), ERR_STATE);
+	ck_assert_str_ne(last_resort(c), "none");
+	/* A connect that succeeds ends it, and so does a probe. */
+	reach_dial(a, NOW);
+	ck_assert(!reach_end(a, DIAL_OK, NOW));
+	ck_assert(!reach_is_doubted(a));
+	ck_assert(reach_prove(b));
+	ck_assert(!reach_prove(b));
+}
+END_TEST
+
 /* The process's cap, over pools. */
 START_TEST(slots_of_the_process)
 {
@@ -560,6 +595,7 @@ static Suite *pool_wait_suite(void)
 	tcase_add_test(c, the_least_bad_one_is_the_last_resort);
 	tcase_add_test(c, breakers_among_candidates);
 	tcase_add_test(c, c04_all_rest_and_nobody_waits);
+	tcase_add_test(c, connects_are_evidence_at_once);
 	tcase_add_test(c, slots_of_the_process);
 	tcase_add_test(c, no_worker_is_looked_at_in_vain);
 	tcase_add_test(c, nobody_waits_for_a_worker_that_left);
