@@ -107,6 +107,7 @@ check_PROGRAMS += tests/unit/check_kv_transfer
 check_PROGRAMS += tests/unit/check_kv_split
 tests_unit_check_kv_split_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=realloc
 check_PROGRAMS += tests/unit/check_resume_stream
+check_PROGRAMS += tests/unit/check_stream_watch
 check_PROGRAMS += tests/unit/check_access_log
 check_PROGRAMS += tests/unit/check_answer
 noinst_HEADERS += tests/unit/site_rig.h

@@ -50,6 +50,7 @@
 	X(WORKER_RESET, 502, "upstream_error", "worker_reset", "The worker closed the connection before it responded.")  \
 	X(WORKER_PROTOCOL, 502, "upstream_error", "worker_protocol", "The worker's response is not valid HTTP/1.1, or its header is too large.") \
 	X(WORKER_BROKE, 502, "upstream_error", "worker_broke", "The worker's response ended before it was complete.")    \
+	X(WORKER_ERROR, 502, "upstream_error", "worker_error", "The worker's response says that the worker failed.")     \
 	X(NO_WORKER, 503, "overloaded_error", "no_worker", "No worker is available.")                                    \
 	X(OVERLOADED, 503, "overloaded_error", "overloaded", "There is not enough memory for this request.")             \
 	X(DRAINING, 503, "overloaded_error", "draining", "The router is shutting down.")                                 \

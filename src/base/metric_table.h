@@ -21,6 +21,8 @@
 	X(RETRIES_UNREACHABLE, COUNTER, "kvsteer_retries_total{reason=\"worker_unreachable\"}", "Further attempts on another worker, by what the one before said") \
 	X(RETRIES_RESET, COUNTER, "kvsteer_retries_total{reason=\"worker_reset\"}", "") \
 	X(RETRIES_TIMEOUT, COUNTER, "kvsteer_retries_total{reason=\"worker_timeout\"}", "")                  \
+	X(RETRIES_BROKE, COUNTER, "kvsteer_retries_total{reason=\"worker_broke\"}", "")                      \
+	X(RETRIES_ERROR, COUNTER, "kvsteer_retries_total{reason=\"worker_error\"}", "")                      \
 	X(RETRIES_408, COUNTER, "kvsteer_retries_total{reason=\"408\"}", "")                                  \
 	X(RETRIES_429, COUNTER, "kvsteer_retries_total{reason=\"429\"}", "")                                  \
 	X(RETRIES_502, COUNTER, "kvsteer_retries_total{reason=\"502\"}", "")                                  \

@@ -136,7 +136,7 @@ struct worker_opts {
 		total_timeout_ms, upstream_idle_ms;
 	unsigned retry_max_retries;
 	unsigned retry_budget; /* per cent of recent requests */
-	bool resume_streams;
+	bool hold_headers, resume_streams;
 	uint64_t no_worker_wait_ms;
 	unsigned cb_failure_threshold, cb_success_threshold;
 	uint64_t cb_timeout_ms, cb_window_ms;

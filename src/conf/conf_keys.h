@@ -174,6 +174,8 @@
 	  "further attempts on other workers before the client has a byte") \
 	K(retry_budget, retry_budget, PERCENT, "20%", 0, 100, live, open, \
 	  "share of recent requests that may be retries") \
+	K(hold_headers, hold_headers, SWITCH, "on", 0, 0, live, open, \
+	  "the headers of a stream are sent with its first content; a worker that fails before is replaced") \
 	K(resume_streams, resume_streams, SWITCH, "off", 0, 0, live, open, \
 	  "a stream of plain text whose worker fails continues on another worker") \
 	K(no_worker_wait, no_worker_wait_ms, TIME, "5s", 0, CONF_DAY_MS, live, open, \

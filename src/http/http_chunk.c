@@ -132,13 +132,17 @@ static enum fail count_ext(struct http_chunk *c, char byte)
 	return step_ext(c, byte);
 }
 
+/* Of raw bytes too few are data. */
+static bool is_overhead(const struct http_chunk *c, uint64_t raw)
+{
+	return raw > HTTP_CHUNK_OVERHEAD_MAX &&
+	       (raw - HTTP_CHUNK_OVERHEAD_MAX) / 9 > c->data_bytes;
+}
+
 /* The end of a size line: data follows, or the trailer section. */
 static enum fail end_size_line(struct http_chunk *c, char byte)
 {
-	if (byte != '\n')
-		return FAIL_BAD_CHUNK;
-	if (c->raw_bytes > HTTP_CHUNK_OVERHEAD_MAX &&
-		(c->raw_bytes - HTTP_CHUNK_OVERHEAD_MAX) / 9 > c->data_bytes)
+	if (byte != '\n' || is_overhead(c, c->raw_bytes))
 		return FAIL_BAD_CHUNK;
 	c->state = c->left > 0 ? CHUNK_DATA : CHUNK_TRAILER;
 	c->chunks += c->left > 0;
@@ -182,6 +186,30 @@ static size_t take_data(struct http_chunk *c, char *buf, size_t i, size_t n, siz
 	return len;
 }
 
+/* A chunk that is all there and has no extension, as almost every one of a stream, at
+ * once. Returns its bytes; 0: it is no such chunk, or there is something to say of it. */
+static size_t take_plain(struct http_chunk *c, char *buf, size_t i, size_t n, size_t *out)
+{
+	const char *p = buf + i;
+	size_t size = 0, line = 0;
+	int digit;
+
+	for (; line < 6 && i + line < n && (digit = hex_value(p[line])) >= 0; line++)
+		size = size << 4 | (unsigned)digit;
+	line += 2;
+	if (size == 0 || n - i < line + size + 2 || p[line - 2] != '\r' ||
+		p[line - 1] != '\n' || p[line + size] != '\r' ||
+		p[line + size + 1] != '\n' || size > c->max_data - c->data_bytes ||
+		is_overhead(c, c->raw_bytes + line))
+		return 0;
+	memmove(buf + *out, p + line, size);
+	*out += size;
+	c->data_bytes += size;
+	c->raw_bytes += line + size + 2;
+	c->chunks++;
+	return line + size + 2;
+}
+
 static enum fail take_trailer(struct http_chunk *c, const char *p, size_t n, size_t *used)
 {
 	enum fail why = FAIL_NONE;
@@ -208,7 +236,10 @@ int http_chunk_decode(struct http_chunk *c, char *buf, size_t n, size_t *data_le
 	enum fail found = c->state == CHUNK_FAILED ? (enum fail)c->opaque[0] : FAIL_NONE;
 
 	while (i < n && found == FAIL_NONE && c->state != CHUNK_DONE) {
-		if (c->state == CHUNK_DATA) {
+		if (c->state == CHUNK_SIZE && c->digits == 0 &&
+			(len = take_plain(c, buf, i, n, &out)) > 0) {
+			i += len;
+		} else if (c->state == CHUNK_DATA) {
 			i += take_data(c, buf, i, n, &out);
 		} else if (c->state == CHUNK_TRAILER) {
 			found = take_trailer(c, buf + i, n - i, &len);

@@ -119,7 +119,7 @@ struct pool_pick {
 	uint64_t connect_timeout_ms, first_byte_timeout_ms, stream_idle_timeout_ms,
 		total_timeout_ms, upstream_idle_ms;
 	unsigned max_retries;
-	bool resumes_streams;
+	bool holds_headers, resumes_streams;
 	/* The worker is in doubt (its breaker is half-open, or it is stalled or degraded
 	 * and idle), and is tried with this request: for so long, 0: any time. */
 	bool is_trial;

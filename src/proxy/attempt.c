@@ -102,6 +102,8 @@ static void count(int status, enum fail why)
 	if (status == 0)
 		metric_inc(why == FAIL_WORKER_UNREACHABLE ? METRIC_RETRIES_UNREACHABLE
 			   : why == FAIL_WORKER_TIMEOUT   ? METRIC_RETRIES_TIMEOUT
+			   : why == FAIL_WORKER_BROKE     ? METRIC_RETRIES_BROKE
+			   : why == FAIL_WORKER_ERROR     ? METRIC_RETRIES_ERROR
 							  : METRIC_RETRIES_RESET);
 	for (i = 0; i < ARRAY_LEN(worth); i++) {
 		if (worth[i].status == status)
@@ -175,8 +177,9 @@ bool attempt_is_waiting(struct attempts *a)
 
 /* ---- the response that is kept ---- */
 
-/* All of the body that is there by now, to out. False: more is to come, or it is long. */
-static bool read_body(struct exchange *ex, char *out, size_t *n)
+/* All of the body that is there by now, to out. False: more is to come, or it is long.
+ * may_be_part: what is there will do. */
+static bool read_body(struct exchange *ex, bool may_be_part, char *out, size_t *n)
 {
 	struct span data;
 
@@ -190,6 +193,8 @@ static bool read_body(struct exchange *ex, char *out, size_t *n)
 			break;
 		case EXCHANGE_END:
 			return true;
+		case EXCHANGE_AGAIN:
+			return may_be_part;
 		default:
 			return false;
 		}
@@ -201,15 +206,21 @@ void attempt_keep(struct retry_case *c, const struct http_head *a, const char *b
 	struct attempts *all = c->attempts;
 	size_t head = a->head_len, body;
 	char *kept = malloc(head + ATTEMPT_KEPT_BYTES);
+	bool is_error;
 
 	if (kept == NULL)
 		return;
 	memcpy(kept, base, head);
-	if (!read_body(c->at->ex, kept + head, &body)) {
+	/* A stream that has told its error has told what it has to tell. */
+	is_error = exchange_said_error(c->at->ex) && a->framing != HTTP_BODY_LENGTH;
+	if (!read_body(c->at->ex, is_error, kept + head, &body)) {
 		free(kept);
 		return;
 	}
-	exchange_finish(&c->at->ex);
+	if (is_error)
+		exchange_cancel(&c->at->ex);
+	else
+		exchange_finish(&c->at->ex);
 	free(all->kept);
 	all->kept = kept;
 	all->kept_head = head;
@@ -250,14 +261,15 @@ bool attempt_sends_again(struct attempts *a, const struct exchange *ex, bool may
 	return true;
 }
 
-/* The safe repeats: the worker was never connected, or it died in silence and is the
- * first to do so, or it was on trial. */
+/* The safe repeats: the worker was never connected, or it died in silence, or with a
+ * stream held back that has no content, and is the first to do so, or it was on trial. */
 struct no_response attempt_no_response(
 	const struct attempts *a, const struct placement *p)
 {
 	struct no_response end = {.why = exchange_failure(p->ex)};
 
-	end.is_death = end.why == FAIL_WORKER_RESET && exchange_was_silent(p->ex);
+	end.is_death = (end.why == FAIL_WORKER_RESET && exchange_was_silent(p->ex)) ||
+		       exchange_was_held(p->ex);
 	end.may_repeat = exchange_never_connected(p->ex) ||
 			 (end.is_death ? !a->died_fresh : p->pick.is_trial);
 	return end;
@@ -294,6 +306,22 @@ struct decision attempt_answered(
 	if (!attempt_is_worth_a_retry(a->status) ||
 		!attempt_retry(c, c->at->guard.worker->id, a->status, FAIL_NONE))
 		return next_is(NEXT_STEP);
+	attempt_keep(c, a, base);
+	return next_is(NEXT_ELSEWHERE);
+}
+
+/* As a death without a byte: it may be the request's doing, so one other worker is asked.
+ */
+struct decision attempt_said_error(
+	struct retry_case *c, const struct http_head *a, const char *base)
+{
+	struct attempts *all = c->attempts;
+
+	all->last_failure = FAIL_WORKER_ERROR;
+	if (all->died_fresh ||
+		!attempt_retry(c, c->at->guard.worker->host_id, 0, FAIL_WORKER_ERROR))
+		return next_is(NEXT_STEP);
+	all->died_fresh = true;
 	attempt_keep(c, a, base);
 	return next_is(NEXT_ELSEWHERE);
 }

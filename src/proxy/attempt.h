@@ -28,7 +28,7 @@ struct attempts {
 	unsigned n_free;        /* of them, those after a trial */
 	bool was_trial;         /* a worker was tried with the request */
 	bool died_reused;       /* a pooled connection died without a byte */
-	bool died_fresh;        /* so did a fresh one: one other worker is asked */
+	bool died_fresh;        /* so did a fresh one, or a stream: one other is asked */
 	bool has_paused;        /* a worker rests because of this request's answer */
 	bool was_busy;          /* 429 sent it elsewhere, once */
 	enum fail last_failure; /* of a worker that was asked */
@@ -59,7 +59,8 @@ struct retry_case {
 /* How an exchange ended that brought no response. */
 struct no_response {
 	enum fail why;
-	bool is_death;   /* its connection was closed or reset before a byte came */
+	bool is_death;   /* its connection was closed or reset before a byte came, or
+			    its stream ended or came to a stand before content */
 	bool may_repeat; /* the request may be repeated by another worker */
 };
 
@@ -78,6 +79,10 @@ struct decision attempt_failed(struct retry_case *c, const struct no_response *e
 struct decision attempt_trial_is_over(struct retry_case *c);
 /* A worker's header is at hand: elsewhere, or NEXT_STEP: the client gets the response. */
 struct decision attempt_answered(
+	struct retry_case *c, const struct http_head *a, const char *base);
+/* A stream whose header is at hand begins with an error: elsewhere, or NEXT_STEP: the
+ * client gets it. */
+struct decision attempt_said_error(
 	struct retry_case *c, const struct http_head *a, const char *base);
 /* No worker is left to ask: the kept response, or why. */
 struct decision attempt_gives_up(const struct attempts *a, enum fail why);

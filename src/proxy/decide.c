@@ -77,6 +77,33 @@ struct decision decide_response(
 	return attempt_answered(&c, a, base);
 }
 
+struct decision decide_said_error(
+	struct request *r, const struct http_head *a, const char *base)
+{
+	struct routing routing;
+	struct retry_case c = retry_case(r, &routing);
+
+	log_at(LOG_LEVEL_DEBUG, r, "a stream begins with an error");
+	outcome_end(&r->place.guard, r->place.ex, FAIL_WORKER_ERROR);
+	if (resume_is_on(r->resume))
+		return resume_failed(r->resume, &c, FAIL_WORKER_ERROR);
+	return attempt_said_error(&c, a, base);
+}
+
+struct decision decide_error_event(struct request *r)
+{
+	struct routing routing;
+	struct retry_case c;
+
+	if (!r->place.guard.is_reported)
+		outcome_end(&r->place.guard, r->place.ex, FAIL_WORKER_ERROR);
+	if (!resume_has_error(r->resume))
+		return next_is(NEXT_STEP);
+	r->attempts.last_failure = FAIL_WORKER_ERROR;
+	c = retry_case(r, &routing);
+	return resume_failed(r->resume, &c, FAIL_WORKER_ERROR);
+}
+
 struct decision decide_prefill_broke(struct request *r, enum fail why)
 {
 	struct no_response end = {.why = why};

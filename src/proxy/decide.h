@@ -21,6 +21,13 @@ struct decision decide_trial_is_over(struct request *r);
  * resumed, or one that another worker may better. NEXT_STEP: the client gets it. */
 struct decision decide_response(
 	struct request *r, const struct http_head *a, const char *base);
+/* A stream that is held back begins with an error of its engine. NEXT_STEP: the client
+ * gets it. */
+struct decision decide_said_error(
+	struct request *r, const struct http_head *a, const char *base);
+/* So does one that the client has a part of. NEXT_STEP: the client gets what follows; else
+ * it has not got the error. */
+struct decision decide_error_event(struct request *r);
 /* A prefill's response broke off, or says nothing that decode can use. */
 struct decision decide_prefill_broke(struct request *r, enum fail why);
 /* The client's response broke off half-way. */

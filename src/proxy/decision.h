@@ -27,7 +27,7 @@ enum next {
 
 struct decision {
 	enum next next;
-	enum fail why; /* of NEXT_CUT and NEXT_FAIL */
+	enum fail why; /* of NEXT_CUT, NEXT_FAIL and, if it fails so, NEXT_REST */
 };
 
 static inline struct decision next_is(enum next next)

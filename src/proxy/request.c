@@ -139,6 +139,17 @@ static struct decision send_end(struct request *r, struct span rest)
 	return why == FAIL_NONE ? next_is(NEXT_END) : next_fail(why);
 }
 
+static bool is_good(int status)
+{
+	return status >= 200 && status < 300;
+}
+
+/* sent, of what fails for this reason. */
+static struct decision end_as(struct decision sent, enum fail why)
+{
+	return sent.next == NEXT_END && why != FAIL_NONE ? next_fail(why) : sent;
+}
+
 static struct decision send_kept(struct request *r)
 {
 	struct http_head a;
@@ -151,7 +162,8 @@ static struct decision send_kept(struct request *r)
 	leave_prefill(r);
 	if (!response_make_header(r, &a, base))
 		return next_fail(FAIL_WORKER_PROTOCOL);
-	return send_end(r, body);
+	return end_as(
+		send_end(r, body), is_good(a.status) ? FAIL_WORKER_ERROR : FAIL_NONE);
 }
 
 /* Does what was decided; what is left to do then is to go to a step, to wait or to
@@ -175,7 +187,7 @@ static struct decision carry_out(struct request *r, struct decision d)
 	case NEXT_KEPT:
 		return send_kept(r);
 	case NEXT_REST:
-		return send_end(r, resume_rest(r->resume));
+		return end_as(send_end(r, resume_rest(r->resume)), d.why);
 	case NEXT_CUT:
 		return next_fail(response_cut(r, d.why));
 	default:
@@ -249,11 +261,6 @@ static struct decision pick(struct request *r)
 
 /* ---- FORWARD ---- */
 
-static bool is_good(int status)
-{
-	return status >= 200 && status < 300;
-}
-
 /* Streams may be resumed only with the body at hand, and on one worker. */
 static void begin_resume(struct request *r, const struct http_head *a, const char *base)
 {
@@ -299,7 +306,7 @@ static struct decision begin_response(
 		r->head.method, a->status, r->place.guard.worker);
 	if (r->pd != NULL)
 		pd_answered(r->pd, a->status);
-	if (!is_good(a->status)) {
+	if (!is_good(a->status) || exchange_said_error(r->place.ex)) {
 		note_refusal(r);
 		return next_is(NEXT_STEP);
 	}
@@ -411,7 +418,9 @@ static struct decision forward(struct request *r)
 	switch (exchange_head(r->place.ex, &a, &base)) {
 	case EXCHANGE_OK:
 		outcome_header(&r->place.guard, a, base, &r->attempts.has_paused, r);
-		return answered(r, a, base);
+		if (exchange_said_error(r->place.ex))
+			d = decide_said_error(r, a, base);
+		return d.next != NEXT_STEP ? d : answered(r, a, base);
 	case EXCHANGE_AGAIN:
 		return next_is(NEXT_WAIT);
 	default:
@@ -442,9 +451,23 @@ static struct decision hand_off(struct request *r)
  * thread, before this one goes on. */
 static void worker_is_done(struct request *r)
 {
-	outcome_end(&r->place.guard, r->place.ex, FAIL_NONE);
+	bool has_failed = exchange_said_error(r->place.ex);
+
+	if (!r->place.guard.is_reported || !has_failed)
+		outcome_end(&r->place.guard, r->place.ex,
+			has_failed ? FAIL_WORKER_ERROR : FAIL_NONE);
 	placement_drop(&r->place, r->t, r->pool);
 	caller_leave(&r->caller);
+}
+
+/* A stream's first content: its prefill is over. */
+static void note_content(struct request *r)
+{
+	if (exchange_awaits_content(r->place.ex))
+		return;
+	guard_streams(&r->place.guard, clock_now_ms());
+	if (r->first_byte_us == 0)
+		r->first_byte_us = clock_turn_us();
 }
 
 /* Some of the body: data, which may be empty; last: the worker has no more. FAIL_NONE; or
@@ -463,6 +486,13 @@ static bool is_held_back(struct request *r)
 	return (r->relay.is_full || r->worker_rests) && response_is_held_back(r);
 }
 
+/* A response that ends well may say that its worker failed, and the client has it. */
+static struct decision end_of(const struct request *r)
+{
+	return exchange_said_error(r->place.ex) ? next_fail(FAIL_WORKER_ERROR)
+						: next_is(NEXT_STEP);
+}
+
 static struct decision relay(struct request *r)
 {
 	struct decision d = hand_on(r); /* it answers before it has the body */
@@ -479,20 +509,24 @@ static struct decision relay(struct request *r)
 		enum fail why;
 
 		if (data.n > 0 && res != EXCHANGE_FAILED) {
-			if (!r->place.guard.is_stream) /* an event stream's first token */
-				guard_streams(&r->place.guard, clock_now_ms());
+			if (!r->place.guard.is_stream)
+				note_content(r);
 			stored_read(&r->stored, data, r->place.guard.worker);
 		}
 		if (r->resume != NULL && res != EXCHANGE_FAILED &&
 			resume_relay(r->resume, &data, last) != 0)
 			return next_cut(FAIL_OVERLOADED);
+		last = last && !resume_has_error(r->resume);
 		why = relay_part(r, data, last);
 		if (why != FAIL_NONE)
 			return next_fail(why);
 		if (res == EXCHANGE_FAILED)
 			return decide_broke(r);
+		d = exchange_said_error(r->place.ex) ? decide_error_event(r) : d;
+		if (d.next != NEXT_STEP)
+			return d;
 		if (res == EXCHANGE_END)
-			return next_is(NEXT_STEP);
+			return end_of(r);
 		if (res == EXCHANGE_AGAIN)
 			return next_is(NEXT_WAIT);
 	}

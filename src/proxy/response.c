@@ -8,6 +8,7 @@
 #include "http/http_write.h"
 #include "proxy/prefill_decode.h"
 #include "proxy/request_state.h"
+#include "proxy/resume.h"
 #include "proxy/upstream.h"
 
 static enum http_framing framing_for(const struct request *r, const struct http_head *a)
@@ -53,7 +54,8 @@ bool response_make_header(struct request *r, const struct http_head *a, const ch
 	r->out_head = span_make(r->t->out, n);
 	r->status = a->status;
 	r->is_event_stream = answer_is_event_stream(a, base);
-	r->first_byte_us = clock_turn_us();
+	if (!exchange_awaits_content(r->place.ex))
+		r->first_byte_us = clock_turn_us();
 	return true;
 }
 
@@ -93,12 +95,22 @@ bool response_is_held_back(struct request *r)
 	return r->relay.is_full;
 }
 
+/* The client has whole events, and nothing that says so already. */
+static bool may_say(const struct request *r)
+{
+	const struct exchange *ex = r->place.ex;
+
+	if (resume_is_whole(r->resume))
+		return true;
+	return exchange_is_between_events(ex) && !exchange_said_error(ex);
+}
+
 enum fail response_cut(struct request *r, enum fail why)
 {
 	char text[1024];
 	struct span none = span_make(NULL, 0);
 	struct span parts[] = {
-		SPAN_LIT("\n\ndata: "),
+		SPAN_LIT("data: "),
 		span_make(text, fail_body(why, text, sizeof(text))),
 		SPAN_LIT("\n\n"),
 	};
@@ -106,7 +118,7 @@ enum fail response_cut(struct request *r, enum fail why)
 
 	r->was_cut = true;
 	r->keep = false;
-	if (!r->is_event_stream || r->relay.framing == HTTP_BODY_LENGTH)
+	if (!r->is_event_stream || r->relay.framing == HTTP_BODY_LENGTH || !may_say(r))
 		return why;
 	for (i = 0; i < ARRAY_LEN(parts); i++) {
 		int err = relay_send(&r->relay, none, parts[i], false);

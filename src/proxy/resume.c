@@ -54,6 +54,16 @@ int resume_relay(struct resume *m, struct span *data, bool last)
 	return resume_stream_feed(&m->stream, *data, last, data);
 }
 
+bool resume_has_error(const struct resume *m)
+{
+	return m != NULL && m->stream.has_error;
+}
+
+bool resume_is_whole(const struct resume *m)
+{
+	return m != NULL && !m->stream.is_raw;
+}
+
 bool resume_is_on(const struct resume *m)
 {
 	return m != NULL && m->stream.is_continued;
@@ -90,10 +100,14 @@ static int make_body(struct resume *m, struct span clients)
 }
 
 /* The client is told what broke the stream, not what was wrong with the attempts to
- * resume it. */
-static struct decision cut(const struct retry_case *c, enum metric_id reason)
+ * resume it: in the worker's words, if it had any. */
+static struct decision cut(
+	struct resume *m, const struct retry_case *c, enum metric_id reason)
 {
 	metric_inc(reason);
+	m->rest = text_span(&m->stream.error);
+	if (c->attempts->last_failure == FAIL_WORKER_ERROR && m->rest.n > 0)
+		return (struct decision){NEXT_REST, FAIL_WORKER_ERROR};
 	return next_cut(c->attempts->last_failure);
 }
 
@@ -120,7 +134,7 @@ static struct decision ask_another(struct resume *m, struct retry_case *c)
 	}
 	if (attempt_note_tried(c, c->at->guard.worker->host_id) != 0 || !may_retry(c) ||
 		make_body(m, c->body) != 0)
-		return cut(c, METRIC_RESUMES_FAILED);
+		return cut(m, c, METRIC_RESUMES_FAILED);
 	resume_stream_continue(&m->stream);
 	c->attempts->died_reused = false;
 	attempt_back_off(c);
@@ -133,14 +147,14 @@ struct decision resume_failed(struct resume *m, struct retry_case *c, enum fail 
 
 	if (s->is_done || s->is_finished || (!s->is_lost && tokens_left(m) == 0)) {
 		if (resume_stream_end(s, &m->rest) != 0)
-			return cut(c, METRIC_RESUMES_FAILED);
+			return cut(m, c, METRIC_RESUMES_FAILED);
 		log_at(LOG_LEVEL_INFO, c->request,
 			"%s at the end of a stream, which is ended", fail_code(why));
 		metric_inc(METRIC_RESUMES_ENDED);
 		return next_is(NEXT_REST);
 	}
 	if (s->is_lost)
-		return cut(c, METRIC_RESUMES_UNFIT);
+		return cut(m, c, METRIC_RESUMES_UNFIT);
 	log_at(LOG_LEVEL_INFO, c->request, "%s after %llu tokens of a stream",
 		fail_code(why), (unsigned long long)s->tokens);
 	return ask_another(m, c);

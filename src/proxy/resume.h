@@ -25,6 +25,11 @@ struct resume *resume_new(const struct http_head *a, const char *base, bool is_c
 /* RELAY: what the client gets of *data. ERR_NOMEM. */
 int resume_relay(struct resume *m, struct span *data, bool last) MUST_CHECK;
 
+/* The worker said that it failed: the client has what came before. NULL is fine. */
+bool resume_has_error(const struct resume *m);
+/* The client has whole events only. False for NULL. */
+bool resume_is_whole(const struct resume *m);
+
 /* A further worker took over the stream, or may. NULL is fine. */
 bool resume_is_on(const struct resume *m);
 /* The worker broke off, or the one that was to resume the stream failed: elsewhere, the

@@ -263,14 +263,23 @@ static uint64_t due_ms(const struct exchange *ex, uint64_t limit_ms)
 	return ex->o.total_due_ms > 0 ? MIN(due, ex->o.total_due_ms) : due;
 }
 
-void exchange_watch(struct exchange *ex, uint64_t limit_ms)
+static void set_timer(struct exchange *ex, uint64_t due)
 {
-	uint64_t due = due_ms(ex, limit_ms);
-
 	if (due > 0)
 		wheel_set(ex->t->wheel, &ex->uc->timer, due);
 	else
 		wheel_stop(ex->t->wheel, &ex->uc->timer);
+}
+
+void exchange_watch(struct exchange *ex, uint64_t limit_ms)
+{
+	set_timer(ex, due_ms(ex, limit_ms));
+}
+
+static bool is_held_long(const struct exchange *ex)
+{
+	return ex->is_holding && ex->held_ms > 0 &&
+	       clock_now_ms() >= ex->held_ms + EXCHANGE_HOLD_MS;
 }
 
 static bool is_overlong(const struct exchange *ex)
@@ -283,13 +292,14 @@ static uint64_t engine_steps(const struct exchange *ex)
 	return atomic_load_explicit(&ex->worker->engine_steps, memory_order_relaxed);
 }
 
-/* It is one like any other from now on; a head that was kept is handed on. */
+/* It is one like any other from now on; what was held back for the trial alone is handed
+ * on. */
 static void end_trial(struct exchange *ex)
 {
 	ex->is_trial_over = true;
 	ex->o.trial_timeout_ms = 0;
-	ex->has_unscanned |= ex->is_head_kept;
-	if (!ex->got_byte)
+	ex->is_holding &= ex->o.holds;
+	if (exchange_was_silent(ex) || ex->awaits_content)
 		exchange_await_first_byte(ex);
 	else
 		exchange_watch(ex, ex->o.stream_idle_timeout_ms);
@@ -305,7 +315,7 @@ static void trial_timed_out(struct exchange *ex)
 
 	if (*limit_ms > 0) /* 0 would be no limit */
 		*limit_ms = is_late ? 1 : *limit_ms - waited_ms;
-	if (!is_late && !ex->got_byte && steps != ex->steps_seen) {
+	if (!is_late && exchange_was_silent(ex) && steps != ex->steps_seen) {
 		ex->steps_seen = steps;
 		exchange_await_first_byte(ex);
 		return;
@@ -341,9 +351,11 @@ static bool is_computing(const struct exchange *ex)
 
 static void fell_silent(struct exchange *ex)
 {
-	if (ex->phase == PHASE_BODY && prolong_silence(ex))
+	bool is_inside = ex->phase == PHASE_BODY && !ex->awaits_content;
+
+	if (is_inside && prolong_silence(ex))
 		return;
-	ex->is_excused = ex->phase == PHASE_BODY || is_computing(ex);
+	ex->is_excused = is_inside || is_computing(ex);
 	exchange_fail(ex, FAIL_WORKER_TIMEOUT);
 	ex->wake(ex->arg);
 }
@@ -359,6 +371,12 @@ static void on_timer(void *arg)
 		return;
 	}
 	ex->is_overlong = is_overlong(ex);
+	if (!ex->is_overlong && is_held_long(ex)) {
+		ex->is_holding = false;
+		exchange_await_content(ex);
+		ex->wake(ex->arg);
+		return;
+	}
 	if (!ex->is_overlong && ex->phase == PHASE_CONNECT) {
 		dial_failed(ex, ERR_TIMEOUT);
 		try_next_address(ex);
@@ -400,7 +418,22 @@ void exchange_await_first_byte(struct exchange *ex)
 	uint64_t wait_ms = ex->o.trial_timeout_ms > 0 ? ex->o.trial_timeout_ms
 						      : ex->o.first_byte_timeout_ms;
 
-	exchange_watch(ex, is_worker_due ? wait_ms : 0);
+	ex->first_due_ms = is_worker_due && wait_ms > 0 ? clock_now_ms() + wait_ms : 0;
+	exchange_await_content(ex);
+}
+
+static uint64_t earlier(uint64_t a_ms, uint64_t b_ms)
+{
+	return a_ms == 0 || b_ms == 0 ? MAX(a_ms, b_ms) : MIN(a_ms, b_ms);
+}
+
+void exchange_await_content(struct exchange *ex)
+{
+	uint64_t due = earlier(ex->first_due_ms, ex->o.total_due_ms);
+
+	if (ex->is_holding && ex->held_ms > 0)
+		due = earlier(due, ex->held_ms + EXCHANGE_HOLD_MS);
+	set_timer(ex, ex->is_last ? 0 : due);
 }
 
 /* ---- connecting and sending ---- */
@@ -527,7 +560,7 @@ static void send_more(struct exchange *ex)
 			return;
 		}
 		count_sent(ex, (size_t)n);
-		if (n > 0 && !ex->got_byte)
+		if (n > 0 && (!ex->got_byte || ex->awaits_content))
 			exchange_await_first_byte(ex);
 		if ((size_t)n < want)
 			return;
@@ -548,7 +581,7 @@ void exchange_piece(struct exchange *ex, const struct exchange_piece *p)
 	note_held(ex);
 	send_more(ex);
 	keep_head(ex);
-	if (ex->phase == PHASE_HEAD)
+	if (ex->phase == PHASE_HEAD || ex->awaits_content)
 		exchange_await_first_byte(ex);
 }
 
@@ -557,6 +590,7 @@ static void exchange_reset(struct exchange *ex)
 	/* All but the parsed head, which is big and written before it is read. */
 	memset(ex, 0, offsetof(struct exchange, head));
 	http_head_begin(&ex->head);
+	stream_watch_init(&ex->watch);
 	ex->magic = EXCHANGE_MAGIC;
 }
 
@@ -635,6 +669,8 @@ static void release(struct exchange *ex)
 	ex->wake = NULL;
 	free(ex->head_copy);
 	free(ex->gather);
+	text_free(&ex->held);
+	stream_watch_free(&ex->watch);
 	addr_list_unref(ex->addrs);
 	loop_reap(ex->t->loop, &ex->reap, exchange_destroy);
 }
@@ -699,7 +735,10 @@ void exchange_resume(struct exchange *ex)
 		return;
 	ex->is_paused = false;
 	note_held(ex);
-	exchange_watch(ex, ex->o.stream_idle_timeout_ms);
+	if (ex->awaits_content)
+		exchange_await_content(ex);
+	else
+		exchange_watch(ex, ex->o.stream_idle_timeout_ms);
 	stream_resume(&ex->uc->stream);
 }
 
@@ -733,7 +772,27 @@ bool exchange_was_reused(const struct exchange *ex)
 
 bool exchange_was_silent(const struct exchange *ex)
 {
-	return !ex->got_byte;
+	return !ex->got_byte || ex->is_holding;
+}
+
+bool exchange_was_held(const struct exchange *ex)
+{
+	return ex->is_holding;
+}
+
+bool exchange_awaits_content(const struct exchange *ex)
+{
+	return ex != NULL && ex->awaits_content;
+}
+
+bool exchange_said_error(const struct exchange *ex)
+{
+	return ex->watch.has_error;
+}
+
+bool exchange_is_between_events(const struct exchange *ex)
+{
+	return ex != NULL && ex->watch.is_on && !stream_watch_is_amid(&ex->watch);
 }
 
 bool exchange_never_connected(const struct exchange *ex)

@@ -15,6 +15,7 @@
 #include "base/fail.h"
 #include "base/span.h"
 #include "http/http_head.h"
+#include "route/route_key.h"
 
 struct exchange;
 struct io_thread;
@@ -28,11 +29,17 @@ struct exchange_opts {
 	bool in_pieces;   /* body is empty, and comes by exchange_piece() */
 	enum http_method method;
 	bool fresh_only; /* no pooled connection */
+	/* What was asked: the events of its stream are read by that. */
+	enum route_endpoint endpoint;
+	/* Of a stream that is read, header and all are held back until content comes. */
+	bool holds;
 	/* The worker is in doubt: after so long without an answer the owner is woken, see
-	 * exchange_trial_is_over(); 0: it is no trial, or has all the time. Of a stream a
-	 * head alone, which a wedged engine sends as well, is no answer, and is kept. */
+	 * exchange_trial_is_over(); 0: it is no trial, or has all the time. Of a stream
+	 * what comes before content, which a wedged engine sends as well, is no answer,
+	 * and is held back. */
 	uint64_t trial_timeout_ms;
-	/* Each is of one phase; 0: no limit. */
+	/* Each is of one phase; 0: no limit. The first byte of a stream is its first
+	 * content. */
 	uint64_t connect_timeout_ms, first_byte_timeout_ms, stream_idle_timeout_ms;
 	/* The whole must be over then, whatever phase it is in, paused ones too; 0: no
 	 * limit. */
@@ -80,6 +87,13 @@ enum exchange_result exchange_head(
  */
 enum exchange_result exchange_body(struct exchange *ex, struct span *data);
 bool exchange_at_end(const struct exchange *ex);
+/* What has come of a stream is no content yet. ex may be NULL. */
+bool exchange_awaits_content(const struct exchange *ex);
+/* The stream says that its engine failed; it may be read on. */
+bool exchange_said_error(const struct exchange *ex);
+/* An event of ours may follow what has come: it is an event stream that can be read, and
+ * its last event is whole. */
+bool exchange_is_between_events(const struct exchange *ex);
 /* The answer is an event stream: its events count for the worker's progress. */
 void exchange_count_events(struct exchange *ex);
 /* Stops reading from the worker until resumed (the client is slow). Only the whole has a
@@ -97,8 +111,10 @@ bool exchange_was_overlong(const struct exchange *ex);
  * engine's counters grew. */
 bool exchange_was_excused(const struct exchange *ex);
 bool exchange_was_reused(const struct exchange *ex);
-/* Not a byte of an answer came. */
+/* Not a byte of an answer came, or none that its owner has got. */
 bool exchange_was_silent(const struct exchange *ex);
+/* A header came, of a stream that is held back still. */
+bool exchange_was_held(const struct exchange *ex);
 /* The connection was never made. */
 bool exchange_never_connected(const struct exchange *ex);
 

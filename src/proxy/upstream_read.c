@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "http/http_parse.h"
+#include "proxy/answer.h"
 #include "proxy/io_thread.h"
 #include "proxy/upstream_state.h"
 #include "worker/worker.h"
@@ -18,15 +19,33 @@
 /* A head that came in pieces is gathered here, with what follows it in the same read. */
 #define GATHER_BYTES (HTTP_RESPONSE_HEAD_MAX + 4096)
 
-/* Each read moves the deadline: a store. */
+static void count_bytes(struct exchange *ex, uint64_t n)
+{
+	atomic_fetch_add_explicit(&ex->worker->bytes, n, memory_order_relaxed);
+}
+
+/* Each read moves the deadline: a store. What comes of a stream before content moves
+ * nothing: an engine that is wedged has it said as well. */
 static void touch(struct exchange *ex, size_t got)
 {
 	atomic_store_explicit(
 		&ex->worker->last_byte_ms, clock_now_ms(), memory_order_relaxed);
-	atomic_fetch_add_explicit(&ex->worker->bytes, got, memory_order_relaxed);
+	if (ex->phase == PHASE_HEAD || ex->awaits_content)
+		ex->uncounted += got;
+	else
+		count_bytes(ex, got);
 	ex->silent_ms = 0;
-	exchange_watch(ex, exchange_is_trial(ex) ? ex->o.trial_timeout_ms
-						 : ex->o.stream_idle_timeout_ms);
+	if (!ex->awaits_content)
+		exchange_watch(ex, exchange_is_trial(ex) ? ex->o.trial_timeout_ms
+							 : ex->o.stream_idle_timeout_ms);
+}
+
+/* The answer has begun: its header, or the first content of its stream. */
+static void note_begun(struct exchange *ex)
+{
+	ex->awaits_content = false;
+	count_bytes(ex, ex->uncounted);
+	ex->uncounted = 0;
 }
 
 /* One read into to[0..n). > 0; ERR_AGAIN; ERR_CLOSED at EOF; ERR_IO. */
@@ -84,7 +103,6 @@ static void begin_body(struct exchange *ex)
 {
 	const struct http_head *h = &ex->head;
 
-	ex->phase = PHASE_BODY;
 	ex->framing = h->framing;
 	ex->left = h->framing == HTTP_BODY_LENGTH ? h->content_length : 0;
 	ex->may_pool =
@@ -95,12 +113,24 @@ static void begin_body(struct exchange *ex)
 		http_chunk_start(&ex->chunk, true, UINT64_MAX);
 }
 
-/* All that a trial has brought is the head of a stream: engines send that before they
- * compute. */
-static bool is_head_to_keep(const struct exchange *ex, uint32_t head_len)
+/* What the answer is: a stream, whose engine sends its header before it computes? */
+static void begin_answer(struct exchange *ex, const char *base)
 {
-	return exchange_is_trial(ex) && ex->head.status >= 200 && ex->head.status < 300 &&
-	       ex->head.framing == HTTP_BODY_CHUNKED && ex->n_pending == head_len;
+	const struct http_head *h = &ex->head;
+	bool is_good = h->status >= 200 && h->status < 300 && !ex->is_last;
+
+	if (is_good && answer_is_event_stream(h, base) &&
+		http_head_find(h, FIELD_CONTENT_ENCODING) == NULL)
+		stream_watch_begin(&ex->watch, ex->o.endpoint);
+	ex->o.holds &= ex->watch.is_on && stream_watch_knows(ex->o.endpoint);
+	ex->awaits_content = ex->watch.is_on;
+	ex->is_holding = ex->o.holds;
+	if (is_good && exchange_is_trial(ex) && h->framing == HTTP_BODY_CHUNKED)
+		ex->awaits_content = ex->is_holding = true;
+	if (ex->awaits_content)
+		exchange_await_content(ex);
+	else
+		note_begun(ex);
 }
 
 /* Takes one head off the pending bytes. OK: the final one; AGAIN: more bytes are needed;
@@ -122,16 +152,13 @@ static enum exchange_result take_head(struct exchange *ex, const char **base)
 		exchange_fail(ex, why);
 		return EXCHANGE_FAILED;
 	}
-	if (is_head_to_keep(ex, head_len)) {
-		http_scan_start(&ex->scan, HTTP_SCAN_RESPONSE);
-		ex->is_head_kept = true;
-		return EXCHANGE_AGAIN;
-	}
 	*base = ex->pending;
 	ex->pending += head_len;
 	ex->n_pending -= head_len;
+	ex->head_len = head_len;
 	if (ex->head.status >= 200) {
 		begin_body(ex);
+		begin_answer(ex, *base);
 		return EXCHANGE_OK;
 	}
 	http_scan_start(&ex->scan, HTTP_SCAN_RESPONSE);
@@ -142,9 +169,7 @@ static enum exchange_result take_head(struct exchange *ex, const char **base)
 static enum exchange_result head_ended_early(struct exchange *ex)
 {
 	/* Half a head is a broken answer; none at all, a connection that was given up. */
-	exchange_fail(ex, ex->is_head_kept ? FAIL_WORKER_BROKE
-			  : ex->got_byte   ? FAIL_WORKER_PROTOCOL
-					   : FAIL_WORKER_RESET);
+	exchange_fail(ex, ex->got_byte ? FAIL_WORKER_PROTOCOL : FAIL_WORKER_RESET);
 	return EXCHANGE_FAILED;
 }
 
@@ -161,39 +186,43 @@ static enum exchange_result more_head_bytes(struct exchange *ex)
 	return n > 0 ? EXCHANGE_OK : head_ended_early(ex);
 }
 
-enum exchange_result exchange_head(
-	struct exchange *ex, const struct http_head **head, const char **base)
+/* The header of the final answer. OK: *base is its beginning, and the body follows at
+ * pending. */
+static enum exchange_result read_header(struct exchange *ex, const char **base)
 {
-	enum exchange_result r;
-
-	assert(ex->magic == EXCHANGE_MAGIC);
 	for (;;) {
-		if (ex->phase == PHASE_FAILED)
-			return EXCHANGE_FAILED;
-		if (ex->phase != PHASE_HEAD)
-			return EXCHANGE_AGAIN;
-		r = more_head_bytes(ex);
-		if (r == EXCHANGE_OK)
-			r = take_head(ex, base);
-		else
+		enum exchange_result r = more_head_bytes(ex);
+
+		if (r != EXCHANGE_OK)
 			return r;
-		*head = &ex->head;
+		r = take_head(ex, base);
 		if (r == EXCHANGE_OK || r == EXCHANGE_FAILED)
 			return r;
 		ex->has_unscanned = r == EXCHANGE_END && ex->n_pending > 0;
 		if (r == EXCHANGE_END && ex->n_pending == 0)
 			ex->gathered = 0;
-		else if (r == EXCHANGE_AGAIN && keep_partial(ex) != 0)
+		else if (r == EXCHANGE_AGAIN && keep_partial(ex) != 0) {
 			exchange_fail(ex, FAIL_INTERNAL);
+			return EXCHANGE_FAILED;
+		}
 	}
+}
+
+/* All of it has come. A stream that does not say so was cut by its engine. */
+static enum exchange_result end_body(struct exchange *ex)
+{
+	if (!stream_watch_is_whole(&ex->watch)) {
+		exchange_fail(ex, FAIL_WORKER_BROKE);
+		return EXCHANGE_FAILED;
+	}
+	ex->phase = PHASE_ENDED;
+	return EXCHANGE_END;
 }
 
 static enum exchange_result body_ended_early(struct exchange *ex, ssize_t n)
 {
-	if (ex->framing == HTTP_BODY_UNTIL_CLOSE && n == ERR_CLOSED) {
-		ex->phase = PHASE_ENDED;
-		return EXCHANGE_END;
-	}
+	if (ex->framing == HTTP_BODY_UNTIL_CLOSE && n == ERR_CLOSED)
+		return end_body(ex);
 	exchange_fail(ex, FAIL_WORKER_BROKE);
 	return EXCHANGE_FAILED;
 }
@@ -254,18 +283,37 @@ static void count_events(struct exchange *ex)
 	atomic_fetch_add_explicit(&ex->worker->events, n, memory_order_relaxed);
 }
 
-enum exchange_result exchange_body(struct exchange *ex, struct span *data)
+/* Reads the events of a stream. */
+static void look(struct exchange *ex, struct span data)
+{
+	if (ex->watch.is_on)
+		stream_watch_feed(&ex->watch, data);
+	if (!ex->awaits_content ||
+		(ex->watch.is_on && stream_watch_is_silent(&ex->watch)))
+		return;
+	note_begun(ex);
+	exchange_watch(ex, ex->o.stream_idle_timeout_ms);
+}
+
+/* Of what was read: some of the body, decoded and looked at. */
+static enum exchange_result take_pending(struct exchange *ex, struct span *data)
+{
+	enum exchange_result r = take_body(ex, data);
+
+	if (data->n > 0 && (ex->watch.is_on || ex->awaits_content))
+		look(ex, *data);
+	return r;
+}
+
+/* OK: some of the body; at its end it may be empty. */
+static enum exchange_result read_body(struct exchange *ex, struct span *data)
 {
 	enum exchange_result r = EXCHANGE_AGAIN;
 
-	assert(ex->magic == EXCHANGE_MAGIC);
 	*data = span_make(NULL, 0);
-	if (ex->phase == PHASE_FAILED)
-		return EXCHANGE_FAILED;
 	if (ex->is_last) {
 		ex->has_surplus |= ex->n_pending > 0;
-		ex->phase = PHASE_ENDED;
-		return EXCHANGE_END;
+		return end_body(ex);
 	}
 	while (r == EXCHANGE_AGAIN) {
 		if (ex->n_pending == 0) {
@@ -278,14 +326,122 @@ enum exchange_result exchange_body(struct exchange *ex, struct span *data)
 			ex->pending = ex->t->scratch;
 			ex->n_pending = (size_t)n;
 		}
-		r = take_body(ex, data);
+		r = take_pending(ex, data);
 	}
-	if (ex->counts_events)
+	return r;
+}
+
+/* ---- what is held back ---- */
+
+/* The owner gets the header; and data, or all that was held back. */
+static enum exchange_result hand_on(struct exchange *ex, struct span data)
+{
+	ex->is_holding = false;
+	ex->phase = PHASE_BODY;
+	ex->ready = data;
+	return EXCHANGE_OK;
+}
+
+static bool is_held_enough(const struct exchange *ex)
+{
+	return !ex->awaits_content || ex->held.n - ex->head_len > EXCHANGE_HOLD_BYTES ||
+	       (ex->is_last && stream_watch_is_whole(&ex->watch));
+}
+
+static int hold_back(struct exchange *ex, struct span data)
+{
+	if (data.n > 0 && ex->held_ms == 0) {
+		ex->held_ms = clock_now_ms();
+		exchange_await_content(ex);
+	}
+	return text_add(&ex->held, data);
+}
+
+/* What was read with the header, which is at base. Most engines send it with the first
+ * content: then all is handed on from where it is. */
+static enum exchange_result begin_hold(struct exchange *ex, const char *base)
+{
+	struct span data = {NULL, 0};
+	enum exchange_result r = EXCHANGE_AGAIN;
+
+	if (!ex->is_holding)
+		return hand_on(ex, data);
+	if (ex->n_pending > 0)
+		r = take_pending(ex, &data);
+	if (!ex->awaits_content)
+		return hand_on(ex, data);
+	if (r == EXCHANGE_FAILED)
+		return r;
+	if (text_add(&ex->held, span_make(base, ex->head_len)) != 0 ||
+		hold_back(ex, data) != 0)
+		exchange_fail(ex, FAIL_OVERLOADED);
+	return ex->failure == FAIL_NONE ? EXCHANGE_AGAIN : EXCHANGE_FAILED;
+}
+
+/* The header, and more perhaps, is held back until there is content. */
+static enum exchange_result go_on_holding(struct exchange *ex, const char **base)
+{
+	struct span data;
+
+	while (ex->is_holding && !is_held_enough(ex)) {
+		enum exchange_result r = read_body(ex, &data);
+
+		if (r != EXCHANGE_OK)
+			return r;
+		if (hold_back(ex, data) != 0) {
+			exchange_fail(ex, FAIL_OVERLOADED);
+			return EXCHANGE_FAILED;
+		}
+	}
+	*base = ex->held.p;
+	return hand_on(
+		ex, span_make(ex->held.p + ex->head_len, ex->held.n - ex->head_len));
+}
+
+/* ---- what its owner asks ---- */
+
+enum exchange_result exchange_head(
+	struct exchange *ex, const struct http_head **head, const char **base)
+{
+	enum exchange_result r;
+
+	assert(ex->magic == EXCHANGE_MAGIC);
+	if (ex->phase == PHASE_FAILED)
+		return EXCHANGE_FAILED;
+	if (ex->phase != PHASE_HEAD)
+		return EXCHANGE_AGAIN;
+	*head = &ex->head;
+	if (ex->held.n == 0) {
+		r = read_header(ex, base);
+		if (r == EXCHANGE_OK)
+			r = begin_hold(ex, *base);
+		if (r != EXCHANGE_AGAIN || ex->held.n == 0)
+			return r;
+	}
+	return go_on_holding(ex, base);
+}
+
+enum exchange_result exchange_body(struct exchange *ex, struct span *data)
+{
+	enum exchange_result r;
+
+	assert(ex->magic == EXCHANGE_MAGIC);
+	*data = span_make(NULL, 0);
+	if (ex->phase == PHASE_FAILED)
+		return EXCHANGE_FAILED;
+	if (ex->ready.n > 0) {
+		*data = ex->ready;
+		ex->ready = span_make(NULL, 0);
+		r = EXCHANGE_OK;
+	} else {
+		r = read_body(ex, data);
+	}
+	if (r == EXCHANGE_OK && ex->counts_events)
 		count_events(ex);
 	return r;
 }
 
 bool exchange_at_end(const struct exchange *ex)
 {
-	return ex->is_last;
+	return ex->is_last && ex->ready.n == 0 && stream_watch_is_whole(&ex->watch);
 }

@@ -6,6 +6,7 @@
 #define PROXY_UPSTREAM_STATE_H
 
 #include "base/list.h"
+#include "base/text.h"
 #include "http/http_chunk.h"
 #include "http/http_head.h"
 #include "http/http_scan.h"
@@ -13,11 +14,17 @@
 #include "io/stream.h"
 #include "io/wheel.h"
 #include "proxy/upstream.h"
+#include "rewrite/stream_watch.h"
 
 struct addr_list;
 
 #define EXCHANGE_MAGIC 0x45584348u
 #define UPSTREAM_MAGIC 0x5550434fu
+
+/* A client gets comments, pings and a role that come before content after this time, and
+ * the header with them; or once there are so many bytes of them. */
+#define EXCHANGE_HOLD_MS 15000
+#define EXCHANGE_HOLD_BYTES (64u << 10)
 
 /* A connection to a worker: used by one exchange, or idle in the pool. */
 struct upstream_conn {
@@ -68,8 +75,16 @@ struct exchange {
 
 	/* receiving */
 	bool can_read, has_unscanned, is_last, may_pool, has_surplus;
-	bool counts_events, is_head_kept;
+	bool counts_events;
 	uint64_t counted; /* chunks of them */
+	/* No content has come of a stream; and its owner gets nothing before. */
+	bool awaits_content, is_holding;
+	uint64_t first_due_ms; /* its first byte; 0: at any time */
+	uint64_t held_ms;      /* since then more than the header is held back; 0: not */
+	uint64_t uncounted;    /* bytes that are no progress yet */
+	struct text held;      /* what is held back: the header, the body decoded */
+	size_t head_len;
+	struct span ready; /* of the body: decoded, and not handed on yet */
 	unsigned interim;
 	struct http_scan scan;
 	struct http_chunk chunk;
@@ -80,6 +95,7 @@ struct exchange {
 	char *pending; /* bytes read but not handed on, in scratch or gather */
 	size_t n_pending;
 	struct http_head head;
+	struct stream_watch watch; /* of an answer that is an event stream */
 };
 
 /* The first failure stands. The owner learns of it when it asks: whoever calls this
@@ -104,5 +120,7 @@ void exchange_watch(struct exchange *ex, uint64_t limit_ms);
 /* From the last byte of the request that the worker took, or from its last interim
  * answer. While more of the body is to come from the client, the client is awaited. */
 void exchange_await_first_byte(struct exchange *ex);
+/* Goes on waiting for it: for content, with a look at what is held back. */
+void exchange_await_content(struct exchange *ex);
 
 #endif

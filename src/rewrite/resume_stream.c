@@ -9,9 +9,16 @@
 
 #include <stdlib.h>
 
+static void watch(struct resume_stream *s)
+{
+	stream_watch_init(&s->watch);
+	stream_watch_begin(&s->watch, s->is_chat ? ENDPOINT_CHAT : ENDPOINT_COMPLETIONS);
+}
+
 void resume_stream_init(struct resume_stream *s, bool is_chat)
 {
 	*s = (struct resume_stream){.is_chat = is_chat};
+	watch(s);
 }
 
 void resume_stream_free(struct resume_stream *s)
@@ -19,6 +26,8 @@ void resume_stream_free(struct resume_stream *s)
 	text_free(&s->text);
 	text_free(&s->tail);
 	text_free(&s->out);
+	text_free(&s->error);
+	stream_watch_free(&s->watch);
 }
 
 static void lose(struct resume_stream *s)
@@ -349,6 +358,17 @@ static bool find_data(struct span event, struct span *data, unsigned *n)
 	return *n == 1;
 }
 
+/* The event says that the worker failed, or comes after that. */
+static bool has_error(struct resume_stream *s, struct span event)
+{
+	stream_watch_feed(&s->watch, event);
+	if (s->watch.has_error && !s->has_error) {
+		s->has_error = true;
+		text_clear(&s->error);
+	}
+	return s->has_error;
+}
+
 /* Of a whole event: what the client gets of it goes to out. */
 static int take_event(struct resume_stream *s, struct span event)
 {
@@ -357,6 +377,8 @@ static int take_event(struct resume_stream *s, struct span event)
 	unsigned n;
 	int err;
 
+	if (has_error(s, event))
+		return text_add(&s->error, event);
 	if (!find_data(event, &data, &n) || span_is(data, "[DONE]")) {
 		s->is_done |= n == 1;
 		if (n > 1)
@@ -450,6 +472,9 @@ void resume_stream_continue(struct resume_stream *s)
 {
 	text_clear(&s->tail);
 	text_clear(&s->out);
+	stream_watch_free(&s->watch);
+	watch(s);
+	s->has_error = false;
 	s->is_continued = true;
 	s->tokens_before = s->tokens;
 	s->counts_usage = false;

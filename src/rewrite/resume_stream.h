@@ -15,6 +15,7 @@
 #include "base/base.h"
 #include "base/span.h"
 #include "base/text.h"
+#include "rewrite/stream_watch.h"
 
 #define RESUME_TEXT_MAX (1u << 20)  /* of text, as it is spelled in JSON */
 #define RESUME_EVENT_MAX (1u << 20) /* a longer event goes through as it comes */
@@ -38,6 +39,9 @@ struct resume_stream {
 	uint64_t tokens_before; /* of the workers before this one */
 	bool counts_usage;      /* this worker says how many */
 	struct text tail, out;
+	struct stream_watch watch; /* of this worker's events */
+	bool has_error;            /* it said that it failed: in these events */
+	struct text error;
 };
 
 void resume_stream_init(struct resume_stream *s, bool is_chat);

@@ -64,10 +64,10 @@ def router(tmp_path, worker):
 @pytest.fixture(scope="module")
 def shared_pair(request, tmp_path_factory):
     """A router and its one worker for a whole module, whose PAIR says what is not as usual: keys of
-    the router, env, handler."""
+    the router, of the pool, env, handler."""
     how = request.module.PAIR
     w = harness.Worker("w0")
-    r = harness.Router(tmp_path_factory.mktemp("pair"), conf=harness.worker_conf([w], harness.LASTING + "no_worker_wait = 0\n"),
+    r = harness.Router(tmp_path_factory.mktemp("pair"), conf=harness.worker_conf([w], harness.LASTING + "no_worker_wait = 0\n" + how.get("pool", "")),
                        router_keys="threads = 2\n" + how.get("keys", ""), env=how.get("env"))
     r.wait_workers("w0")
     yield r, w

@@ -72,7 +72,7 @@ def streamed(client, is_chat, **more):
 def test_the_text_is_that_of_an_unbroken_stream(router, engines, is_chat, limit, how):
     """Cut before its first event, between any two, before its finish, its usage and its [DONE]."""
     es = engines(2)
-    r = router(es, pool=ON)
+    r = router(es, pool=ON + "hold_headers = off\n")  # on, it is a retry before the first event
     client = client_of(r)
     text, finish, usage, ids, roles, n = streamed(client, is_chat, **limit)
     assert len(ids) == 1 and len(finish) == 1 and len(usage) == 1 and roles == (["assistant"] if is_chat else [])
@@ -269,7 +269,7 @@ def test_wherever_bytes_break_the_client_sees_whole_events(router, worker, step)
         assert "".join(d.get("content") or "" for d in deltas) == "one two three", cut
         assert [d["role"] for d in deltas if "role" in d] == ["assistant"], cut
         assert len({e["id"] for e in seen}) == 1, cut
-    assert set(resumes(r)) == {"resumed"}
+    assert set(resumes(r)) == {"resumed"}  # a retry, where the first worker said nothing yet
 
 
 # ---- whose end alone is missing ----
@@ -309,7 +309,7 @@ def test_requests_that_are_not_fit_break_as_ever(router, worker, more):
     ws = [worker("w0", story(chunk("A", {"content": "x"}), half, end="fin")), worker("w1")]
     r = router(ws, pool=ON)
     m = all_of(r, {**CHAT, **more})
-    assert is_cut(m) and half in m.body
+    assert m.status == 200 and not m.ended and m.body.endswith(half)
     assert ws[1].requests == [] and resumes(r) == {}
 
 
@@ -326,8 +326,8 @@ def test_off_is_off(router, worker):
     assert is_cut(all_of(r, CHAT)) and ws[1].requests == [] and resumes(r) == {}
 
 
-@pytest.mark.parametrize("event", [chunk("A", {"tool_calls": [{"index": 0}]}), chunk("A", {"reasoning_content": "hm"}), '{"error":{"message":"x"}}', "not json"],
-                         ids=["tool", "reasoning", "error", "garbage"])
+@pytest.mark.parametrize("event", [chunk("A", {"tool_calls": [{"index": 0}]}), chunk("A", {"reasoning_content": "hm"}), "not json"],
+                         ids=["tool", "reasoning", "garbage"])
 def test_streams_that_turned_out_otherwise_break(router, worker, event):
     ws = [worker("w0", story(chunk("A", {"content": "x"}), event, end="fin")), worker("w1")]
     r = router(ws, pool=ON)

@@ -244,7 +244,6 @@ static const char *const lost[] = {
 	"data: {\"choices\":[{\"delta\":7}]}\n\n",
 	"data: {\"choices\":[7]}\n\n",
 	"data: {\"choices\":7}\n\n",
-	"data: {\"error\":{\"message\":\"x\"}}\n\n",
 	"data: [1]\n\n",
 	"data: {\n\n",
 	"data: {}\ndata: {}\n\n",
@@ -403,6 +402,33 @@ START_TEST(the_end_is_made)
 }
 END_TEST
 
+/* An error of the worker is kept from the client: another worker goes on, and what it says
+ * is the stream's. */
+START_TEST(an_error_is_kept_apart)
+{
+	static const char error[] =
+		"data: {\"error\":{\"message\":\"x\",\"code\":500}}\n\n" DONE;
+	struct resume_stream s;
+	struct seen seen = {.n = 0};
+
+	resume_stream_init(&s, true);
+	feed(&s, ROLE("1") WORD("1", "a"), strlen(ROLE("1") WORD("1", "a")), false, 4096,
+		&seen);
+	seen.n = 0;
+	seen.p[0] = '\0';
+	feed(&s, error, strlen(error), false, 4096, &seen);
+	ck_assert(s.has_error && !s.is_lost && !s.is_done);
+	ck_assert_str_eq(seen.p, "");
+	ck_assert_uint_eq(s.error.n, strlen(error));
+	ck_assert_mem_eq(s.error.p, error, s.error.n);
+	resume_stream_continue(&s);
+	ck_assert(!s.has_error && s.text.n == 1);
+	feed(&s, WORD("1", "b"), strlen(WORD("1", "b")), false, 4096, &seen);
+	ck_assert_str_eq(seen.p, WORD("1", "b"));
+	resume_stream_free(&s);
+}
+END_TEST
+
 static Suite *resume_stream_suite(void)
 {
 	Suite *s = suite_create("resume_stream");
@@ -419,6 +445,7 @@ static Suite *resume_stream_suite(void)
 	tcase_add_test(tc, a_name_too_long_is_lost);
 	tcase_add_test(tc, bytes_of_a_first_stream_are_never_changed);
 	tcase_add_test(tc, the_end_is_made);
+	tcase_add_test(tc, an_error_is_kept_apart);
 	suite_add_tcase(s, tc);
 	return s;
 }

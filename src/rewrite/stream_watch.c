@@ -1,0 +1,480 @@
+/*
+ * What a worker says in an event stream. See stream_watch.h.
+ */
+#include "rewrite/stream_watch.h"
+
+#include "route/json_walk.h"
+
+/* A chat's events differ from an error's within so many bytes: data: {"id":"... */
+#define LEAD 16
+/* So much is added to half an event at a time. */
+#define PIECE ((size_t)16 << 10)
+
+void stream_watch_free(struct stream_watch *w)
+{
+	text_free(&w->half);
+}
+
+bool stream_watch_knows(enum route_endpoint endpoint)
+{
+	switch (endpoint) {
+	case ENDPOINT_CHAT:
+	case ENDPOINT_COMPLETIONS:
+	case ENDPOINT_RESPONSES:
+	case ENDPOINT_MESSAGES:
+	case ENDPOINT_GENERATE:
+	case ENDPOINT_INFERENCE_GENERATE:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static void note_strange(struct stream_watch *w)
+{
+	w->is_strange = w->has_content = true;
+}
+
+static void note_end(struct stream_watch *w)
+{
+	w->has_end = w->has_content = true;
+}
+
+/* ---- JSON ---- */
+
+static bool is_nothing(const struct json_text *t, struct json_value v)
+{
+	struct json_cursor c = json_enter(v);
+	struct json_value key, item;
+
+	switch (v.kind) {
+	case JSON_IS_NONE:
+	case JSON_IS_NULL:
+	case JSON_IS_FALSE:
+		return true;
+	case JSON_IS_STRING:
+		return v.end - v.start <= 2;
+	case JSON_IS_ARRAY:
+		return !json_next_item(t, &c, &item);
+	case JSON_IS_OBJECT:
+		return !json_next_member(t, &c, &key, &item);
+	default:
+		return false;
+	}
+}
+
+static bool is_text(const struct json_text *t, struct json_value v, const char *text)
+{
+	return v.kind == JSON_IS_STRING && span_is(json_raw(t, v), text);
+}
+
+/* ---- errors ---- */
+
+/* What engines and providers call an error that the request itself makes, wherever it is
+ * sent: by part of its name. */
+static bool is_clients_name(struct span name)
+{
+	static const char *const parts[] = {"invalid", "BadRequest", "bad_request",
+		"NotFound", "not_found", "Unprocessable", "Validation", "validation",
+		"authentication", "permission", "rate_limit", "too_large",
+		"context_length"};
+	size_t i;
+
+	for (i = 0; name.n > 0 && i < ARRAY_LEN(parts); i++) {
+		if (memmem(name.p, name.n, parts[i], strlen(parts[i])) != NULL)
+			return true;
+	}
+	return false;
+}
+
+/* error: an object with a message, a code or a type; or a string. A status among them
+ * decides. */
+static void note_error(
+	struct stream_watch *w, const struct json_text *t, struct json_value error)
+{
+	static const struct span names[] = {
+		{"code", 4}, {"status_code", 11}, {"type", 4}};
+	struct json_value v[3];
+	uint64_t status = 0;
+	bool is_clients;
+	unsigned i;
+
+	json_members(t, error, names, 3, v);
+	for (i = 0; i < 2; i++) {
+		if (v[i].kind == JSON_IS_NUMBER && status == 0 &&
+			span_to_u64(json_raw(t, v[i]), &status) != 0)
+			status = 0;
+	}
+	is_clients = status >= 400 && status < 500;
+	if (status < 400 || status > 599)
+		is_clients =
+			is_clients_name(v[2].kind == JSON_IS_STRING
+						? json_raw(t, v[2])
+						: span_make(NULL, 0)) ||
+			is_clients_name(v[0].kind == JSON_IS_STRING ? json_raw(t, v[0])
+								    : span_make(NULL, 0));
+	if (is_clients)
+		note_end(w);
+	else
+		w->has_error = true;
+}
+
+/* ---- one event's JSON ---- */
+
+/* A string; or SGLang's object with a type. */
+static void read_finish(
+	struct stream_watch *w, const struct json_text *t, struct json_value finish)
+{
+	static const struct span names[] = {{"type", 4}};
+	struct json_value type = finish;
+
+	if (finish.kind == JSON_IS_OBJECT)
+		json_members(t, finish, names, 1, &type);
+	if (type.kind != JSON_IS_STRING)
+		return;
+	if (!is_text(t, type, "abort") && !is_text(t, type, "error"))
+		note_end(w);
+	else
+		note_error(w, t, finish);
+}
+
+/* Anything but the role of who speaks. */
+static bool has_delta(const struct json_text *t, struct json_value delta)
+{
+	struct json_cursor c = json_enter(delta);
+	struct json_value key, value;
+	char room[JSON_NAME_ROOM];
+
+	if (delta.kind != JSON_IS_OBJECT)
+		return !is_nothing(t, delta);
+	while (json_next_member(t, &c, &key, &value)) {
+		if (!span_is(json_name(t, key, room), "role") && !is_nothing(t, value))
+			return true;
+	}
+	return false;
+}
+
+static void read_choices(
+	struct stream_watch *w, const struct json_text *t, struct json_value choices)
+{
+	static const struct span names[] = {
+		{"finish_reason", 13}, {"delta", 5}, {"text", 4}, {"token_ids", 9}};
+	struct json_cursor c = json_enter(choices);
+	struct json_value choice, v[4];
+
+	if (choices.kind != JSON_IS_ARRAY) {
+		note_strange(w);
+		return;
+	}
+	while (json_next_item(t, &c, &choice)) {
+		json_members(t, choice, names, 4, v);
+		w->has_content |= has_delta(t, v[1]) || !is_nothing(t, v[2]) ||
+				  !is_nothing(t, v[3]);
+		read_finish(w, t, v[0]);
+	}
+}
+
+/* SGLang's own: one object, or one of a list of prompts. */
+static void read_generated(
+	struct stream_watch *w, const struct json_text *t, struct json_value meta)
+{
+	static const struct span names[] = {{"finish_reason", 13}};
+	struct json_value finish;
+
+	json_members(t, meta, names, 1, &finish);
+	w->has_content = true;
+	if (meta.kind == JSON_IS_OBJECT)
+		read_finish(w, t, finish);
+	else
+		note_strange(w);
+}
+
+/* Of /v1/messages. */
+static void read_message(struct stream_watch *w, const struct json_text *t,
+	struct span type, struct json_value delta)
+{
+	static const struct span names[] = {{"stop_reason", 11}};
+	struct json_value stop;
+
+	json_members(t, delta, names, 1, &stop);
+	if (span_is(type, "message_stop") || stop.kind == JSON_IS_STRING)
+		note_end(w);
+	else if (span_is(type, "content_block_delta") || span_is(type, "message_delta"))
+		w->has_content = true;
+	else if (!span_is(type, "message_start") && !span_is(type, "ping") &&
+		 !span_starts(type, SPAN_LIT("content_block_")))
+		note_strange(w);
+}
+
+static void read_failed_response(
+	struct stream_watch *w, const struct json_text *t, struct json_value response)
+{
+	static const struct span names[] = {{"error", 5}};
+	struct json_value error;
+
+	json_members(t, response, names, 1, &error);
+	note_error(w, t, error);
+}
+
+/* Of /v1/responses. */
+static void read_response(struct stream_watch *w, const struct json_text *t,
+	struct span type, struct json_value response)
+{
+	if (span_is(type, "response.failed"))
+		read_failed_response(w, t, response);
+	else if (span_is(type, "response.completed") ||
+		 span_is(type, "response.incomplete") ||
+		 span_is(type, "response.cancelled"))
+		note_end(w);
+	else if (span_ends(type, SPAN_LIT(".delta")))
+		w->has_content = true;
+	else if (!span_starts(type, SPAN_LIT("response.")))
+		note_strange(w);
+}
+
+/* is_error: the event's name says so. */
+static void read_json(struct stream_watch *w, struct span data, bool is_error)
+{
+	static const struct span names[] = {{"error", 5}, {"type", 4}, {"object", 6},
+		{"choices", 7}, {"meta_info", 9}, {"response", 8}, {"delta", 5}};
+	struct json_text t = {.base = data.p, .len = data.n};
+	struct json_value whole = {.end = (uint32_t)data.n, .kind = JSON_IS_OBJECT};
+	struct json_value v[7];
+	struct span type;
+
+	json_members(&t, whole, names, ARRAY_LEN(names), v);
+	type = v[1].kind == JSON_IS_STRING ? json_raw(&t, v[1]) : span_make(NULL, 0);
+	if (!is_nothing(&t, v[0])) {
+		note_error(w, &t, v[0]);
+		return;
+	}
+	if (is_error || span_is(type, "error") || is_text(&t, v[2], "error")) {
+		note_error(w, &t, whole);
+		return;
+	}
+	switch (w->endpoint) {
+	case ENDPOINT_CHAT:
+	case ENDPOINT_COMPLETIONS:
+	case ENDPOINT_INFERENCE_GENERATE:
+		read_choices(w, &t, v[3]);
+		break;
+	case ENDPOINT_GENERATE:
+		read_generated(w, &t, v[4]);
+		break;
+	case ENDPOINT_MESSAGES:
+		read_message(w, &t, type, v[6]);
+		break;
+	default:
+		read_response(w, &t, type, v[5]);
+	}
+}
+
+/* ---- events ---- */
+
+struct event {
+	struct span name, data; /* of the first line of data */
+	unsigned n_data;
+	bool is_error;
+};
+
+static struct event split(struct span text)
+{
+	struct event e = {0};
+	struct span line;
+
+	while (span_next(&text, '\n', &line)) {
+		bool is_error = span_starts(line, SPAN_LIT("error:")); /* llama.cpp */
+		size_t skip = is_error ? 6 : 5;
+
+		if (is_error || span_starts(line, SPAN_LIT("data:"))) {
+			if (e.n_data++ == 0)
+				e.data = span_trim_all(
+					span_make(line.p + skip, line.n - skip));
+			e.is_error |= is_error;
+		} else if (span_starts(line, SPAN_LIT("event:"))) {
+			e.name = span_trim_all(span_make(line.p + 6, line.n - 6));
+		}
+	}
+	e.is_error |= span_is(e.name, "error");
+	return e;
+}
+
+static const char *find(struct span in, struct span what)
+{
+	return in.n > 0 ? memmem(in.p, in.n, what.p, what.n) : NULL;
+}
+
+/* Of each "finish_reason", in any spacing: null. *first: where the first is; NULL: there
+ * is none. */
+static bool is_unfinished(struct span data, const char **first)
+{
+	static const struct span name = {"\"finish_reason\"", 15};
+	const char *at;
+
+	*first = NULL;
+	while ((at = find(data, name)) != NULL) {
+		if (*first == NULL)
+			*first = at;
+		data = span_make(at + name.n, (size_t)(data.p + data.n - at) - name.n);
+		while (data.n > 0 && (*data.p == ' ' || *data.p == ':'))
+			data = span_make(data.p + 1, data.n - 1);
+		if (!span_starts(data, SPAN_LIT("null")))
+			return false;
+		if (data.n < name.n)
+			break;
+	}
+	return true;
+}
+
+static bool has_types(const struct stream_watch *w)
+{
+	return w->endpoint == ENDPOINT_RESPONSES || w->endpoint == ENDPOINT_MESSAGES;
+}
+
+/* Where the type of a piece of content ends; NULL: it is of another type. */
+static const char *type_end(struct span data)
+{
+	static const struct span type = {"delta\"", 6};
+	const char *at = find(span_make(data.p, MIN(data.n, (size_t)80)), type);
+
+	return at != NULL ? at + type.n : NULL;
+}
+
+/* What comes after the first content is content, unless it has a sign of more. *trail:
+ * from where on events of this shape are alike; NULL: it has none. */
+static bool has_sign(
+	const struct stream_watch *w, const struct event *e, const char **trail)
+{
+	struct span head = span_make(e->data.p, MIN(e->data.n, (size_t)64));
+
+	*trail = NULL;
+	if (e->is_error)
+		return true;
+	if (has_types(w)) {
+		*trail = e->data.p + e->data.n - 1;
+		return type_end(e->data) == NULL ||
+		       find(e->data, SPAN_LIT("\"stop_reason\"")) != NULL;
+	}
+	return find(head, SPAN_LIT("\"error\"")) != NULL ||
+	       !is_unfinished(e->data, trail);
+}
+
+/* The event was content alone: so is what looks the same. */
+static void note_shape(struct stream_watch *w, struct span text, const struct event *e,
+	const char *trail)
+{
+	const char *end = text.p + text.n;
+	const char *lead = has_types(w) ? type_end(e->data) : text.p + LEAD;
+
+	w->n_trail = 0;
+	if (w->endpoint == ENDPOINT_GENERATE || trail == NULL || lead > trail ||
+		end - trail > STREAM_WATCH_SHAPE || lead - text.p > STREAM_WATCH_SHAPE)
+		return;
+	w->n_lead = (size_t)(lead - text.p);
+	w->n_trail = (size_t)(end - trail);
+	memcpy(w->lead, text.p, w->n_lead);
+	memcpy(w->trail, trail, w->n_trail);
+}
+
+/* A whole event, its blank line included. */
+static void take_event(struct stream_watch *w, struct span text)
+{
+	struct event e = split(text);
+	const char *trail;
+
+	if (span_is(e.name, "ping") || (e.n_data == 0 && e.name.n == 0))
+		return;
+	if (!stream_watch_knows(w->endpoint)) {
+		note_strange(w);
+	} else if (span_is(e.data, "[DONE]")) {
+		note_end(w);
+	} else if (e.n_data != 1 || e.data.n < 2 || e.data.p[0] != '{' ||
+		   e.data.n > UINT32_MAX) {
+		note_strange(w);
+		w->has_error |= e.is_error;
+	} else if (w->has_content && !has_sign(w, &e, &trail)) {
+		note_shape(w, text, &e, trail);
+	} else {
+		read_json(w, e.data, e.is_error);
+	}
+}
+
+/* The length of the event that text begins with, its blank line included; 0: it is not
+ * whole. Looked for from `from` on. */
+static size_t event_length(struct span text, size_t from)
+{
+	const char *p = text.p + from, *end = text.p + text.n;
+
+	while (p < end && (p = memchr(p, '\n', (size_t)(end - p))) != NULL) {
+		p++;
+		if (p < end && *p == '\n')
+			return (size_t)(p + 1 - text.p);
+		if (end - p > 1 && p[0] == '\r' && p[1] == '\n')
+			return (size_t)(p + 2 - text.p);
+	}
+	return 0;
+}
+
+/* All whole events of text; returns the bytes that they have. */
+static size_t take_events(struct stream_watch *w, struct span text, size_t from)
+{
+	size_t at = 0, n;
+
+	while (at < text.n) {
+		struct span rest = span_make(text.p + at, text.n - at);
+
+		n = event_length(rest, from > at ? from - at : 0);
+		if (n == 0)
+			break;
+		take_event(w, span_make(rest.p, n));
+		at += n;
+	}
+	return at;
+}
+
+/* The bytes are of an event: a comment, data, event, error, id or retry. */
+static bool may_be_event(struct span text)
+{
+	return memchr(":deir\r\n", text.p[0], 7) != NULL;
+}
+
+static void keep_half(struct stream_watch *w, struct span rest)
+{
+	if (rest.n == 0)
+		return;
+	if (w->half.n == 0 && !may_be_event(rest))
+		note_strange(w);
+	if (w->half.n + rest.n <= STREAM_WATCH_KEPT && text_add(&w->half, rest) == 0)
+		return;
+	note_strange(w);
+	text_clear(&w->half);
+}
+
+/* The rest of the event that has begun, and what else comes with it. Returns the bytes of
+ * data that were taken. */
+static size_t go_on(struct stream_watch *w, struct span data)
+{
+	/* The blank line may have begun with what was seen. */
+	size_t seen = w->half.n > 2 ? w->half.n - 3 : 0, n = MIN(data.n, PIECE), used;
+
+	keep_half(w, span_make(data.p, n));
+	used = take_events(w, text_span(&w->half), seen);
+	text_drop(&w->half, used);
+	return n;
+}
+
+void stream_watch_read(struct stream_watch *w, struct span data)
+{
+	while (data.n > 0) {
+		size_t n = data.n;
+
+		if (w->half.n > 0) {
+			n = go_on(w, data);
+		} else {
+			size_t used = take_events(w, data, 0);
+
+			keep_half(w, span_make(data.p + used, data.n - used));
+		}
+		data = span_make(data.p + n, data.n - n);
+	}
+}

@@ -1,0 +1,92 @@
+/*
+ * What a worker says in an event stream, told as its bytes pass: the first event that
+ * holds content, an error, the end. Pure; called by proxy/upstream_read.c.
+ *
+ * An engine sends the header of a stream, comments, pings and the role of who speaks
+ * before it has computed anything: none of that is content. Events of a shape that is not
+ * known are content, and a stream that had one is never said to lack its end.
+ *
+ * Always true: bytes are looked at, never changed; less than STREAM_WATCH_KEPT of them
+ * are kept. After the first content an event with the lead and the trail of the one
+ * before costs two comparisons.
+ */
+#ifndef REWRITE_STREAM_WATCH_H
+#define REWRITE_STREAM_WATCH_H
+
+#include "base/base.h"
+#include "base/span.h"
+#include "base/text.h"
+#include "route/route_key.h"
+
+/* Of half an event. What is longer is not understood. */
+#define STREAM_WATCH_KEPT (64u << 10)
+#define STREAM_WATCH_SHAPE 160
+
+struct stream_watch {
+	enum route_endpoint endpoint;
+	bool is_on;       /* false: nothing is looked at, and all else is false */
+	bool has_content; /* also: an end, or an error that the client made */
+	bool has_end;     /* its terminator, or the reason why it ends */
+	bool has_error;   /* the engine's own */
+	bool is_strange;
+	struct text half; /* of an event */
+	/* The shape of events that say nothing but content; n_trail 0: not known. */
+	size_t n_lead, n_trail;
+	char lead[STREAM_WATCH_SHAPE], trail[STREAM_WATCH_SHAPE];
+};
+
+/* No stream: nothing is looked at. */
+static inline void stream_watch_init(struct stream_watch *w)
+{
+	w->is_on = w->has_content = w->has_end = w->has_error = w->is_strange = false;
+	w->half = (struct text){0};
+	w->n_trail = 0;
+}
+/* An event stream follows, in answer to a request of this endpoint. */
+static inline void stream_watch_begin(
+	struct stream_watch *w, enum route_endpoint endpoint)
+{
+	w->is_on = true;
+	w->endpoint = endpoint;
+}
+void stream_watch_free(struct stream_watch *w);
+
+/* Streams of this endpoint have content, errors and an end that are known. */
+bool stream_watch_knows(enum route_endpoint endpoint);
+
+/* data is one event, which looks like the one before. */
+static inline bool stream_watch_is_alike(const struct stream_watch *w, struct span data)
+{
+	const char *end = data.p + data.n;
+
+	return w->n_trail > 0 && w->half.n == 0 && data.n >= w->n_lead + w->n_trail &&
+	       memcmp(data.p, w->lead, w->n_lead) == 0 &&
+	       memcmp(end - w->n_trail, w->trail, w->n_trail) == 0 &&
+	       (const char *)memchr(data.p + w->n_lead, '\n', data.n - w->n_lead) >=
+		       end - 3;
+}
+void stream_watch_read(struct stream_watch *w, struct span data);
+/* The next bytes. */
+static inline void stream_watch_feed(struct stream_watch *w, struct span data)
+{
+	if (!stream_watch_is_alike(w, data))
+		stream_watch_read(w, data);
+}
+
+/* What was said so far: nothing that answers the request. */
+static inline bool stream_watch_is_silent(const struct stream_watch *w)
+{
+	return !w->has_content && !w->has_error;
+}
+/* It may end here: it says why, or nothing is known of its ends. */
+static inline bool stream_watch_is_whole(const struct stream_watch *w)
+{
+	return !w->is_on || w->has_end || w->has_error || w->is_strange;
+}
+/* The last event is not whole. */
+static inline bool stream_watch_is_amid(const struct stream_watch *w)
+{
+	return w->half.n > 0;
+}
+
+#endif
