@@ -221,6 +221,8 @@ static void print_failures(struct text *out, const struct items *items)
 					fail_code((enum fail)f),
 					atomic_load(&items->list[i].w->failures[f]));
 		}
+		worker_sample(out, name, &items->list[i], "reason", "status_5xx",
+			atomic_load(&items->list[i].w->errors));
 	}
 }
 

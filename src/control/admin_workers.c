@@ -101,6 +101,7 @@ static const char *origin_name(enum worker_origin o)
 
 static struct js *failures_object(const struct worker *w)
 {
+	uint64_t errors = atomic_load(&w->errors);
 	struct js *out = js_object();
 	unsigned i;
 
@@ -110,12 +111,14 @@ static struct js *failures_object(const struct worker *w)
 		if (n > 0)
 			js_set_int(out, fail_code((enum fail)i), (int64_t)n);
 	}
+	if (errors > 0)
+		js_set_int(out, "status_5xx", (int64_t)errors);
 	return out;
 }
 
 static uint64_t failures_total(const struct worker *w)
 {
-	uint64_t n = 0;
+	uint64_t n = atomic_load(&w->errors);
 	unsigned i;
 
 	for (i = 0; i < FAIL_MAX; i++)

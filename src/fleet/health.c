@@ -76,6 +76,7 @@ struct entry {
 	uint64_t started_ms; /* of the last turn */
 	struct fetch *probe, *models_fetch;
 	int probe_status;             /* of the last probe, a good one */
+	bool was_refused;             /* since the last good probe */
 	bool has_no_sleep;            /* its process does not say whether it sleeps */
 	unsigned restarts;            /* of its host, as it was asked that */
 	unsigned failures, successes; /* in a row */
@@ -532,6 +533,21 @@ static void on_sleep(void *arg, const struct fetch_answer *a)
 	schedule(e);
 }
 
+/* Nothing listened, and what does now does not say since when: it is another process. */
+static void forget_if_refused(struct entry *e)
+{
+	struct host_seat *seat;
+
+	if (e->was_refused && e->state != WORKER_STARTING &&
+		!report_knows_process(e->report)) {
+		HOST_FOREACH(seat, &e->host)
+		pool_clear_worker(e->host.pool, seat->worker);
+		log_notice("worker %s refused connections: its cache counts as empty",
+			name_of(e));
+	}
+	e->was_refused = false;
+}
+
 /* False: nothing is asked; it has no such path. */
 static bool ask_sleep(struct entry *e)
 {
@@ -548,6 +564,7 @@ static void judge_probe(struct entry *e, const struct fetch_answer *a)
 {
 	char why[64];
 
+	e->was_refused |= a->result == FETCH_REFUSED;
 	if (says_loading(a)) {
 		rest(e, WORKER_LOADING, "it says that it loads its model");
 	} else if (a->result == FETCH_OK) {
@@ -586,6 +603,7 @@ static void on_probe(void *arg, const struct fetch_answer *a)
 		publish_models(e->h);
 	if (host_said_yes(a)) {
 		e->probe_status = a->status;
+		forget_if_refused(e);
 		if (ask_sleep(e))
 			return;
 		probe_succeeded(e, a->status);

@@ -354,6 +354,11 @@ bool report_is_asking(const struct report *r)
 	return r->fetch != NULL;
 }
 
+bool report_knows_process(const struct report *r)
+{
+	return r->start_seconds != 0 || r->id[0] != '\0';
+}
+
 void report_start_anew(struct report *r)
 {
 	memset(r->not_before_ms, 0, sizeof(r->not_before_ms));

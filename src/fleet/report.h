@@ -28,6 +28,8 @@ void report_free(struct report *r);
 /* Asks, unless it is at it. */
 void report_ask(struct report *r);
 bool report_is_asking(const struct report *r);
+/* It said when its process began, or its id: another one will be told from it. */
+bool report_knows_process(const struct report *r);
 /* The worker was away: another process may have other paths and another size. */
 void report_start_anew(struct report *r);
 

@@ -96,6 +96,8 @@ void outcome_header(struct guard *g, const struct http_head *a, const char *base
 	if (f != NULL && !*has_paused && (a->status == 429 || a->status == 503))
 		*has_paused =
 			pause_worker(g->worker, a, http_field_value(base, f), request);
+	if (a->status >= 500)
+		atomic_fetch_add_explicit(&g->worker->errors, 1, memory_order_relaxed);
 	snprintf(why, sizeof(why), "status %d", a->status);
 	report(g, a->status >= 500 ? OUTCOME_FAILURE : OUTCOME_NEUTRAL, why);
 }

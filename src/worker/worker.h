@@ -145,6 +145,7 @@ struct worker {
 	_Atomic unsigned held; /* exchanges that wait for their client; upstream.c */
 	_Atomic unsigned refs;
 	_Atomic uint64_t requests, completions, failures[FAIL_MAX];
+	_Atomic uint64_t errors; /* its answers of 5xx, which are not among failures */
 	struct hit_count hits;
 	struct retired *retired;
 };

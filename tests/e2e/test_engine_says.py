@@ -138,7 +138,8 @@ def test_c16_a_sleeping_engine_gets_nothing(router, worker):
     for _ in range(4):
         assert r.request(body=CHAT).status == 200
     assert len(ws[0].requests) == 2
-    assert seen(ws[1], "/is_sleeping") == 1 < seen(ws[1], "/health"), "404: not asked again"
+    wait_until(lambda: seen(ws[1], "/health") >= 3, "it is probed")
+    assert seen(ws[1], "/is_sleeping") == 1, "404: not asked again"
     ws[0].told["/is_sleeping"] = {"is_sleeping": True}
     r.wait_workers("w0", state="sleeping")
     ws[0].healthy = False
@@ -159,3 +160,34 @@ def test_an_engine_that_loads_has_not_failed(router, worker, text):
     w.healthy = lambda x: x.answer(503, text)
     r.wait_workers("w0", state="loading")
     assert "suspect" not in r.log() and "unhealthy" not in r.log()
+
+
+# ---- errors ----
+
+def test_f9_answers_of_500_are_errors_of_the_worker(router, worker):
+    w = worker("w0", lambda x: x.answer(500, "{}"))
+    r = router([w], pool="retry_max_retries = 0\n")
+    for _ in range(2):
+        assert r.request(body=CHAT).status == 500
+    told = r.admin("GET", "workers/w0")[1]
+    assert told["failures"] == 2 and told["failures_by_reason"] == {"status_5xx": 2}
+    assert r.metric("kvsteer_upstream_failures_total", worker="w0", reason="status_5xx") == 2
+
+
+# ---- a process that says nothing of itself ----
+
+@pytest.mark.parametrize("says_start", [False, True])
+def test_refused_connections_are_a_lost_cache_unless_the_process_is_known(router, worker, says_start):
+    w = worker("w0")
+    w.metrics_text = "process_start_time_seconds 1000.5\n" if says_start else None
+    r = router([w], pool="no_worker_wait = 0\n")
+    wait_until(lambda: seen(w, "/metrics") >= 1, "it was asked")
+    assert r.request(body=dict(CHAT, messages=[{"role": "user", "content": "x" * 1000}])).status == 200
+    blocks = r.admin("GET", "workers/w0")[1]["blocks"]
+    assert blocks > 0
+    w.stop()
+    r.wait_workers("w0", state="suspect")
+    again = worker("w0", port=w.port)
+    again.metrics_text = w.metrics_text
+    r.wait_workers("w0")
+    assert r.admin("GET", "workers/w0")[1]["blocks"] == (blocks if says_start else 0)
