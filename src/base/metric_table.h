@@ -25,6 +25,7 @@
 	X(RETRIES_ERROR, COUNTER, "kvsteer_retries_total{reason=\"worker_error\"}", "")                      \
 	X(RETRIES_408, COUNTER, "kvsteer_retries_total{reason=\"408\"}", "")                                  \
 	X(RETRIES_429, COUNTER, "kvsteer_retries_total{reason=\"429\"}", "")                                  \
+	X(RETRIES_500, COUNTER, "kvsteer_retries_total{reason=\"500\"}", "")                                  \
 	X(RETRIES_502, COUNTER, "kvsteer_retries_total{reason=\"502\"}", "")                                  \
 	X(RETRIES_503, COUNTER, "kvsteer_retries_total{reason=\"503\"}", "")                                  \
 	X(RETRIES_504, COUNTER, "kvsteer_retries_total{reason=\"504\"}", "")                                  \

@@ -652,6 +652,31 @@ void pool_withdraw(
 	pool_unlock(p);
 }
 
+/* How long its breaker keeps it out at least; 0: anything may bring it back sooner. */
+static uint64_t out_for_ms(struct worker *w, uint64_t now_ms)
+{
+	if (!is_fit(worker_state(w)) || reach_word(w, now_ms) != NULL)
+		return 0;
+	return breaker_wait_ms(&w->breaker, now_ms);
+}
+
+bool pool_wait_is_vain(struct pool *p, const struct pool_ask *ask)
+{
+	uint64_t soonest_ms = UINT64_MAX;
+	size_t i;
+
+	for (i = 0; i < p->registry.n; i++) {
+		struct worker *w = p->registry.items[i];
+
+		if (!is_asked_for(ask, w) || !serves_model(w, ask->model) ||
+			worker_state(w) == WORKER_DRAINING)
+			continue;
+		soonest_ms = MIN(soonest_ms, out_for_ms(w, ask->now_ms));
+	}
+	return soonest_ms != UINT64_MAX &&
+	       soonest_ms > pool_no_worker_wait_ms(p, ask->role);
+}
+
 /* ---- explain ---- */
 
 static void describe_worker(const struct pool *p, const struct pool_ask *ask,

@@ -90,6 +90,9 @@ static inline void pool_unlock(struct pool *p)
 int pool_pick_locked(struct pool *p, const struct pool_ask *ask, struct guard *g,
 	struct pool_pick *out) MUST_CHECK;
 
+/* No worker can be back within no_worker_wait: their breakers say so. Under the lock. */
+bool pool_wait_is_vain(struct pool *p, const struct pool_ask *ask);
+
 /* pool_wait.c: each second, on the control thread. */
 void pool_measure(struct pool *p, uint64_t now_ms);
 

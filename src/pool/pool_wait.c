@@ -125,6 +125,8 @@ int pool_pick_or_wait(struct pool *p, struct pool_waiter *w, enum priority prior
 	if (p->queue.n > 0)
 		serve_locked(p, w->ask.now_ms);
 	err = pool_pick_locked(p, &w->ask, w->guard, w->pick);
+	if (err == ERR_STATE && pool_wait_is_vain(p, &w->ask))
+		goto out; /* the least bad one is tried at once */
 	if (is_worth_waiting(err) && may_wait(arg, err)) {
 		atomic_fetch_add(&p->waiting, 1);
 		err = pool_pick_locked(p, &w->ask, w->guard, w->pick);
@@ -136,6 +138,7 @@ int pool_pick_or_wait(struct pool *p, struct pool_waiter *w, enum priority prior
 			atomic_fetch_sub(&p->waiting, 1);
 		}
 	}
+out:
 	pool_unlock(p);
 	return err;
 }

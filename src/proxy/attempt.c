@@ -79,6 +79,7 @@ static const struct {
 } worth[] = {
 	{408, METRIC_RETRIES_408},
 	{429, METRIC_RETRIES_429},
+	{500, METRIC_RETRIES_500},
 	{502, METRIC_RETRIES_502},
 	{503, METRIC_RETRIES_503},
 	{504, METRIC_RETRIES_504},
@@ -146,10 +147,10 @@ void attempt_back_off(struct retry_case *c)
 	a->not_before_ms = wait_ms > 0 ? clock_now_ms() + wait_ms : 0;
 }
 
-/* A second worker that says 429, too, speaks of the request. */
+/* A second worker that says 429 or 500, too, speaks of the request. */
 static bool is_settled(const struct attempts *a, int status)
 {
-	return status == 429 && a->was_busy;
+	return (status == 429 && a->was_busy) || (status == 500 && a->had_500);
 }
 
 bool attempt_retry(struct retry_case *c, uint64_t id, int status, enum fail why)
@@ -160,6 +161,7 @@ bool attempt_retry(struct retry_case *c, uint64_t id, int status, enum fail why)
 		return false;
 	if (take_leave(c, status, why)) {
 		c->attempts->was_busy |= status == 429;
+		c->attempts->had_500 |= status == 500;
 		attempt_back_off(c);
 		return true;
 	}

@@ -472,6 +472,17 @@ def test_all_open_wait_then_the_least_bad(router, worker):
     assert r.metric("kvsteer_route_decisions_total", reason="least_bad") >= 1
 
 
+def test_all_open_for_longer_than_anyone_waits_and_nobody_waits(router, worker):
+    ws = [worker("w0", failing(500)), worker("w1", failing(500))]
+    r = router(ws, pool=POOL + "cb_failure_threshold = 2\nno_worker_wait = 50s\n")
+    for _ in range(4):
+        assert r.request(body=CHAT).status == 500
+    for w in ws:
+        w.handler = answer_ok
+    assert r.request(body=CHAT).status == 200
+    assert r.metric("kvsteer_route_decisions_total", reason="least_bad") == 1
+
+
 def test_a_restarted_worker_begins_with_a_closed_breaker(router, worker):
     ws = [worker("w0"), worker("w1")]
     for w in ws:

@@ -17,7 +17,7 @@ CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 # Workers that are wrong stay in: what is tested is the retries.
 LASTING = "health_failures = 1000\nno_worker_wait = 0\ncb_failure_threshold = 1000000\n"
 POOL = "policy = least_requests\n" + LASTING
-RETRYABLE = [408, 429, 502, 503, 504]
+RETRYABLE = [408, 429, 500, 502, 503, 504]
 
 
 def says(status, body=None, fields=(), times=None):
@@ -74,12 +74,21 @@ def test_an_answer_that_says_not_here_is_had_elsewhere(router, worker, status):
     assert told(r) == 1
 
 
-@pytest.mark.parametrize("status", [200, 204, 301, 400, 401, 404, 409, 413, 422, 499, 500, 501, 505, 529])
+@pytest.mark.parametrize("status", [200, 204, 301, 400, 401, 404, 409, 413, 422, 499, 501, 505, 529])
 def test_other_answers_are_relayed(router, worker, status):
     ws = [worker("w0", says(status, "" if status == 204 else None)), worker("w1")]
     r = router(ws, pool=POOL)
     assert r.request(body=CHAT).status == status
     assert counts(ws) == [1, 0] and retries(r) == {}
+
+
+@pytest.mark.parametrize("status", [429, 500])
+def test_two_workers_that_agree_are_believed(router, worker, status):
+    """It may be the request: nobody else is asked."""
+    ws = [worker(f"w{i}", says(status)) for i in range(4)]
+    r = router(ws, pool=POOL)
+    assert r.request(body=CHAT).status == status
+    assert counts(ws) == [1, 1, 0, 0] and retries(r) == {str(status): 1}
 
 
 @pytest.mark.parametrize("head", [False, True])

@@ -360,7 +360,7 @@ START_TEST(c04_all_rest_and_nobody_waits)
 	ck_assert_int_eq(ask(&clients[1]), ERR_AGAIN);
 	guard_drop(&c->guard);
 	pool_serve(pool, NOW);
-	ck_assert(pool_wait_end(pool, &clients[1].waiter));
+	ck_assert_int_eq(pool_wait_end(pool, &clients[1].waiter), 0);
 	guard_drop(&clients[1].guard);
 	breaker_pause(&unit_worker(pool, "b")->breaker, NOW + 5000);
 	ck_assert_int_eq(ask(c), 0);
@@ -404,6 +404,30 @@ START_TEST(connects_are_evidence_at_once)
 	ck_assert(!reach_is_doubted(a));
 	ck_assert(reach_prove(b));
 	ck_assert(!reach_prove(b));
+}
+END_TEST
+
+/* Breakers that stay open for longer than no_worker_wait: nobody waits for them. */
+START_TEST(a_wait_in_vain_is_none)
+{
+	struct client *c = &clients[0];
+
+	pool = unit_pool("[pool default]\ncb_timeout = 60s\nno_worker_wait = 5s\n"
+			 "[worker a]\nurl = http://10.0.0.1:1\n"
+			 "[worker b]\nurl = http://10.0.0.2:1\n");
+	open_breaker("a");
+	open_breaker("b");
+	ck_assert_int_eq(ask(c), ERR_STATE);
+	ck_assert_str_ne(last_resort(c), "none");
+	guard_drop(&c->guard);
+	c->waiter.ask.is_last_resort = false;
+	/* With five seconds left it may be back in time. */
+	ck_assert_int_eq(ask_at(c, PRIORITY_NORMAL, NOW + 56000), ERR_AGAIN);
+	ck_assert_int_eq(pool_wait_end(pool, &c->waiter), ERR_AGAIN);
+	/* One that misses its probes may be back with the next. */
+	set_health("b", WORKER_UNHEALTHY);
+	ck_assert_int_eq(ask(c), ERR_AGAIN);
+	ck_assert_int_eq(pool_wait_end(pool, &c->waiter), ERR_AGAIN);
 }
 END_TEST
 
@@ -596,6 +620,7 @@ static Suite *pool_wait_suite(void)
 	tcase_add_test(c, breakers_among_candidates);
 	tcase_add_test(c, c04_all_rest_and_nobody_waits);
 	tcase_add_test(c, connects_are_evidence_at_once);
+	tcase_add_test(c, a_wait_in_vain_is_none);
 	tcase_add_test(c, slots_of_the_process);
 	tcase_add_test(c, no_worker_is_looked_at_in_vain);
 	tcase_add_test(c, nobody_waits_for_a_worker_that_left);
