@@ -107,7 +107,8 @@ static double value_queued(const struct item *it)
  * yet: 0. */
 static double value_progress_age(const struct item *it)
 {
-	uint64_t last_ms = atomic_load(&it->w->last_byte_ms), now_ms = clock_now_ms();
+	uint64_t last_ms = atomic_load(&it->w->relay.last_byte_ms),
+		 now_ms = clock_now_ms();
 
 	return last_ms == 0 || last_ms > now_ms ? 0 : (double)(now_ms - last_ms) / 1000;
 }
@@ -124,7 +125,7 @@ static double value_breaker_wait(const struct item *it)
 
 static double value_silent(const struct item *it)
 {
-	return (double)progress_age_ms(&it->w->progress, clock_now_ms()) / 1000;
+	return (double)progress_age_ms(&it->w->watch.progress, clock_now_ms()) / 1000;
 }
 
 static double value_blocks(const struct item *it)
@@ -137,22 +138,22 @@ static double value_capacity(const struct item *it)
 {
 	uint64_t set = it->w->conf->capacity;
 
-	return (double)(set != 0 ? set : it->w->learned_tokens);
+	return (double)(set != 0 ? set : it->w->pool.learned_tokens);
 }
 
 static double value_requests(const struct item *it)
 {
-	return (double)atomic_load(&it->w->requests);
+	return (double)atomic_load(&it->w->guard.requests);
 }
 
 static double value_prompt_blocks(const struct item *it)
 {
-	return (double)atomic_load(&it->w->hits.blocks);
+	return (double)atomic_load(&it->w->pool.hits.blocks);
 }
 
 static double value_matched_blocks(const struct item *it)
 {
-	return (double)atomic_load(&it->w->hits.matched);
+	return (double)atomic_load(&it->w->pool.hits.matched);
 }
 
 /* name{pool="…",…,what="value"} n */
@@ -178,9 +179,9 @@ static void print_reported(struct text *out, const struct items *items)
 		if (!worker_report_is_fresh(w, now_ms))
 			continue;
 		worker_sample(out, name, &items->list[i], "state", "running",
-			atomic_load(&w->reported_running));
+			atomic_load(&w->report.running));
 		worker_sample(out, name, &items->list[i], "state", "waiting",
-			atomic_load(&w->reported_waiting));
+			atomic_load(&w->report.waiting));
 	}
 }
 
@@ -219,10 +220,11 @@ static void print_failures(struct text *out, const struct items *items)
 			if (is_workers_own((enum fail)f))
 				worker_sample(out, name, &items->list[i], "reason",
 					fail_code((enum fail)f),
-					atomic_load(&items->list[i].w->failures[f]));
+					atomic_load(
+						&items->list[i].w->guard.failures[f]));
 		}
 		worker_sample(out, name, &items->list[i], "reason", "status_5xx",
-			atomic_load(&items->list[i].w->errors));
+			atomic_load(&items->list[i].w->guard.errors));
 	}
 }
 

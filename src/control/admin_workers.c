@@ -101,12 +101,12 @@ static const char *origin_name(enum worker_origin o)
 
 static struct js *failures_object(const struct worker *w)
 {
-	uint64_t errors = atomic_load(&w->errors);
+	uint64_t errors = atomic_load(&w->guard.errors);
 	struct js *out = js_object();
 	unsigned i;
 
 	for (i = 0; i < FAIL_MAX; i++) {
-		uint64_t n = atomic_load(&w->failures[i]);
+		uint64_t n = atomic_load(&w->guard.failures[i]);
 
 		if (n > 0)
 			js_set_int(out, fail_code((enum fail)i), (int64_t)n);
@@ -118,11 +118,11 @@ static struct js *failures_object(const struct worker *w)
 
 static uint64_t failures_total(const struct worker *w)
 {
-	uint64_t n = atomic_load(&w->errors);
+	uint64_t n = atomic_load(&w->guard.errors);
 	unsigned i;
 
 	for (i = 0; i < FAIL_MAX; i++)
-		n += atomic_load(&w->failures[i]);
+		n += atomic_load(&w->guard.failures[i]);
 	return n;
 }
 
@@ -142,8 +142,8 @@ struct js *admin_hit_share(const struct site *site)
 
 	for (i = 0; i < site->n_pools; i++) {
 		for (j = 0; (w = pool_worker_at(site->pools[i], j)) != NULL; j++) {
-			matched += atomic_load(&w->hits.recent_matched);
-			blocks += atomic_load(&w->hits.recent_blocks);
+			matched += atomic_load(&w->pool.hits.recent_matched);
+			blocks += atomic_load(&w->pool.hits.recent_blocks);
 		}
 	}
 	return share(matched, blocks);
@@ -152,24 +152,24 @@ struct js *admin_hit_share(const struct site *site)
 static void set_prompts(struct js *out, const struct worker *w)
 {
 	js_set(out, "hit_share",
-		share(atomic_load(&w->hits.recent_matched),
-			atomic_load(&w->hits.recent_blocks)));
-	js_set_int(out, "prompt_blocks", (int64_t)atomic_load(&w->hits.blocks));
-	js_set_int(out, "matched_blocks", (int64_t)atomic_load(&w->hits.matched));
+		share(atomic_load(&w->pool.hits.recent_matched),
+			atomic_load(&w->pool.hits.recent_blocks)));
+	js_set_int(out, "prompt_blocks", (int64_t)atomic_load(&w->pool.hits.blocks));
+	js_set_int(out, "matched_blocks", (int64_t)atomic_load(&w->pool.hits.matched));
 }
 
 /* What the worker said of its own requests; null: nothing yet. */
 static struct js *reported_object(const struct worker *w)
 {
-	uint64_t at_ms = atomic_load(&w->reported_ms), now_ms = clock_now_ms();
+	uint64_t at_ms = atomic_load(&w->report.at_ms), now_ms = clock_now_ms();
 	struct js *out;
 
 	if (at_ms == 0)
 		return js_null();
 	out = js_object();
-	js_set_int(out, "running", atomic_load(&w->reported_running));
-	js_set_int(out, "waiting", atomic_load(&w->reported_waiting));
-	js_set_int(out, "of_others", atomic_load(&w->reported_others));
+	js_set_int(out, "running", atomic_load(&w->report.running));
+	js_set_int(out, "waiting", atomic_load(&w->report.waiting));
+	js_set_int(out, "of_others", atomic_load(&w->report.others));
 	js_set_int(out, "age_ms", (int64_t)(now_ms - MIN(at_ms, now_ms)));
 	js_set_bool(out, "is_fresh", worker_report_is_fresh(w, now_ms));
 	return out;
@@ -179,7 +179,7 @@ static struct js *reported_object(const struct worker *w)
 static void set_capacity(struct js *out, const struct worker *w)
 {
 	bool is_set = w->conf->capacity != 0;
-	uint64_t tokens = is_set ? w->conf->capacity : w->learned_tokens;
+	uint64_t tokens = is_set ? w->conf->capacity : w->pool.learned_tokens;
 
 	if (tokens == 0)
 		js_set(out, "capacity_tokens", js_null());
@@ -207,7 +207,7 @@ static struct js *breaker_object(struct worker *w)
 
 static struct js *worker_document(struct pool *p, struct worker *w)
 {
-	uint64_t last_ms = atomic_load(&w->last_byte_ms), now_ms = clock_now_ms();
+	uint64_t last_ms = atomic_load(&w->relay.last_byte_ms), now_ms = clock_now_ms();
 	struct js *out = js_object();
 
 	js_set_str(out, "name", w->name);
@@ -218,8 +218,8 @@ static struct js *worker_document(struct pool *p, struct worker *w)
 	js_set_str(out, "state", worker_state_name(worker_state(w)));
 	js_set_str(out, "health",
 		worker_state_name((enum worker_state)atomic_load(&w->health)));
-	js_set_str(out, "reason", w->reason);
-	js_set_int(out, "state_age_ms", (int64_t)(now_ms - w->state_since_ms));
+	js_set_str(out, "reason", w->probe.reason);
+	js_set_int(out, "state_age_ms", (int64_t)(now_ms - w->probe.state_since_ms));
 	js_set_int(out, "load", worker_load(w));
 	js_set_int(out, "streams", worker_streams(w));
 	js_set_int(out, "queued_blocks", (int64_t)worker_queued_blocks(w));
@@ -231,12 +231,13 @@ static struct js *worker_document(struct pool *p, struct worker *w)
 	else
 		js_set_int(
 			out, "progress_age_ms", (int64_t)(now_ms - MIN(last_ms, now_ms)));
-	js_set_int(out, "silent_ms", (int64_t)progress_age_ms(&w->progress, now_ms));
+	js_set_int(
+		out, "silent_ms", (int64_t)progress_age_ms(&w->watch.progress, now_ms));
 	js_set_int(out, "blocks", (int64_t)pool_worker_blocks(p, w));
 	set_prompts(out, w);
 	js_set(out, "breaker", breaker_object(w));
-	js_set_int(out, "requests", (int64_t)atomic_load(&w->requests));
-	js_set_int(out, "completions", (int64_t)atomic_load(&w->completions));
+	js_set_int(out, "requests", (int64_t)atomic_load(&w->guard.requests));
+	js_set_int(out, "completions", (int64_t)atomic_load(&w->guard.completions));
 	js_set_int(out, "failures", (int64_t)failures_total(w));
 	js_set(out, "failures_by_reason", failures_object(w));
 	js_set_str(out, "origin", origin_name(w->origin));

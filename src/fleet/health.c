@@ -66,7 +66,7 @@ struct entry {
 	struct host_seat *seat; /* for the worker that a spare entry was made for */
 	struct host host;
 	enum worker_state state; /* as its probes say: of all its workers */
-	char reason[sizeof(((struct worker *)NULL)->reason)];
+	char reason[sizeof(((struct worker *)NULL)->probe.reason)];
 	struct report *report;
 	struct addr_list
 		*known; /* what the name stands for, before worker_cidrs; NULL: not yet */
@@ -164,9 +164,10 @@ static bool is_down(const struct entry *e)
 
 static enum worker_state state_of(const struct entry *e, const struct worker *w)
 {
-	if (is_down(e) || w->progress.verdict == PROGRESS_FINE)
+	if (is_down(e) || w->watch.progress.verdict == PROGRESS_FINE)
 		return e->state;
-	return w->progress.verdict == PROGRESS_STALLED ? WORKER_STALLED : WORKER_DEGRADED;
+	return w->watch.progress.verdict == PROGRESS_STALLED ? WORKER_STALLED
+							     : WORKER_DEGRADED;
 }
 
 static bool is_judged(const struct entry *e, const struct worker *w)
@@ -186,7 +187,7 @@ static void set_reason(struct entry *e, const char *fmt, ...)
 	va_end(args);
 	HOST_FOREACH(seat, &e->host)
 	if (!is_judged(e, seat->worker))
-		memcpy(seat->worker->reason, e->reason, sizeof(e->reason));
+		memcpy(seat->worker->probe.reason, e->reason, sizeof(e->reason));
 }
 
 static void log_change(const char *name, enum worker_state from, enum worker_state to,
@@ -228,11 +229,11 @@ static bool show_state(struct entry *e, struct worker *w, const char *name)
 	if (from == to)
 		return false;
 	if (is_judged(e, w))
-		memcpy(w->reason, w->verdict_reason, sizeof(w->reason));
+		memcpy(w->probe.reason, w->watch.verdict_reason, sizeof(w->probe.reason));
 	atomic_store(&w->health, to);
-	w->state_since_ms = clock_now_ms();
+	w->probe.state_since_ms = clock_now_ms();
 	if (name != NULL)
-		log_change(name, from, to, w->reason);
+		log_change(name, from, to, w->probe.reason);
 	return true;
 }
 
@@ -264,7 +265,7 @@ static void start_warming(const struct entry *e)
 	struct host_seat *seat;
 
 	HOST_FOREACH(seat, &e->host)
-	atomic_store(&seat->worker->warm_since_ms, clock_now_ms());
+	atomic_store(&seat->worker->probe.warm_since_ms, clock_now_ms());
 }
 
 static void set_state(struct entry *e, enum worker_state to)
@@ -299,7 +300,7 @@ static bool is_answering(const struct entry *e)
 	struct host_seat *seat;
 
 	HOST_FOREACH(seat, &e->host)
-	last_ms = MAX(last_ms, atomic_load(&seat->worker->last_byte_ms));
+	last_ms = MAX(last_ms, atomic_load(&seat->worker->relay.last_byte_ms));
 	return !is_down(e) && last_ms != 0 && last_ms + recent_ms >= now_ms;
 }
 
@@ -783,8 +784,8 @@ static void add_rank(struct entry *e, struct host_seat *seat, struct worker *w)
 	unsigned start;
 
 	worker_set_addrs(w, worker_addrs(host_worker(&e->host), &start));
-	memcpy(w->reason, e->reason, sizeof(w->reason));
-	w->state_since_ms = clock_now_ms();
+	memcpy(w->probe.reason, e->reason, sizeof(w->probe.reason));
+	w->probe.state_since_ms = clock_now_ms();
 	host_add(&e->host, seat, w);
 	atomic_store(&w->health, e->state);
 }
@@ -799,10 +800,10 @@ static void add_host(
 	host_init(&e->host, p, w->host_id);
 	host_add(&e->host, seat, w);
 	e->state = WORKER_STARTING;
-	memcpy(e->reason, w->reason, sizeof(e->reason));
+	memcpy(e->reason, w->probe.reason, sizeof(e->reason));
 	e->known = worker_addrs(w, &start);
 	e->is_literal = e->known != NULL;
-	w->state_since_ms = clock_now_ms();
+	w->probe.state_since_ms = clock_now_ms();
 	TAILQ_INSERT_TAIL(&h->entries, e, link);
 	h->n++;
 	wheel_set(loop_wheel(h->loop), &e->timer, clock_now_ms());
@@ -939,9 +940,9 @@ static void on_verdict(void *arg, struct pool *p, struct worker *w)
 
 	assert(e != NULL);
 	if (!is_down(e))
-		memcpy(w->reason, w->verdict_reason, sizeof(w->reason));
+		memcpy(w->probe.reason, w->watch.verdict_reason, sizeof(w->probe.reason));
 	show_states(e);
-	if (w->progress.verdict != PROGRESS_FINE && !is_resting(e))
+	if (w->watch.progress.verdict != PROGRESS_FINE && !is_resting(e))
 		count_as_failure(w);
 }
 

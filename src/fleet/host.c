@@ -67,10 +67,10 @@ void host_restarted(struct host *h)
 
 		pool_clear_worker(h->pool, w);
 		pool_set_engine(h->pool, w, span_make(NULL, 0));
-		progress_reset(&w->progress);
+		progress_reset(&w->watch.progress);
 		breaker_reset(&w->breaker);
-		snprintf(
-			w->verdict_reason, sizeof(w->verdict_reason), "it was restarted");
+		snprintf(w->watch.verdict_reason, sizeof(w->watch.verdict_reason),
+			"it was restarted");
 	}
 }
 

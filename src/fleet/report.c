@@ -163,7 +163,7 @@ static void apply_load(const struct report *r, struct worker *w)
 	if (e == NULL || !e->has_load)
 		return;
 	worker_report(w, (unsigned)e->running, (unsigned)e->waiting,
-		MAX(w->load_when_asked, worker_load(w)), now_ms,
+		MAX(w->report.load_when_asked, worker_load(w)), now_ms,
 		now_ms + FRESH_INTERVALS * w->conf->opts.health_interval_ms);
 }
 
@@ -175,24 +175,26 @@ static void note_growth(struct worker *w)
 	uint64_t for_ms =
 		MAX(FRESH_INTERVALS * o->health_interval_ms, o->stream_idle_timeout_ms);
 
-	atomic_fetch_add_explicit(&w->engine_steps, 1, memory_order_relaxed);
-	atomic_store_explicit(
-		&w->engine_until_ms, clock_now_ms() + for_ms, memory_order_relaxed);
+	atomic_fetch_add_explicit(&w->report.engine_steps, 1, memory_order_relaxed);
+	atomic_store_explicit(&w->report.engine_until_ms, clock_now_ms() + for_ms,
+		memory_order_relaxed);
 }
 
 /* How fast it generated since it was asked last. */
 static void apply_rate(struct worker *w, const struct scrape_engine *e)
 {
 	uint64_t now_ms = clock_now_ms();
-	double made = e->generated - w->engine_generated;
+	double made = e->generated - w->report.engine_generated;
 
-	if (w->engine_generated >= 0 && made >= 0 && now_ms > w->engine_generated_ms) {
-		w->engine_rate = made * 1000 / (double)(now_ms - w->engine_generated_ms);
-		w->engine_rate_until_ms =
+	if (w->report.engine_generated >= 0 && made >= 0 &&
+		now_ms > w->report.engine_generated_ms) {
+		w->report.engine_rate =
+			made * 1000 / (double)(now_ms - w->report.engine_generated_ms);
+		w->report.engine_rate_until_ms =
 			now_ms + FRESH_INTERVALS * w->conf->opts.health_interval_ms;
 	}
-	w->engine_generated = e->generated;
-	w->engine_generated_ms = now_ms;
+	w->report.engine_generated = e->generated;
+	w->report.engine_generated_ms = now_ms;
 }
 
 /* A count of all ranks together says nothing of one. */
@@ -202,9 +204,9 @@ static void apply_steps(const struct report *r, struct worker *w)
 
 	if (e == NULL || !e->has_tokens)
 		return;
-	if (w->engine_tokens >= 0 && e->tokens > w->engine_tokens)
+	if (w->report.engine_tokens >= 0 && e->tokens > w->report.engine_tokens)
 		note_growth(w);
-	w->engine_tokens = e->tokens;
+	w->report.engine_tokens = e->tokens;
 	if (e->has_generated)
 		apply_rate(w, e);
 }
@@ -342,7 +344,7 @@ void report_ask(struct report *r)
 	if (r->fetch != NULL)
 		return;
 	HOST_FOREACH(seat, r->host)
-	seat->worker->load_when_asked = worker_load(seat->worker);
+	seat->worker->report.load_when_asked = worker_load(seat->worker);
 	fit_ranks(r);
 	r->has_engine = false;
 	r->at = 0;

@@ -129,18 +129,19 @@ static unsigned without(unsigned all, unsigned some)
  * streamed shows nothing else until it is whole. */
 static void sample(const struct worker *w, uint64_t now_ms, struct progress_sample *out)
 {
-	unsigned held = atomic_load_explicit(&w->held, memory_order_relaxed);
+	unsigned held = atomic_load_explicit(&w->relay.held, memory_order_relaxed);
 
 	*out = (struct progress_sample){
 		.in_flight = without(worker_load(w), held),
 		.streams = without(worker_streams(w), held),
-		.bytes = atomic_load_explicit(&w->bytes, memory_order_relaxed) +
-			 atomic_load_explicit(&w->engine_steps, memory_order_relaxed),
-		.events = atomic_load_explicit(&w->events, memory_order_relaxed),
-		.has_tokens = now_ms < w->engine_rate_until_ms,
-		.token_rate = w->engine_rate,
+		.bytes = atomic_load_explicit(&w->relay.bytes, memory_order_relaxed) +
+			 atomic_load_explicit(
+				 &w->report.engine_steps, memory_order_relaxed),
+		.events = atomic_load_explicit(&w->relay.events, memory_order_relaxed),
+		.has_tokens = now_ms < w->report.engine_rate_until_ms,
+		.token_rate = w->report.engine_rate,
 		.completions =
-			atomic_load_explicit(&w->completions, memory_order_relaxed),
+			atomic_load_explicit(&w->guard.completions, memory_order_relaxed),
 	};
 }
 
@@ -150,13 +151,13 @@ static void note_trial(struct worker *w, uint64_t now_ms)
 {
 	if (atomic_load(&w->trial) != TRIAL_TAKEN)
 		return;
-	progress_trial_begun(&w->progress, now_ms);
+	progress_trial_begun(&w->watch.progress, now_ms);
 	atomic_store(&w->trial, TRIAL_NONE);
 }
 
 static void offer_trial(struct worker *w, uint64_t now_ms)
 {
-	bool is_due = progress_trial_due(&w->progress, worker_load(w), now_ms);
+	bool is_due = progress_trial_due(&w->watch.progress, worker_load(w), now_ms);
 	int was = is_due ? TRIAL_NONE : TRIAL_OFFERED;
 
 	(void)atomic_compare_exchange_strong(
@@ -173,9 +174,9 @@ static void take_samples(struct watch *watch, size_t from, size_t to, uint64_t n
 		const struct worker_opts *o = &w->conf->opts;
 
 		note_trial(w, now_ms);
-		m->was = w->progress.verdict;
-		m->was_since_ms = w->progress.since_ms;
-		watch->group[i - from] = &w->progress;
+		m->was = w->watch.progress.verdict;
+		m->was_since_ms = w->watch.progress.since_ms;
+		watch->group[i - from] = &w->watch.progress;
 		watch->opts[i - from] = (struct progress_opts){
 			o->stall_timeout_ms, o->degraded_ratio, o->degraded_window_ms};
 		sample(w, now_ms, &watch->samples[i - from]);
@@ -191,19 +192,19 @@ static double secs(uint64_t ms)
 
 static void say_stalled(struct worker *w, bool is_alone, uint64_t now_ms)
 {
-	snprintf(w->verdict_reason, sizeof(w->verdict_reason),
+	snprintf(w->watch.verdict_reason, sizeof(w->watch.verdict_reason),
 		"no byte for %.1f s with %u in flight%s",
-		secs(progress_age_ms(&w->progress, now_ms)), worker_load(w),
+		secs(progress_age_ms(&w->watch.progress, now_ms)), worker_load(w),
 		is_alone ? "" : " while peers progress");
 }
 
 static void say_degraded(struct worker *w)
 {
-	snprintf(w->verdict_reason, sizeof(w->verdict_reason),
+	snprintf(w->watch.verdict_reason, sizeof(w->watch.verdict_reason),
 		"%.2f events/s and stream for %.1f s with %u in flight, median of its "
 		"peers %.2f",
-		w->progress.rate, secs(w->conf->opts.degraded_window_ms), worker_load(w),
-		w->progress.median);
+		w->watch.progress.rate, secs(w->conf->opts.degraded_window_ms),
+		worker_load(w), w->watch.progress.median);
 }
 
 static void say_fine(struct worker *w, const struct member *m, uint64_t now_ms)
@@ -211,15 +212,15 @@ static void say_fine(struct worker *w, const struct member *m, uint64_t now_ms)
 	double after = secs(now_ms - m->was_since_ms);
 
 	if (m->was == PROGRESS_STALLED)
-		snprintf(w->verdict_reason, sizeof(w->verdict_reason),
+		snprintf(w->watch.verdict_reason, sizeof(w->watch.verdict_reason),
 			"it answers again, %.1f s after it was found stalled", after);
-	else if (w->progress.has_slice && w->progress.rate >= 0)
-		snprintf(w->verdict_reason, sizeof(w->verdict_reason),
+	else if (w->watch.progress.has_slice && w->watch.progress.rate >= 0)
+		snprintf(w->watch.verdict_reason, sizeof(w->watch.verdict_reason),
 			"%.2f events/s and stream again after %.1f s, median of its "
 			"peers %.2f",
-			w->progress.rate, after, w->progress.median);
+			w->watch.progress.rate, after, w->watch.progress.median);
 	else
-		snprintf(w->verdict_reason, sizeof(w->verdict_reason),
+		snprintf(w->watch.verdict_reason, sizeof(w->watch.verdict_reason),
 			"it answered its trial quickly, %.1f s after it was found "
 			"degraded",
 			after);
@@ -229,10 +230,10 @@ static void tell(struct watch *watch, const struct member *m, uint64_t now_ms)
 {
 	struct worker *w = m->worker;
 
-	switch (w->progress.verdict) {
+	switch (w->watch.progress.verdict) {
 	case PROGRESS_STALLED:
 		say_stalled(w,
-			progress_age_ms(&w->progress, now_ms) >=
+			progress_age_ms(&w->watch.progress, now_ms) >=
 				2 * w->conf->opts.stall_timeout_ms,
 			now_ms);
 		break;
@@ -257,7 +258,7 @@ static void judge_group(struct watch *watch, size_t from, size_t to, uint64_t no
 	for (i = from; i < to; i++) {
 		const struct member *m = &watch->members[i];
 
-		if (changed > 0 && m->worker->progress.verdict != m->was)
+		if (changed > 0 && m->worker->watch.progress.verdict != m->was)
 			tell(watch, m, now_ms);
 		offer_trial(m->worker, now_ms);
 	}

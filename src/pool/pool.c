@@ -89,26 +89,26 @@ static uint64_t capacity_blocks(const struct pool_role *r, uint64_t tokens)
 /* The configured size wins over the one that the worker says. */
 static uint64_t capacity_tokens(const struct worker *w)
 {
-	return w->conf->capacity != 0 ? w->conf->capacity : w->learned_tokens;
+	return w->conf->capacity != 0 ? w->conf->capacity : w->pool.learned_tokens;
 }
 
 static void give_slot(struct pool *p, struct worker *w)
 {
 	struct pool_role *r = &p->roles[w->role];
 
-	if (r->index == NULL || w->index_slot != PREFIX_NO_SLOT)
+	if (r->index == NULL || w->pool.index_slot != PREFIX_NO_SLOT)
 		return;
 	if (prefix_index_worker_add(r->index, capacity_blocks(r, capacity_tokens(w)),
-		    &w->index_slot) != 0)
-		w->index_slot = PREFIX_NO_SLOT; /* picked by load alone */
+		    &w->pool.index_slot) != 0)
+		w->pool.index_slot = PREFIX_NO_SLOT; /* picked by load alone */
 }
 
 static void take_slot(struct pool *p, struct worker *w)
 {
-	if (w->index_slot == PREFIX_NO_SLOT)
+	if (w->pool.index_slot == PREFIX_NO_SLOT)
 		return;
-	prefix_index_worker_drop(p->roles[w->role].index, w->index_slot);
-	w->index_slot = PREFIX_NO_SLOT;
+	prefix_index_worker_drop(p->roles[w->role].index, w->pool.index_slot);
+	w->pool.index_slot = PREFIX_NO_SLOT;
 }
 
 static void note_change(struct pool *p, struct worker *w, bool is_added)
@@ -190,7 +190,7 @@ static void reset_slots(struct pool *p, enum role role)
 
 	for (i = 0; i < p->registry.n; i++) {
 		if (p->registry.items[i]->role == role)
-			p->registry.items[i]->index_slot = PREFIX_NO_SLOT;
+			p->registry.items[i]->pool.index_slot = PREFIX_NO_SLOT;
 	}
 }
 
@@ -244,8 +244,8 @@ static void refresh_slots(struct pool *p)
 		struct pool_role *r = &p->roles[w->role];
 
 		give_slot(p, w);
-		if (w->index_slot != PREFIX_NO_SLOT)
-			prefix_index_worker_capacity(r->index, w->index_slot,
+		if (w->pool.index_slot != PREFIX_NO_SLOT)
+			prefix_index_worker_capacity(r->index, w->pool.index_slot,
 				capacity_blocks(r, capacity_tokens(w)));
 	}
 }
@@ -466,8 +466,8 @@ void pool_set_generation(struct pool *p, uint64_t generation)
 void pool_clear_worker(struct pool *p, const struct worker *w)
 {
 	pool_lock(p);
-	if (w->index_slot != PREFIX_NO_SLOT)
-		prefix_index_worker_clear(p->roles[w->role].index, w->index_slot);
+	if (w->pool.index_slot != PREFIX_NO_SLOT)
+		prefix_index_worker_clear(p->roles[w->role].index, w->pool.index_slot);
 	pool_unlock(p);
 }
 
@@ -475,12 +475,12 @@ void pool_worker_capacity(struct pool *p, struct worker *w, uint64_t tokens)
 {
 	struct pool_role *r = &p->roles[w->role];
 
-	if (w->learned_tokens == tokens)
+	if (w->pool.learned_tokens == tokens)
 		return; /* this thread alone writes it */
 	pool_lock(p);
-	w->learned_tokens = tokens;
-	if (w->index_slot != PREFIX_NO_SLOT)
-		prefix_index_worker_capacity(
-			r->index, w->index_slot, capacity_blocks(r, capacity_tokens(w)));
+	w->pool.learned_tokens = tokens;
+	if (w->pool.index_slot != PREFIX_NO_SLOT)
+		prefix_index_worker_capacity(r->index, w->pool.index_slot,
+			capacity_blocks(r, capacity_tokens(w)));
 	pool_unlock(p);
 }

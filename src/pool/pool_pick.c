@@ -197,7 +197,8 @@ static uint64_t queued_blocks(
 {
 	uint64_t queued = worker_queued_blocks(w);
 
-	return wants_recent(r) ? queued - pace_done(&w->pace, queued, now_ms) : queued;
+	return wants_recent(r) ? queued - pace_done(&w->guard.pace, queued, now_ms)
+			       : queued;
 }
 
 static void add_candidate(struct pool *p, const struct pool_ask *ask,
@@ -214,12 +215,12 @@ static void add_candidate(struct pool *p, const struct pool_ask *ask,
 		.streams = worker_streams(w) + (load > own ? load - own : 0),
 		.queued = queued_blocks(&p->roles[ask->role], w, ask->now_ms),
 		.max_requests = w->conf->max_requests,
-		.recent =
-			wants_recent(&p->roles[ask->role])
-				? decay_read(&w->recent, RECENT_HALF_LIFE_MS, ask->now_ms)
-				: 0,
-		.last_picked = w->last_picked,
-		.last_cold = w->last_cold,
+		.recent = wants_recent(&p->roles[ask->role])
+				  ? decay_read(&w->pool.recent, RECENT_HALF_LIFE_MS,
+					    ask->now_ms)
+				  : 0,
+		.last_picked = w->pool.last_picked,
+		.last_cold = w->pool.last_cold,
 	};
 }
 
@@ -375,8 +376,8 @@ static void fill_depths(struct pool *p, const struct pick_input *in)
 	for (i = 0; in->blocks > 0 && i < in->n; i++) {
 		struct candidate *c = &in->candidates[i];
 
-		if (c->worker->index_slot != PREFIX_NO_SLOT)
-			c->depth = p->depth[c->worker->index_slot];
+		if (c->worker->pool.index_slot != PREFIX_NO_SLOT)
+			c->depth = p->depth[c->worker->pool.index_slot];
 	}
 }
 
@@ -460,13 +461,13 @@ static void insert_prefix(struct pool_role *r, const struct pool_ask *ask,
 {
 	struct pool_insertion *ins = &out->insertion;
 
-	if (out->blocks == 0 || w->index_slot == PREFIX_NO_SLOT)
+	if (out->blocks == 0 || w->pool.index_slot == PREFIX_NO_SLOT)
 		return;
-	ins->slot = w->index_slot;
+	ins->slot = w->pool.index_slot;
 	ins->worker_id = w->id;
 	ins->epoch = r->index_epoch;
 	ins->blocks = out->blocks;
-	prefix_index_insert(r->index, w->index_slot, ask->key->hashes, out->blocks,
+	prefix_index_insert(r->index, w->pool.index_slot, ask->key->hashes, out->blocks,
 		ask->now_ms, &ins->from, &ins->stamp);
 }
 
@@ -503,20 +504,20 @@ static bool charge(struct pool *p, const struct choice *c, struct guard *g)
 	uint32_t uncached = uncached_blocks(&c->in, chosen(c)->depth);
 	bool is_trial;
 
-	w->last_picked = ++p->sequence;
+	w->pool.last_picked = ++p->sequence;
 	if (c->d.is_cold)
-		w->last_cold = p->sequence;
+		w->pool.last_cold = p->sequence;
 	if (wants_recent(r))
-		decay_add(&w->recent, uncached, RECENT_HALF_LIFE_MS, ask->now_ms);
+		decay_add(&w->pool.recent, uncached, RECENT_HALF_LIFE_MS, ask->now_ms);
 	if (worker_queued_blocks(w) == 0)
-		pace_begin(&w->pace, ask->now_ms);
+		pace_begin(&w->guard.pace, ask->now_ms);
 	is_trial = worker_take_trial(w);
 	guard_take(g, w);
 	guard_try(g, ask->now_ms);
 	if (ask->slots != NULL)
 		guard_hold(g, ask->slots);
 	guard_queue(g, uncached);
-	atomic_fetch_add_explicit(&w->requests, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&w->guard.requests, 1, memory_order_relaxed);
 	return is_trial || g->is_trial;
 }
 
@@ -562,7 +563,7 @@ int pool_pick_locked(struct pool *p, const struct pool_ask *ask, struct guard *g
 		policy_on_pick(&c.in, &c.d);
 	if (charge(p, &c, g))
 		note_trial(&w->conf->opts, out);
-	hit_count_add(&w->hits, out->matched, out->blocks, ask->now_ms);
+	hit_count_add(&w->pool.hits, out->matched, out->blocks, ask->now_ms);
 	insert_prefix(r, ask, w, out);
 	copy_timeouts(&w->conf->opts, out);
 	tell_pair(p, &c, out);
@@ -644,7 +645,7 @@ void pool_withdraw(
 		const struct pool_role *r = &p->roles[w->role];
 
 		/* The slot may belong to another worker by now, or to another index. */
-		if (w->id == ins->worker_id && w->index_slot == ins->slot &&
+		if (w->id == ins->worker_id && w->pool.index_slot == ins->slot &&
 			r->index_epoch == ins->epoch)
 			prefix_index_withdraw(r->index, ins->slot, key->hashes,
 				ins->blocks, ins->from, ins->stamp);

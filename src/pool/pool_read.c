@@ -77,21 +77,21 @@ enum kv_connector pool_connector(const struct pool *p)
 
 void pool_set_engine(struct pool *p, struct worker *w, struct span id)
 {
-	if (id.n >= sizeof(w->kv_engine))
+	if (id.n >= sizeof(w->pool.kv_engine))
 		id.n = 0;
-	if (span_is(id, w->kv_engine))
+	if (span_is(id, w->pool.kv_engine))
 		return; /* this thread alone writes it */
 	pool_lock(p);
 	if (id.n > 0)
-		memcpy(w->kv_engine, id.p, id.n);
-	w->kv_engine[id.n] = '\0';
+		memcpy(w->pool.kv_engine, id.p, id.n);
+	w->pool.kv_engine[id.n] = '\0';
 	pool_unlock(p);
 }
 
 size_t pool_engine(struct pool *p, const struct worker *w, char out[KV_ENGINE_MAX])
 {
 	pool_lock(p);
-	memcpy(out, w->kv_engine, sizeof(w->kv_engine));
+	memcpy(out, w->pool.kv_engine, sizeof(w->pool.kv_engine));
 	pool_unlock(p);
 	return strlen(out);
 }
@@ -132,8 +132,9 @@ uint64_t pool_worker_blocks(struct pool *p, const struct worker *w)
 	uint64_t n = 0;
 
 	pool_lock(p);
-	if (w->index_slot != PREFIX_NO_SLOT)
-		n = prefix_index_worker_blocks(p->roles[w->role].index, w->index_slot);
+	if (w->pool.index_slot != PREFIX_NO_SLOT)
+		n = prefix_index_worker_blocks(
+			p->roles[w->role].index, w->pool.index_slot);
 	pool_unlock(p);
 	return n;
 }

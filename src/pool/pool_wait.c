@@ -93,10 +93,10 @@ double pool_finish_rate(const struct pool *p)
 /* What the worker has completed since this was asked last. */
 static uint64_t take_finished(struct worker *w)
 {
-	uint64_t all = atomic_load_explicit(&w->completions, memory_order_relaxed);
-	uint64_t since = all - w->measured;
+	uint64_t all = atomic_load_explicit(&w->guard.completions, memory_order_relaxed);
+	uint64_t since = all - w->pool.measured;
 
-	w->measured = all;
+	w->pool.measured = all;
 	return since;
 }
 

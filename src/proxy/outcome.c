@@ -97,7 +97,8 @@ void outcome_header(struct guard *g, const struct http_head *a, const char *base
 		*has_paused =
 			pause_worker(g->worker, a, http_field_value(base, f), request);
 	if (a->status >= 500)
-		atomic_fetch_add_explicit(&g->worker->errors, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(
+			&g->worker->guard.errors, 1, memory_order_relaxed);
 	snprintf(why, sizeof(why), "status %d", a->status);
 	report(g, a->status >= 500 ? OUTCOME_FAILURE : OUTCOME_NEUTRAL, why);
 }
@@ -114,11 +115,12 @@ void outcome_end(struct guard *g, const struct exchange *ex, enum fail why)
 {
 	if (why == FAIL_NONE) {
 		atomic_fetch_add_explicit(
-			&g->worker->completions, 1, memory_order_relaxed);
+			&g->worker->guard.completions, 1, memory_order_relaxed);
 		report(g, OUTCOME_SUCCESS, "");
 		return;
 	}
-	atomic_fetch_add_explicit(&g->worker->failures[why], 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(
+		&g->worker->guard.failures[why], 1, memory_order_relaxed);
 	report(g, is_failure(ex, why) ? OUTCOME_FAILURE : OUTCOME_NEUTRAL,
 		fail_code(why));
 }

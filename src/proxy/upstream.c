@@ -119,7 +119,7 @@ static void note_held(struct exchange *ex)
 		return;
 	ex->is_held = is_held;
 	atomic_fetch_add_explicit(
-		&ex->worker->held, is_held ? 1u : -1u, memory_order_relaxed);
+		&ex->worker->relay.held, is_held ? 1u : -1u, memory_order_relaxed);
 }
 
 /* With the last of its addresses the worker is in doubt, unless this machine is short. */
@@ -289,7 +289,8 @@ static bool is_overlong(const struct exchange *ex)
 
 static uint64_t engine_steps(const struct exchange *ex)
 {
-	return atomic_load_explicit(&ex->worker->engine_steps, memory_order_relaxed);
+	return atomic_load_explicit(
+		&ex->worker->report.engine_steps, memory_order_relaxed);
 }
 
 /* It is one like any other from now on; what was held back for the trial alone is handed
@@ -330,8 +331,8 @@ static void trial_timed_out(struct exchange *ex)
 static bool prolong_silence(struct exchange *ex)
 {
 	uint64_t now_ms = clock_now_ms(), limit_ms = ex->o.first_byte_timeout_ms;
-	uint64_t until_ms =
-		atomic_load_explicit(&ex->worker->engine_until_ms, memory_order_relaxed);
+	uint64_t until_ms = atomic_load_explicit(
+		&ex->worker->report.engine_until_ms, memory_order_relaxed);
 
 	if (ex->silent_ms == 0)
 		ex->silent_ms = now_ms - MIN(now_ms, ex->o.stream_idle_timeout_ms);
@@ -345,8 +346,8 @@ static bool prolong_silence(struct exchange *ex)
 
 static bool is_computing(const struct exchange *ex)
 {
-	return atomic_load_explicit(&ex->worker->engine_until_ms, memory_order_relaxed) >
-	       clock_now_ms();
+	return atomic_load_explicit(&ex->worker->report.engine_until_ms,
+		       memory_order_relaxed) > clock_now_ms();
 }
 
 static void fell_silent(struct exchange *ex)

@@ -21,7 +21,7 @@
 
 static void count_bytes(struct exchange *ex, uint64_t n)
 {
-	atomic_fetch_add_explicit(&ex->worker->bytes, n, memory_order_relaxed);
+	atomic_fetch_add_explicit(&ex->worker->relay.bytes, n, memory_order_relaxed);
 }
 
 /* Each read moves the deadline: a store. What comes of a stream before content moves
@@ -29,7 +29,7 @@ static void count_bytes(struct exchange *ex, uint64_t n)
 static void touch(struct exchange *ex, size_t got)
 {
 	atomic_store_explicit(
-		&ex->worker->last_byte_ms, clock_now_ms(), memory_order_relaxed);
+		&ex->worker->relay.last_byte_ms, clock_now_ms(), memory_order_relaxed);
 	if (ex->phase == PHASE_HEAD || ex->awaits_content)
 		ex->uncounted += got;
 	else
@@ -280,7 +280,7 @@ static void count_events(struct exchange *ex)
 		n = ex->chunk.chunks - ex->counted;
 		ex->counted = ex->chunk.chunks;
 	}
-	atomic_fetch_add_explicit(&ex->worker->events, n, memory_order_relaxed);
+	atomic_fetch_add_explicit(&ex->worker->relay.events, n, memory_order_relaxed);
 }
 
 /* Reads the events of a stream. */

@@ -1,6 +1,6 @@
 /*
- * Takes and drops one in-flight slot; the only writer of worker->load, ->queued_blocks
- * and ->streams. See guard.h.
+ * Takes and drops one in-flight slot; the only writer of load, queued_blocks and streams
+ * in a worker's guard part. See guard.h.
  */
 #include "worker/guard.h"
 
@@ -12,7 +12,7 @@ void guard_take(struct guard *g, struct worker *w)
 {
 	assert(g->worker == NULL);
 	worker_ref(w);
-	atomic_fetch_add_explicit(&w->load, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&w->guard.load, 1, memory_order_relaxed);
 	metric_inc(METRIC_GUARDS_TAKEN);
 	*g = (struct guard){.worker = w};
 }
@@ -35,7 +35,7 @@ void guard_queue(struct guard *g, uint32_t blocks)
 		return;
 	g->queued = blocks;
 	atomic_fetch_add_explicit(
-		&g->worker->queued_blocks, blocks, memory_order_relaxed);
+		&g->worker->guard.queued_blocks, blocks, memory_order_relaxed);
 }
 
 static void leave_queue(struct guard *g)
@@ -45,7 +45,7 @@ static void leave_queue(struct guard *g)
 	if (g->queued == 0)
 		return;
 	before = atomic_fetch_sub_explicit(
-		&g->worker->queued_blocks, g->queued, memory_order_relaxed);
+		&g->worker->guard.queued_blocks, g->queued, memory_order_relaxed);
 	assert(before >= g->queued);
 	(void)before;
 	g->queued = 0;
@@ -56,7 +56,7 @@ void guard_prefilled(struct guard *g)
 	if (g->worker == NULL || g->is_stream)
 		return;
 	leave_queue(g);
-	atomic_fetch_add_explicit(&g->worker->streams, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&g->worker->guard.streams, 1, memory_order_relaxed);
 	g->is_stream = true;
 }
 
@@ -64,7 +64,7 @@ void guard_streams(struct guard *g, uint64_t now_ms)
 {
 	if (g->worker == NULL || g->is_stream)
 		return;
-	pace_end(&g->worker->pace, g->queued, now_ms);
+	pace_end(&g->worker->guard.pace, g->queued, now_ms);
 	guard_prefilled(g);
 }
 
@@ -74,7 +74,8 @@ static void leave_streams(struct guard *g)
 
 	if (!g->is_stream)
 		return;
-	before = atomic_fetch_sub_explicit(&g->worker->streams, 1, memory_order_relaxed);
+	before = atomic_fetch_sub_explicit(
+		&g->worker->guard.streams, 1, memory_order_relaxed);
 	assert(before > 0);
 	(void)before;
 	g->is_stream = false;
@@ -136,7 +137,7 @@ void guard_drop(struct guard *g)
 	leave_queue(g);
 	leave_streams(g);
 	g->worker = NULL;
-	before = atomic_fetch_sub(&w->load, 1);
+	before = atomic_fetch_sub(&w->guard.load, 1);
 	assert(before > 0);
 	give_slot_back(g);
 	metric_inc(METRIC_GUARDS_DROPPED);

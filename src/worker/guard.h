@@ -1,7 +1,7 @@
 /*
  * One in-flight slot of a worker: taken in one function, dropped in one function; the
- * only writer of worker->load, ->queued_blocks and ->streams. Embedded by value in the
- * request; holds a reference, so that a removed or re-added worker's counts cannot mix.
+ * only writer of load, queued_blocks and streams in a worker's guard part. Embedded by
+ * value in the request; holds a reference, so that a removed or re-added worker's counts cannot mix.
  *
  * A request is first a prefill that waits or runs, then a stream. Its guard remembers
  * what it added to the worker's counts and takes back exactly that, so that the sums
@@ -26,8 +26,8 @@ struct slots {
 struct guard {
 	struct worker *worker; /* NULL: holds nothing */
 	struct slots *slots;   /* NULL: it holds no slot of these */
-	uint32_t queued;       /* its part of worker->queued_blocks */
-	bool is_stream;        /* it counts in worker->streams */
+	uint32_t queued;       /* its part of w->guard.queued_blocks */
+	bool is_stream;        /* it counts in w->guard.streams */
 	bool is_trial;         /* of the worker's breaker */
 	bool is_reported;
 };

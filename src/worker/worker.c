@@ -191,8 +191,8 @@ static void take_after(struct worker *w, struct worker *sibling)
 
 	atomic_store(&w->health, atomic_load(&sibling->health));
 	atomic_store(&w->is_draining, atomic_load(&sibling->is_draining));
-	memcpy(w->reason, sibling->reason, sizeof(w->reason));
-	w->state_since_ms = sibling->state_since_ms;
+	memcpy(w->probe.reason, sibling->probe.reason, sizeof(w->probe.reason));
+	w->probe.state_since_ms = sibling->probe.state_since_ms;
 	addrs = worker_addrs(sibling, &start);
 	if (addrs != NULL)
 		worker_set_addrs(w, addrs);
@@ -219,13 +219,13 @@ struct worker *worker_new_rank(
 	w->host_id = sibling != NULL ? sibling->host_id : atomic_fetch_add(&next_id, 1);
 	w->has_rank = c->dp_size > 1;
 	w->rank = rank;
-	w->index_slot = UINT32_MAX;
-	w->engine_tokens = -1;
-	w->engine_generated = -1;
+	w->pool.index_slot = UINT32_MAX;
+	w->report.engine_tokens = -1;
+	w->report.engine_generated = -1;
 	pthread_mutex_init(&w->addr_lock, NULL);
 	breaker_init(&w->breaker, &breaker);
 	atomic_store(&w->health, WORKER_STARTING);
-	snprintf(w->reason, sizeof(w->reason), "not probed yet");
+	snprintf(w->probe.reason, sizeof(w->probe.reason), "not probed yet");
 	if (fill_identity(w, c) != 0 || worker_configure(w, c) != 0) {
 		worker_destroy(w);
 		return NULL;
@@ -346,12 +346,12 @@ void worker_report(struct worker *w, unsigned running, unsigned waiting, unsigne
 {
 	unsigned all = running + waiting;
 
-	atomic_store_explicit(&w->reported_running, running, memory_order_relaxed);
-	atomic_store_explicit(&w->reported_waiting, waiting, memory_order_relaxed);
+	atomic_store_explicit(&w->report.running, running, memory_order_relaxed);
+	atomic_store_explicit(&w->report.waiting, waiting, memory_order_relaxed);
 	atomic_store_explicit(
-		&w->reported_others, all - MIN(all, own), memory_order_relaxed);
-	atomic_store_explicit(&w->reported_ms, now_ms, memory_order_relaxed);
-	atomic_store_explicit(&w->reported_until_ms, until_ms, memory_order_relaxed);
+		&w->report.others, all - MIN(all, own), memory_order_relaxed);
+	atomic_store_explicit(&w->report.at_ms, now_ms, memory_order_relaxed);
+	atomic_store_explicit(&w->report.until_ms, until_ms, memory_order_relaxed);
 }
 
 bool worker_offers_trial(const struct worker *w)
@@ -379,7 +379,7 @@ double worker_share(const struct worker *w, uint64_t now_ms)
 
 	if (ramp_ms == 0)
 		return 1;
-	since_ms = atomic_load_explicit(&w->warm_since_ms, memory_order_relaxed);
+	since_ms = atomic_load_explicit(&w->probe.warm_since_ms, memory_order_relaxed);
 	if (since_ms == 0 || now_ms >= since_ms + ramp_ms)
 		return 1;
 	if (now_ms <= since_ms)

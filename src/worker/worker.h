@@ -82,49 +82,62 @@ struct worker {
 	/* Under the pool's lock for I/O threads; the control thread, the only writer,
 	 * reads freely. */
 	struct worker_conf *conf;
-	enum worker_origin origin;       /* conf's */
-	uint64_t last_picked, last_cold; /* sequence numbers of the pool */
-	struct decay recent;             /* misses of late, in blocks */
-	uint32_t index_slot;
-	uint64_t learned_tokens; /* KV cache as the worker says; 0: not said */
-	/* What its bootstrap server calls it (Mooncake); empty: not known. */
-	char kv_engine[KV_ENGINE_MAX];
+	enum worker_origin origin; /* conf's */
 
-	uint64_t
-		measured; /* completions that pool_measure() has seen; the control thread's */
+	/* One struct for each writer, by its name; anyone may read what is atomic. */
 
-	/* The control thread's (health). */
-	char reason[160]; /* why the state is what it is */
-	uint64_t state_since_ms;
-	struct progress progress; /* of its answers (watch.c) */
-	char verdict_reason[160]; /* why progress.verdict is what it is */
-	double engine_tokens;     /* report.c: as its engine counts them; < 0: not said */
-	/* report.c: of them those that it generated, when that was said, how many a second
-	 * came of late, and until when that counts. */
-	double engine_generated; /* < 0: not said */
-	uint64_t engine_generated_ms;
-	double engine_rate;
-	uint64_t engine_rate_until_ms;
-	unsigned load_when_asked; /* report.c: own load as the report was asked for */
+	/* The pool, under its lock. The control thread alone writes all but the picks. */
+	struct {
+		uint64_t last_picked, last_cold; /* sequence numbers of the pool */
+		struct decay recent;             /* misses of late, in blocks */
+		struct hit_count hits;
+		uint32_t index_slot;
+		uint64_t learned_tokens; /* KV cache as the worker says; 0: not said */
+		uint64_t measured;       /* completions that pool_measure() has seen */
+		/* What its bootstrap server calls it (Mooncake); empty: not known. */
+		char kv_engine[KV_ENGINE_MAX];
+	} pool;
+
+	/* health.c, on the control thread. */
+	struct {
+		char reason[160]; /* why the state is what it is */
+		uint64_t state_since_ms;
+		_Atomic uint64_t warm_since_ms; /* slow_start counts from here; 0: long
+						   over */
+	} probe;
+
+	/* watch.c, on the control thread. */
+	struct {
+		struct progress progress; /* of its answers */
+		char verdict_reason[160]; /* why progress.verdict is what it is */
+	} watch;
+
+	/* report.c, on the control thread: what the worker last said of itself. */
+	struct {
+		double engine_tokens; /* as its engine counts them; < 0: not said */
+		/* Of them those that it generated, when that was said, how many a second
+		 * came of late, and until when that counts. */
+		double engine_generated; /* < 0: not said */
+		uint64_t engine_generated_ms;
+		double engine_rate;
+		uint64_t engine_rate_until_ms;
+		unsigned load_when_asked;
+		_Atomic uint64_t engine_steps;    /* times that engine_tokens grew */
+		_Atomic uint64_t engine_until_ms; /* so long it counts as computing, since
+						     that grew of late; 0: never */
+		_Atomic unsigned running, waiting;
+		_Atomic unsigned others; /* beyond those of this router */
+		_Atomic uint64_t at_ms;  /* when; 0: never */
+		_Atomic uint64_t until_ms;
+	} report;
 
 	/* Any thread. */
 	_Atomic int health;       /* enum worker_state but for DRAINING */
 	_Atomic bool is_draining; /* drained by an operator, or removed */
 	_Atomic bool is_removed;
-	_Atomic int trial;                /* enum worker_trial */
-	_Atomic uint64_t engine_steps;    /* times that its counter of tokens was seen to
-					   grow; the control thread's */
-	_Atomic uint64_t engine_until_ms; /* so long it counts as computing, since its
-					     counter grew of late; 0: never */
-	_Atomic uint64_t warm_since_ms;   /* slow_start counts from here; 0: long over */
+	_Atomic int trial;             /* enum worker_trial */
 	_Atomic(char *) authorization; /* "Bearer …" from worker_key, or NULL; old ones
-					   live until the worker goes */
-
-	/* What the worker last said of its requests; written by the control thread. */
-	_Atomic unsigned reported_running, reported_waiting;
-	_Atomic unsigned reported_others; /* beyond those of this router */
-	_Atomic uint64_t reported_ms;     /* when; 0: never */
-	_Atomic uint64_t reported_until_ms;
+					  live until the worker goes */
 
 	struct breaker breaker; /* reported to through guard.c */
 	struct reach reach;
@@ -134,19 +147,25 @@ struct worker {
 	_Atomic unsigned addr_epoch; /* times that addrs changed */
 	unsigned addr_next;
 
-	/* Written on the data path: own cache line. */
-	CACHE_ALIGNED _Atomic unsigned load; /* requests in flight; guard.c only */
-	_Atomic unsigned streams;       /* of them, past their prefill; guard.c only */
-	_Atomic uint64_t queued_blocks; /* uncached, of those not past it; guard.c only */
-	struct pace pace; /* of its prefills; guard.c, and when a queue begins pool.c */
-	_Atomic uint64_t last_byte_ms; /* of any answer */
-	_Atomic uint64_t bytes;        /* of answers, heads included; upstream.c */
-	_Atomic uint64_t events;       /* of event streams; upstream.c */
-	_Atomic unsigned held; /* exchanges that wait for their client; upstream.c */
+	/* guard.c, on the data path: own cache line. */
+	struct {
+		CACHE_ALIGNED _Atomic unsigned load; /* requests in flight */
+		_Atomic unsigned streams;            /* of them, past their prefill */
+		_Atomic uint64_t queued_blocks;      /* uncached, of those not past it */
+		struct pace pace; /* of its prefills; pool.c, too, as a queue begins */
+		_Atomic uint64_t requests, completions, failures[FAIL_MAX];
+		_Atomic uint64_t
+			errors; /* answers of 5xx, which are not among failures */
+	} guard;
+
+	/* upstream.c, on the data path. */
+	struct {
+		_Atomic uint64_t last_byte_ms; /* of any answer */
+		_Atomic uint64_t bytes;        /* of answers, heads included */
+		_Atomic uint64_t events;       /* of event streams */
+		_Atomic unsigned held;         /* exchanges that wait for their client */
+	} relay;
 	_Atomic unsigned refs;
-	_Atomic uint64_t requests, completions, failures[FAIL_MAX];
-	_Atomic uint64_t errors; /* its answers of 5xx, which are not among failures */
-	struct hit_count hits;
 	struct retired *retired;
 };
 
@@ -196,18 +215,18 @@ bool worker_is_full(const struct worker *w);
  * whoever drops after that (pool_wait.c). */
 static inline unsigned worker_load(const struct worker *w)
 {
-	return atomic_load(&w->load);
+	return atomic_load(&w->guard.load);
 }
 
 /* As policies read them, in blocks and requests. */
 static inline uint64_t worker_queued_blocks(const struct worker *w)
 {
-	return atomic_load_explicit(&w->queued_blocks, memory_order_relaxed);
+	return atomic_load_explicit(&w->guard.queued_blocks, memory_order_relaxed);
 }
 
 static inline unsigned worker_streams(const struct worker *w)
 {
-	return atomic_load_explicit(&w->streams, memory_order_relaxed);
+	return atomic_load_explicit(&w->guard.streams, memory_order_relaxed);
 }
 
 /*
@@ -219,8 +238,7 @@ void worker_report(struct worker *w, unsigned running, unsigned waiting, unsigne
 	uint64_t now_ms, uint64_t until_ms);
 static inline bool worker_report_is_fresh(const struct worker *w, uint64_t now_ms)
 {
-	return now_ms <=
-	       atomic_load_explicit(&w->reported_until_ms, memory_order_relaxed);
+	return now_ms <= atomic_load_explicit(&w->report.until_ms, memory_order_relaxed);
 }
 /*
  * load_source = reported: own requests in flight now, and those of others as last
@@ -232,7 +250,7 @@ static inline unsigned worker_whole_load(const struct worker *w, uint64_t now_ms
 
 	if (!worker_report_is_fresh(w, now_ms))
 		return own;
-	return own + atomic_load_explicit(&w->reported_others, memory_order_relaxed);
+	return own + atomic_load_explicit(&w->report.others, memory_order_relaxed);
 }
 
 /* It is stalled or degraded, idle, and may be tried with one request. */

@@ -105,7 +105,7 @@ START_TEST(picks_count_hits)
 	pool = unit_pool_of(2, "");
 	warm("w1", 1, 16);
 	key = unit_sealed(pool, 1, 16, 0, 20);
-	h = &unit_worker(pool, "w1")->hits;
+	h = &unit_worker(pool, "w1")->pool.hits;
 	ck_assert_uint_eq(atomic_load(&h->blocks), 16);
 	ck_assert_uint_eq(atomic_load(&h->matched), 0);
 	ck_assert_uint_eq(send_to(&key, &out), 1);
@@ -113,7 +113,7 @@ START_TEST(picks_count_hits)
 	ck_assert_uint_eq(atomic_load(&h->matched), 16);
 	ck_assert_uint_eq(atomic_load(&h->recent_blocks), 36);
 	ck_assert_uint_eq(atomic_load(&h->recent_matched), 16);
-	h = &unit_worker(pool, "w0")->hits;
+	h = &unit_worker(pool, "w0")->pool.hits;
 	ck_assert_uint_eq(atomic_load(&h->blocks), 0);
 	route_key_free(&key);
 }

@@ -183,7 +183,7 @@ static unsigned share_of_w0(const char *policy, uint64_t age_ms, unsigned n)
 	snprintf(lines, sizeof(lines), "policy = %s\nslow_start = 100s\n", policy);
 	pool = unit_pool_of(4, lines);
 	now_ms = NOW;
-	atomic_store(&unit_worker(pool, "w0")->warm_since_ms, now_ms - age_ms);
+	atomic_store(&unit_worker(pool, "w0")->probe.warm_since_ms, now_ms - age_ms);
 	for (i = 0; i < n; i++) {
 		ck_assert_int_eq(pick_of(100, &guards[i]), 0);
 		got += strcmp(name_of(&guards[i]), "w0") == 0;
@@ -228,7 +228,7 @@ START_TEST(all_warm_together)
 		char name[8];
 
 		snprintf(name, sizeof(name), "w%u", i);
-		atomic_store(&unit_worker(pool, name)->warm_since_ms, NOW - 1000);
+		atomic_store(&unit_worker(pool, name)->probe.warm_since_ms, NOW - 1000);
 	}
 	for (i = 0; i < 8; i++)
 		ck_assert_int_eq(pick_of(100, &guards[i]), 0);

@@ -487,12 +487,12 @@ START_TEST(the_rate_outlives_a_worker)
 	pool = unit_pool("[worker a]\nurl = http://10.0.0.1:1\n"
 			 "[worker b]\nurl = http://10.0.0.2:1\n");
 	pool_sweep(pool, NOW);
-	atomic_store(&unit_worker(pool, "a")->completions, 1000);
-	atomic_store(&unit_worker(pool, "b")->completions, 8);
+	atomic_store(&unit_worker(pool, "a")->guard.completions, 1000);
+	atomic_store(&unit_worker(pool, "b")->guard.completions, 8);
 	pool_sweep(pool, NOW + 1000);
 	ck_assert_double_eq(pool_finish_rate(pool), 504);
 	ck_assert_int_eq(pool_remove_worker(pool, SPAN_LIT("a")), 0);
-	atomic_store(&unit_worker(pool, "b")->completions, 16);
+	atomic_store(&unit_worker(pool, "b")->guard.completions, 16);
 	pool_sweep(pool, NOW + 2000);
 	ck_assert_double_eq(pool_finish_rate(pool), 256);
 }

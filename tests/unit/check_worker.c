@@ -34,7 +34,7 @@ START_TEST(new_worker_is_starting_and_empty)
 	ck_assert(span_is(b->host_line, "Host: b.test:81\r\n"));
 	ck_assert(span_is(b->url_base, ""));
 	ck_assert_uint_gt(b->id, a->id);
-	ck_assert_uint_eq(a->index_slot, PREFIX_NO_SLOT);
+	ck_assert_uint_eq(a->pool.index_slot, PREFIX_NO_SLOT);
 	ck_assert_int_eq(a->origin, ORIGIN_FILE);
 	ck_assert_str_eq(atomic_load(&a->authorization), "Bearer secret-one-of-twenty");
 	ck_assert_ptr_null(atomic_load(&b->authorization));
@@ -204,15 +204,15 @@ END_TEST
 
 static void check_hits(const struct worker *w, uint64_t matched, uint64_t blocks)
 {
-	ck_assert_uint_eq(atomic_load(&w->hits.recent_matched), matched);
-	ck_assert_uint_eq(atomic_load(&w->hits.recent_blocks), blocks);
+	ck_assert_uint_eq(atomic_load(&w->pool.hits.recent_matched), matched);
+	ck_assert_uint_eq(atomic_load(&w->pool.hits.recent_blocks), blocks);
 }
 
 /* Recent hits weigh half as much with each minute, whole ones are kept. */
 START_TEST(hits_fade)
 {
 	struct worker *w = worker_new(&conf->workers[0]);
-	struct hit_count *h = &w->hits;
+	struct hit_count *h = &w->pool.hits;
 	uint64_t now = 600000;
 
 	check_hits(w, 0, 0);
