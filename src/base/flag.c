@@ -249,11 +249,12 @@ static const struct own_flag {
 	const char *name, *arg, *help;
 	bool of_files; /* of those that read files */
 } own_flags[] = {
-	{'c', "config", "FILE", "read a file first; again: another over it", true},
-	{'t', "test", NULL, "test all that, and exit", true},
-	{'T', "print", NULL, "print what holds, as a file, and exit", true},
-	{'V', "version", NULL, "print the version", false},
-	{'h', "help", NULL, "print this", false},
+	{'c', "config", "FILE", "read this file first; repeat to read another over it",
+		true},
+	{'t', "test", NULL, "test the configuration and exit", true},
+	{'T', "print", NULL, "print the effective configuration and exit", true},
+	{'V', "version", NULL, "print the version and exit", false},
+	{'h', "help", NULL, "print this and exit", false},
 };
 
 static void print_own(const struct own_flag *o)

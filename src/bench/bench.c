@@ -70,11 +70,11 @@ static int take_key(struct bench *b, struct span key)
 	for (size_t i = 0; i < key.n; i++) {
 		if (!http_is(key.p[i], HTTP_VISIBLE))
 			return bench_complain(USAGE,
-				"--api-key: the key there has blanks or "
-				"bytes that no header may hold");
+				"--api-key: the key has blanks or bytes "
+				"that a header may not contain");
 	}
 	if (key.n == 0)
-		return bench_complain(USAGE, "--api-key: the key there is empty");
+		return bench_complain(USAGE, "--api-key: the key is empty");
 	b->api_key = xstrndup(key.p, key.n);
 	return DONE;
 }
@@ -90,7 +90,8 @@ static int read_key(struct bench *b)
 	if (strncmp(from, "env:", 4) == 0) {
 		value = getenv(from + 4);
 		if (value == NULL)
-			return bench_complain(USAGE, "--api-key %s: it is not set", from);
+			return bench_complain(
+				USAGE, "--api-key %s: the variable is not set", from);
 		return take_key(b, span_str(value));
 	}
 	status = !read_file(from + 5, &text) ? bench_complain(USAGE, "--api-key %s: %s",
@@ -215,10 +216,10 @@ static int find_model(struct bench *b)
 			FAILED, "%s: %s", b->flags.url, fetch_result_text(a.result));
 	if (a.status == 401 || a.status == 403)
 		return bench_complain(FAILED,
-			"%s/v1/models: status %d; --api-key gives a key", b->flags.url,
+			"%s/v1/models: status %d; set a key with --api-key", b->flags.url,
 			a.status);
 	return bench_complain(FAILED,
-		"%s/v1/models: status %d and no model's name; --model says which to use",
+		"%s/v1/models: status %d and no model; set one with --model",
 		b->flags.url, a.status);
 }
 
@@ -335,12 +336,10 @@ static int tell(struct bench *b, const struct report *r)
 		status = bench_complain(FAILED, "stdout: %s", strerror(errno));
 	if (report_is_busy(r))
 		(void)bench_complain(0,
-			"warning: this program itself used %.0f %% of a core and waited "
-			"for "
-			"one %.0f %% of the time, so it may be what the figures show; "
-			"leave "
-			"it a core of its own, or run several with a part of the load "
-			"each",
+			"warning: the bench itself used %.0f %% of a core and waited "
+			"for a core %.0f %% of the time, so the figures may show its "
+			"own limit; give it a core of its own, or run several with a "
+			"part of the load each",
 			100 * report_cpu_share(r), 100 * report_wait_share(r));
 	return status;
 }
@@ -362,7 +361,7 @@ static int measure(struct bench *b)
 		status = bench_complain(
 			FAILED, "%s: cannot connect: %s", b->flags.url, r.result.gave_up);
 	else if (status == DONE && r.tally->ok == 0)
-		status = bench_complain(FAILED, "no request was answered well");
+		status = bench_complain(FAILED, "no request succeeded");
 	tally_free(r.tally);
 	return status;
 }

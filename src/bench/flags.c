@@ -32,34 +32,34 @@ enum flag_id {
 static const struct flag flags[F_MAX] = {
 	[F_URL] = { "url", "URL", flag_text, FIELD(url), 0, 0, "http://127.0.0.1:8000", "the server, or a router" },
 	[F_MODEL] = { "model", "NAME", flag_text, FIELD(model), 0, 0, "(the first of /v1/models)", "the model" },
-	[F_API_KEY] = { "api-key", "file:PATH|env:NAME", flag_text, FIELD(api_key), 0, 0, NULL, "where the API key is read from" },
-	[F_ENDPOINT] = { "endpoint", ENDPOINTS, read_endpoint, FIELD(is_completions), 0, 0, "chat", "what is called" },
-	[F_NO_STREAM] = { "no-stream", NULL, flag_on, FIELD(no_stream), 0, 0, NULL, "whole answers instead of streams" },
+	[F_API_KEY] = { "api-key", "file:PATH|env:NAME", flag_text, FIELD(api_key), 0, 0, NULL, "where to read the API key from" },
+	[F_ENDPOINT] = { "endpoint", ENDPOINTS, read_endpoint, FIELD(is_completions), 0, 0, "chat", "the endpoint to call" },
+	[F_NO_STREAM] = { "no-stream", NULL, flag_on, FIELD(no_stream), 0, 0, NULL, "ask for whole responses instead of streams" },
 	[F_NO_IGNORE_EOS] = { "no-ignore-eos", NULL, flag_on, FIELD(no_ignore_eos), 0, 0, NULL, "do not send ignore_eos" },
-	[F_NEW_CONNECTIONS] = { "new-connections", NULL, flag_on, FIELD(new_connections), 0, 0, NULL, "a new connection for each request" },
-	[F_TIMEOUT] = { "timeout", "TIME", flag_time, FIELD(timeout_ms), 0, 0, "600s", "the longest a request may take; 0: no end" },
-	[F_CONNECTIONS] = { "connections", "N", flag_u64, FIELD(connections), 0, 1000000, "(8; open loop: no cap)", "requests in flight at a time, at most" },
-	[F_REQUESTS] = { "requests", "N", flag_u64, FIELD(requests), 1, 1e15, "(no end)", "ends after as many" },
-	[F_DURATION] = { "duration", "TIME", flag_time, FIELD(duration_ms), 1, 0, "(10s, without --requests or --trace)", "begins no more requests after it" },
-	[F_RATE] = { "rate", "R", flag_real, FIELD(rate), 1e-6, 1e6, NULL, "open loop: requests a second, answered or not" },
-	[F_ARRIVAL] = { "arrival", ARRIVALS, flag_choice, FIELD(arrival), 0, 0, "poisson", "how --rate spreads them" },
+	[F_NEW_CONNECTIONS] = { "new-connections", NULL, flag_on, FIELD(new_connections), 0, 0, NULL, "make a new connection for each request" },
+	[F_TIMEOUT] = { "timeout", "TIME", flag_time, FIELD(timeout_ms), 0, 0, "600s", "longest time for a request; 0: no limit" },
+	[F_CONNECTIONS] = { "connections", "N", flag_u64, FIELD(connections), 0, 1000000, "(8; open loop: no limit)", "requests in flight at a time" },
+	[F_REQUESTS] = { "requests", "N", flag_u64, FIELD(requests), 1, 1e15, "(no limit)", "end after this many requests" },
+	[F_DURATION] = { "duration", "TIME", flag_time, FIELD(duration_ms), 1, 0, "(10s, without --requests or --trace)", "begin no requests after this time" },
+	[F_RATE] = { "rate", "R", flag_real, FIELD(rate), 1e-6, 1e6, NULL, "open loop: send this many requests a second" },
+	[F_ARRIVAL] = { "arrival", ARRIVALS, flag_choice, FIELD(arrival), 0, 0, "poisson", "how --rate spreads requests over time" },
 	[F_TRACE] = { "trace", "FILE", flag_text, FIELD(trace), 0, 0, NULL, "open loop: a trace in Mooncake's format" },
-	[F_SPEED] = { "speed", "F", flag_real, FIELD(speed), 1e-6, 1e6, "1", "plays the trace that many times as fast" },
-	[F_CORPUS] = { "corpus", CORPORA, flag_choice, FIELD(corpus.kind), 0, 0, "cold", "prompts that repeat, that never do, that begin alike, or that grow" },
-	[F_PROMPT] = { "prompt-tokens", "N|MIN-MAX", read_range, FIELD(corpus.prompt), 1, TOKENS_MAX, "512", "size of a prompt, or of a turn" },
-	[F_OUTPUT] = { "output-tokens", "N|MIN-MAX", read_range, FIELD(corpus.output), 1, TOKENS_MAX, "64", "size of an answer (max_tokens)" },
-	[F_PROMPTS] = { "prompts", "N", flag_u64, FIELD(corpus.prompts), 1, 1e12, "16", "hot: how many different ones" },
+	[F_SPEED] = { "speed", "F", flag_real, FIELD(speed), 1e-6, 1e6, "1", "play the trace this many times as fast" },
+	[F_CORPUS] = { "corpus", CORPORA, flag_choice, FIELD(corpus.kind), 0, 0, "cold", "kind of prompts: repeated, never repeated, with a shared beginning, or growing" },
+	[F_PROMPT] = { "prompt-tokens", "N|MIN-MAX", read_range, FIELD(corpus.prompt), 1, TOKENS_MAX, "512", "tokens of a prompt, or of a turn" },
+	[F_OUTPUT] = { "output-tokens", "N|MIN-MAX", read_range, FIELD(corpus.output), 1, TOKENS_MAX, "64", "tokens of a response (max_tokens)" },
+	[F_PROMPTS] = { "prompts", "N", flag_u64, FIELD(corpus.prompts), 1, 1e12, "16", "hot: number of different prompts" },
 	[F_SHARED] = { "shared-tokens", "N", flag_u64, FIELD(corpus.shared_tokens), 1, TOKENS_MAX, "(half the prompt; conversations: none)", "shared-prefix, conversations: the common beginning" },
-	[F_GROUPS] = { "groups", "N", flag_u64, FIELD(corpus.groups), 1, 1e12, "1", "shared-prefix: how many different beginnings" },
-	[F_TURNS] = { "turns", "N", flag_u64, FIELD(corpus.turns), 1, 1e6, "5", "conversations: requests in each" },
-	[F_CONVERSATIONS] = { "conversations", "N", flag_u64, FIELD(corpus.conversations), 1, 1e6, "(--connections, else 64)", "conversations: open at a time" },
-	[F_PER_WORD] = { "tokens-per-word", "R", flag_real, FIELD(corpus.tokens_per_word), 0.05, 20, "1", "how many tokens the model makes of a short word" },
+	[F_GROUPS] = { "groups", "N", flag_u64, FIELD(corpus.groups), 1, 1e12, "1", "shared-prefix: number of different beginnings" },
+	[F_TURNS] = { "turns", "N", flag_u64, FIELD(corpus.turns), 1, 1e6, "5", "conversations: requests in each of them" },
+	[F_CONVERSATIONS] = { "conversations", "N", flag_u64, FIELD(corpus.conversations), 1, 1e6, "(--connections, else 64)", "conversations: number open at a time" },
+	[F_PER_WORD] = { "tokens-per-word", "R", flag_real, FIELD(corpus.tokens_per_word), 0.05, 20, "1", "tokens that the model makes of a short word" },
 	[F_OVERHEAD] = { "chat-overhead", "N", flag_u64, FIELD(corpus.overhead), 0, 100000, "8", "tokens that the chat template adds to one message" },
-	[F_SEND_HASHES] = { "send-hashes", NULL, flag_on, FIELD(send_hashes), 0, 0, NULL, "X-Kvsteer-Prefix with each request, so that a router need not read it" },
+	[F_SEND_HASHES] = { "send-hashes", NULL, flag_on, FIELD(send_hashes), 0, 0, NULL, "send X-Kvsteer-Prefix, so that the router need not read prompts" },
 	[F_HASH_BLOCK] = { "hash-block", "BYTES", flag_u64, FIELD(hash_block), 1, 1e9, "128", "size of the blocks that are hashed" },
-	[F_SEED] = { "seed", "N", flag_u64, FIELD(seed), 0, 1e15, "(random; trace: 1)", "makes the same prompts again" },
-	[F_JSON] = { "json", "FILE", flag_text, FIELD(json), 0, 0, NULL, "the report as JSON; -: stdout, instead of the table" },
-	[F_SIMULATE] = { "simulate", NULL, flag_on, FIELD(simulate), 0, 0, NULL, "policies over a trace, in virtual time; see --simulate --help" },
+	[F_SEED] = { "seed", "N", flag_u64, FIELD(seed), 0, 1e15, "(random; trace: 1)", "make the same prompts again" },
+	[F_JSON] = { "json", "FILE", flag_text, FIELD(json), 0, 0, NULL, "write the report as JSON; -: stdout, instead of the table" },
+	[F_SIMULATE] = { "simulate", NULL, flag_on, FIELD(simulate), 0, 0, NULL, "compare policies over a trace in virtual time; see --simulate --help" },
 };
 
 /* What a flag needs, or cannot go with. */
@@ -68,12 +68,12 @@ static const struct {
 	bool needs;
 	const char *hint;
 } pairs[] = {
-	{ F_TRACE, F_RATE, false, "a trace brings its own times; --speed changes them" },
-	{ F_TRACE, F_CORPUS, false, "a trace brings its own prompts" },
-	{ F_TRACE, F_PROMPT, false, "a trace brings its own sizes" },
-	{ F_TRACE, F_OUTPUT, false, "a trace brings its own sizes" },
+	{ F_TRACE, F_RATE, false, "a trace has its own times; use --speed to change them" },
+	{ F_TRACE, F_CORPUS, false, "a trace has its own prompts" },
+	{ F_TRACE, F_PROMPT, false, "a trace has its own sizes" },
+	{ F_TRACE, F_OUTPUT, false, "a trace has its own sizes" },
 	{ F_SPEED, F_TRACE, true, "it is the speed of a trace" },
-	{ F_HASH_BLOCK, F_SEND_HASHES, true, "it is the size of their blocks" },
+	{ F_HASH_BLOCK, F_SEND_HASHES, true, "it is the block size of the hashes" },
 	{ F_ARRIVAL, F_RATE, true, "it spreads the requests of a rate" },
 };
 
@@ -181,8 +181,8 @@ static bool check_key(const struct bench_flags *b)
 		strncmp(b->api_key, "env:", 4) == 0)
 		return true;
 	/* Not said back: it may be the key. */
-	(void)fprintf(stderr, "kvsteer-bench: --api-key: file:PATH or env:NAME is "
-			      "expected; a key itself would show in ps(1)\n");
+	(void)fprintf(stderr, "kvsteer-bench: --api-key: expected file:PATH or "
+			      "env:NAME; a key itself would be visible in ps(1)\n");
 	return false;
 }
 

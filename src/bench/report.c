@@ -101,7 +101,7 @@ static void print_load(const struct bench_flags *f)
 		print_range("prompt", f->corpus.prompt);
 		print_range("output", f->corpus.output);
 	}
-	printf("%s\n", f->new_connections ? ", a new connection each" : "");
+	printf("%s\n", f->new_connections ? ", a new connection for each" : "");
 }
 
 static void print_counts(const struct report *r)
@@ -125,20 +125,20 @@ static void print_tokens(const struct report *r)
 	const struct tally *t = r->tally;
 
 	if (t->with_usage == 0) {
-		printf("tokens       the server sent no usage\n");
+		printf("tokens       unknown: the server sent no usage\n");
 		return;
 	}
 	printf("tokens       %" PRIu64 " in prompts (%.1f/s), %" PRIu64 " new (%.1f/s)\n",
 		t->prompt_tokens, (double)t->prompt_tokens / seconds(r), t->new_tokens,
 		(double)t->new_tokens / seconds(r));
 	if (t->with_usage < t->ok)
-		printf("             %" PRIu64 " answers had no usage\n",
+		printf("             %" PRIu64 " responses had no usage\n",
 			t->ok - t->with_usage);
 	if (t->with_cached > 0)
 		printf("cached       %.4f of prompt tokens\n",
 			share(t->cached_tokens, t->prompt_tokens));
 	else
-		printf("cached       the server does not say\n");
+		printf("cached       unknown: the server does not report it\n");
 	if (t->counted_tokens != t->asked_tokens)
 		printf("sizes        the server counted %.3f times the prompt tokens "
 		       "asked for; see --tokens-per-word, --chat-overhead\n",
@@ -173,7 +173,7 @@ static void print_times(const struct report *r)
 static void print_errors(const struct tally *t)
 {
 	if (t->n_errors > 0)
-		printf("\n%-16s %10s  first said\n", "errors", "n");
+		printf("\n%-16s %10s  first message\n", "errors", "n");
 	for (size_t i = 0; i < t->n_errors; i++)
 		printf("%-16s %10" PRIu64 "  %s\n", t->errors[i].kind, t->errors[i].n,
 			t->errors[i].sample);
@@ -194,7 +194,7 @@ static void print_workers(const struct tally *t)
 			share(w->cached_tokens, w->prompt_tokens), w->new_tokens);
 	}
 	if (t->n_workers > 1)
-		printf("spread       the busiest has %.3f times the mean\n",
+		printf("spread       the busiest worker has %.3f times the mean\n",
 			report_spread(t));
 }
 
@@ -204,15 +204,16 @@ void report_print(const struct report *r)
 
 	printf("server       %s, model %s, %s, %s; seed %" PRIu64 "\n", f->url, r->model,
 		f->is_completions ? "completions" : "chat",
-		f->no_stream ? "whole answers" : "streams", r->seed);
+		f->no_stream ? "whole responses" : "streams", r->seed);
 	print_load(f);
 	print_counts(r);
 	print_tokens(r);
 	print_times(r);
 	print_errors(r->tally);
 	print_workers(r->tally);
-	printf("\nbench        %.0f %% of one core, and %.0f %% of the time waiting for "
-	       "one\n",
+	printf("\nbench        used %.0f %% of one core, and waited for a core %.0f %% "
+	       "of "
+	       "the time\n",
 		100 * report_cpu_share(r), 100 * report_wait_share(r));
 }
 

@@ -77,7 +77,7 @@ static int read_ids(struct reader *r, const struct js *line, struct trace_reques
 	req->n_ids = js_len(ids);
 	req->first_id = t->n_ids;
 	if (!settle_block(t, req->input_tokens, req->n_ids))
-		return refuse(r, "'hash_ids' must hold one id for each 512 tokens of "
+		return refuse(r, "'hash_ids' must have one id for each 512 tokens of "
 				 "'input_length' (or each 16, in all of the trace)");
 	if (mem_grow(&t->ids, &t->cap_ids, t->n_ids + req->n_ids, sizeof(*t->ids)) != 0)
 		return ERR_NOMEM;
@@ -98,7 +98,7 @@ static int read_request(struct reader *r, const struct js *line)
 	int err;
 
 	if (!js_is_object(line))
-		return refuse(r, "a JSON object is expected");
+		return refuse(r, "expected a JSON object");
 	err = read_time(r, line, &req);
 	if (err == 0)
 		err = read_length(r, line, "input_length", &req.input_tokens);
@@ -144,7 +144,7 @@ int trace_read(struct span text, struct trace *out, struct trace_fault *fault)
 		err = read_line(&r, line);
 	}
 	if (err == 0 && t.n == 0)
-		err = refuse(&r, "there is no request in it");
+		err = refuse(&r, "the file has no requests");
 	if (t.block_tokens == 0) /* prompts so short that nobody can tell */
 		t.block_tokens = TRACE_BLOCK_TOKENS;
 	if (err == 0) {

@@ -69,9 +69,8 @@ int url_parse(const char *text, struct url *out, const char **why)
 
 	*why = SHAPE;
 	if (span_starts(rest, SPAN_LIT("https://"))) {
-		*why = "TLS is not spoken here: give the http:// address of the server, "
-		       "or "
-		       "of a proxy that adds TLS";
+		*why = "TLS is not supported: give the http:// address of the "
+		       "server, or of a proxy that adds TLS";
 		return ERR_PARSE;
 	}
 	if (!span_starts(rest, SPAN_LIT("http://")))
@@ -81,7 +80,7 @@ int url_parse(const char *text, struct url *out, const char **why)
 		n++;
 	authority = span_make(rest.p, n);
 	if (memchr(authority.p, '@', n) != NULL) {
-		*why = "no user or password is sent; --api-key gives a key";
+		*why = "a user and password cannot be sent; set a key with --api-key";
 		return ERR_PARSE;
 	}
 	if (!http_host_is_valid(authority) || read_authority(authority, &url) != 0 ||

@@ -53,7 +53,8 @@ static enum ctl_exit call_and_print(
 	if (print == NULL) {
 		printf("%s", a.text);
 	} else if (a.document == NULL || !js_is_object(a.document)) {
-		ctl_complain("%s: the answer is none of kvsteerd's", ctl->socket);
+		ctl_complain(
+			"%s: the program at this socket is not kvsteerd", ctl->socket);
 		result = CTL_UNREACHABLE;
 	} else if (ctl->as_json) {
 		printf("%s\n", a.text);
@@ -114,7 +115,7 @@ static enum ctl_exit run_add(const struct ctl *ctl)
 		char *eq = strchr(ctl->words[i], '=');
 
 		if (eq == NULL || eq == ctl->words[i]) {
-			ctl_complain("%s: KEY=VALUE is expected, such as role=decode",
+			ctl_complain("%s: expected KEY=VALUE, such as role=decode",
 				ctl->words[i]);
 			js_free(body);
 			return CTL_USAGE;
@@ -136,8 +137,21 @@ static bool read_time(const char *option, const char *text, uint64_t *ms)
 
 	if (text == NULL || conf_duration_ms(span_str(text), ms, &hint) == 0)
 		return true;
-	ctl_complain("%s %s: a time such as 30s is expected", option, text);
+	ctl_complain("%s %s: expected a time, such as 30s", option, text);
 	return false;
+}
+
+/* A worker that is removed at once is no longer listed, whatever state it had. */
+static void print_removed(const struct js *document)
+{
+	struct span name;
+	int64_t load = 0;
+
+	if (!js_as_str(js_get(document, "name"), &name))
+		return;
+	(void)js_as_int(js_get(document, "load"), &load);
+	printf(SPAN_FMT ": removed, %lld requests in flight\n", SPAN_ARG(name),
+		(long long)load);
 }
 
 static enum ctl_exit run_remove(const struct ctl *ctl)
@@ -151,7 +165,8 @@ static enum ctl_exit run_remove(const struct ctl *ctl)
 	path = xasprintf("%s%s%s", plain, ctl->drain != NULL ? "?drain=" : "",
 		ctl->drain != NULL ? ctl->drain : "");
 	req.path = path;
-	return call_and_print(ctl, &req, ctl_print_outcome);
+	return call_and_print(
+		ctl, &req, ctl->drain != NULL ? ctl_print_outcome : print_removed);
 }
 
 static enum ctl_exit post_worker(const struct ctl *ctl, const char *verb)
@@ -173,7 +188,8 @@ static enum ctl_exit ask_load(const struct ctl *ctl, int64_t *load)
 	if (result != CTL_OK)
 		return result;
 	if (!js_as_int(js_get(a.document, "load"), load)) {
-		ctl_complain("%s: the answer is none of kvsteerd's", ctl->socket);
+		ctl_complain(
+			"%s: the program at this socket is not kvsteerd", ctl->socket);
 		result = CTL_UNREACHABLE;
 	}
 	ctl_answer_free(&a);
@@ -251,8 +267,8 @@ static const char *explain_file(const struct ctl *ctl)
 {
 	if ((ctl->file != NULL) + ctl->n_words == 1)
 		return ctl->file != NULL ? ctl->file : ctl->words[0];
-	ctl_complain("explain: %s; -h shows how",
-		ctl->file != NULL ? "one file only" : "which file?");
+	ctl_complain("explain: %s; usage: kvsteerctl explain [--file] FILE",
+		ctl->file != NULL ? "only one file is allowed" : "FILE is missing");
 	return NULL;
 }
 
@@ -263,7 +279,7 @@ static bool is_header(const char *text)
 
 	if (colon != NULL && colon != text && strpbrk(text, "\r\n") == NULL)
 		return true;
-	ctl_complain("--header %s: 'Name: value' is expected", text);
+	ctl_complain("--header %s: expected 'Name: value'", text);
 	return false;
 }
 
@@ -314,7 +330,7 @@ static void print_upgrade(const struct js *document)
 
 	(void)js_as_int(js_get(document, "pid"), &pid);
 	(void)js_as_int(js_get(document, "old_pid"), &old_pid);
-	printf("process %lld serves now; %lld finishes the requests that it has\n",
+	printf("process %lld serves now; process %lld finishes its requests\n",
 		(long long)pid, (long long)old_pid);
 }
 
@@ -343,7 +359,7 @@ static enum ctl_exit run_generation(const struct ctl *ctl)
 
 	if (ctl->n_words > 1) {
 		if (span_to_u64(span_str(ctl->words[1]), &n) != 0 || n > INT64_MAX) {
-			ctl_complain("%s: a number is expected", ctl->words[1]);
+			ctl_complain("%s: expected a number", ctl->words[1]);
 			return CTL_USAGE;
 		}
 		body = xasprintf("{\"set\":%s}", ctl->words[1]);
@@ -431,29 +447,32 @@ static enum ctl_exit run_metrics(const struct ctl *ctl)
 }
 
 static const struct command commands[] = {
-	{"status", 0, 0, run_status, "", "the daemon, its pools and workers"},
-	{"top", 0, 0, ctl_top, "[-b] [-n N] [--sort KEY]", "status, again and again"},
-	{"workers", 0, 1, run_workers, "[NAME]", "all workers, or one in full"},
-	{"tenants", 0, 0, run_tenants, "", "who may ask (api_keys), and has asked"},
+	{"status", 0, 0, run_status, "", "show the daemon, its pools and workers"},
+	{"top", 0, 0, ctl_top, "[-b] [-n N] [--sort KEY]", "show status continuously"},
+	{"workers", 0, 1, run_workers, "[NAME]", "show all workers, or one in full"},
+	{"tenants", 0, 0, run_tenants, "",
+		"show the tenants of api_keys, their limits and requests"},
 	{"add", 2, 62, run_add, "NAME URL [KEY=VALUE ...]",
-		"a worker, until the next start"},
+		"add a worker, until the next restart"},
 	{"remove", 1, 1, run_remove, "NAME [--drain TIME]",
-		"it, after its requests ended"},
-	{"drain", 1, 1, run_drain, "NAME [--timeout TIME]", "no new requests for it"},
-	{"undrain", 1, 1, run_undrain, "NAME", "new requests again"},
+		"remove a worker; its requests are finished"},
+	{"drain", 1, 1, run_drain, "NAME [--timeout TIME]",
+		"give a worker no new requests"},
+	{"undrain", 1, 1, run_undrain, "NAME", "give it new requests again"},
 	{"explain", 0, 1, run_explain, "[--file] FILE",
-		"which worker a request body would get, and why"},
-	{"reload", 0, 0, run_reload, "", "reads the configuration again"},
+		"show which worker a request would go to, and why"},
+	{"reload", 0, 0, run_reload, "", "read the configuration again"},
 	{"upgrade", 0, 0, run_upgrade, "",
-		"starts the installed program, which takes over"},
+		"replace the process by the installed program"},
 	{"generation", 1, 2, run_generation, "POOL [N]",
-		"new weights: what was cached counts no more"},
-	{"flush", 1, 1, run_flush, "POOL", "empties the caches of its workers"},
+		"tell that weights changed, so that old caches are ignored"},
+	{"flush", 1, 1, run_flush, "POOL", "empty the caches of the workers of a pool"},
 	{"finish-session", 1, 1, run_finish_session, "SESSION",
-		"it lives on no worker any more (sticky_least_loaded)"},
-	{"log-level", 1, 1, run_log_level, "LEVEL", "error, warn, notice, info or debug"},
-	{"config", 0, 0, run_config, "", "the configuration in force"},
-	{"metrics", 0, 0, run_metrics, "", "the metrics, as Prometheus reads them"},
+		"end a session (sticky_least_loaded)"},
+	{"log-level", 1, 1, run_log_level, "LEVEL",
+		"set it to error, warn, notice, info or debug"},
+	{"config", 0, 0, run_config, "", "print the configuration in force"},
+	{"metrics", 0, 0, run_metrics, "", "print the metrics in the Prometheus format"},
 };
 
 /* ---- the command line ---- */
@@ -468,34 +487,36 @@ static const struct option {
 } options[] = {
 	{'s', "--socket", "SOCKET", offsetof(struct ctl, socket), DEFAULT_SOCKET,
 		"the daemon's admin socket"},
-	{0, "--json", NULL, offsetof(struct ctl, as_json), NULL, "answers as JSON"},
+	{0, "--json", NULL, offsetof(struct ctl, as_json), NULL,
+		"print the answer as JSON"},
 	{'b', "--batch", NULL, offsetof(struct ctl, is_batch), NULL,
-		"top: as plain text, for a file or a pipe"},
+		"top: print plain text, for a file or a pipe"},
 	{'n', "--count", "N", offsetof(struct ctl, count), NULL,
-		"top: ends after N times"},
+		"top: end after N screens"},
 	{'d', "--delay", "TIME", offsetof(struct ctl, delay), "1s",
-		"top: between two of them"},
+		"top: time between two screens"},
 	{0, "--sort", "KEY", offsetof(struct ctl, sort), "load",
-		"top: by load, hit, errors or name"},
+		"top: sort by load, hit, errors or name"},
 	{0, "--drain", "TIME", offsetof(struct ctl, drain), NULL,
 		"remove: wait this long for requests in flight"},
 	{0, "--timeout", "TIME", offsetof(struct ctl, timeout), NULL,
-		"drain: wait this long until it has no request left"},
+		"drain: wait this long for requests in flight"},
 	{0, "--file", "FILE", offsetof(struct ctl, file), NULL,
-		"explain: the body; -: standard input"},
+		"explain: the request body; -: standard input"},
 	{0, "--path", "PATH", offsetof(struct ctl, path), DEFAULT_PATH,
 		"explain: the request's path"},
 	{0, "--header", "LINE", offsetof(struct ctl, headers), NULL,
-		"explain: with this 'Name: value'; repeat for more"},
+		"explain: a header 'Name: value'; repeat for more"},
 	{0, "--prefix", "VALUE", offsetof(struct ctl, prefix), NULL,
-		"explain: with this X-Kvsteer-Prefix"},
+		"explain: the header X-Kvsteer-Prefix"},
 	{0, "--worker", "NAME", offsetof(struct ctl, pinned), NULL,
-		"explain: with this X-Kvsteer-Worker"},
+		"explain: the header X-Kvsteer-Worker"},
 	{0, "--tenant", "NAME", offsetof(struct ctl, tenant), NULL,
-		"explain: with a key of this tenant"},
-	{'h', "--help", NULL, offsetof(struct ctl, wants_help), NULL, "prints this"},
+		"explain: the tenant whose key the request shows"},
+	{'h', "--help", NULL, offsetof(struct ctl, wants_help), NULL,
+		"print this and exit"},
 	{'V', "--version", NULL, offsetof(struct ctl, wants_version), NULL,
-		"prints the version"},
+		"print the version and exit"},
 };
 
 static void print_option(FILE *to, const struct option *o)
@@ -593,7 +614,7 @@ static enum ctl_exit read_option(
 	const char *value = NULL;
 
 	if (o == NULL)
-		return refuse(arg, ": no such option; -h lists them");
+		return refuse(arg, ": no such option; kvsteerctl -h lists them");
 	if (o->arg == NULL && arg->kind == ARG_LONG && arg->attached != NULL)
 		return refuse(arg, " takes no value");
 	if (o->arg != NULL)
@@ -602,7 +623,7 @@ static enum ctl_exit read_option(
 		return refuse(arg, " needs a value");
 	if (set_option(ctl, o, value))
 		return CTL_OK;
-	ctl_complain(SPAN_FMT ": at most %zu of them", SPAN_ARG(arg->name),
+	ctl_complain(SPAN_FMT ": at most %zu are allowed", SPAN_ARG(arg->name),
 		ARRAY_LEN(ctl->headers));
 	return CTL_USAGE;
 }
@@ -621,7 +642,7 @@ static enum ctl_exit read_words(int argc, char **argv, struct ctl *ctl)
 		else if (ctl->n_words < ARRAY_LEN(ctl->words))
 			ctl->words[ctl->n_words++] = arg.name.p;
 		else
-			result = refuse(&arg, ": too many words");
+			result = refuse(&arg, ": too many arguments");
 	}
 	return result;
 }
@@ -644,13 +665,16 @@ static enum ctl_exit run_command(struct ctl *ctl)
 	}
 	c = find_command(ctl->words[0]);
 	if (c == NULL) {
-		ctl_complain("%s: no such command; -h lists them", ctl->words[0]);
+		ctl_complain(
+			"%s: no such command; kvsteerctl -h lists them", ctl->words[0]);
 		return CTL_USAGE;
 	}
 	ctl->n_words--;
 	memmove(ctl->words, ctl->words + 1, ctl->n_words * sizeof(*ctl->words));
 	if (ctl->n_words < c->min_words || ctl->n_words > c->max_words) {
-		ctl_complain("usage: kvsteerctl %s %s", c->name, c->args);
+		ctl_complain("%s: too %s arguments; usage: kvsteerctl %s%s%s", c->name,
+			ctl->n_words < c->min_words ? "few" : "many", c->name,
+			c->args[0] != '\0' ? " " : "", c->args);
 		return CTL_USAGE;
 	}
 	return c->run(ctl);

@@ -128,11 +128,11 @@ static enum ctl_exit diagnose(const char *path)
 	}
 	if (errno == ENOENT)
 		ctl_complain("%s: there is no such socket; kvsteerd is not running "
-			     "(systemctl status kvsteer), or its admin_socket is "
-			     "elsewhere (-s SOCKET)",
+			     "(systemctl status kvsteer), or its admin_socket has "
+			     "another path (-s SOCKET)",
 			path);
 	else if (errno == ECONNREFUSED)
-		ctl_complain("%s: nobody answers; kvsteerd is not running (systemctl "
+		ctl_complain("%s: no program answers; kvsteerd is not running (systemctl "
 			     "status kvsteer)",
 			path);
 	else
@@ -147,7 +147,7 @@ static enum ctl_exit complain_of(const char *path, const struct fetch_answer *an
 
 	if (why != CTL_OK)
 		return why;
-	ctl_complain("%s: no proper answer: %s%s%s", path,
+	ctl_complain("%s: no valid answer: %s%s%s", path,
 		fetch_result_text(answer->result), answer->error[0] != '\0' ? ": " : "",
 		answer->error);
 	return CTL_UNREACHABLE;
@@ -234,7 +234,7 @@ enum ctl_exit ctl_call(
 
 	*out = (struct ctl_answer){0};
 	if (strlen(ctl->socket) >= sizeof(((struct sockaddr_un *)NULL)->sun_path)) {
-		ctl_complain("%s: the name is too long for a socket", ctl->socket);
+		ctl_complain("%s: the path is too long for a socket", ctl->socket);
 		return CTL_USAGE;
 	}
 	fetch_blocking(&fetch, &answer);

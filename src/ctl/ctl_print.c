@@ -238,7 +238,7 @@ static void print_worker_health(const struct js *workers)
 		{"HIT", "hit_share", share_of},
 		{"ERRORS", "failures", value_text},
 		{"BREAKER", "breaker", ctl_breaker_text},
-		{"PROGRESS", "progress_age_ms", age_of},
+		{"LAST BYTE", "progress_age_ms", age_of},
 		{"REASON", "reason", value_text},
 	};
 
@@ -252,12 +252,12 @@ static void print_worker_table(const struct js *workers)
 		{"NAME", "name", value_text},
 		{"STATE", "state", value_text},
 		{"LOAD", "load", value_text},
-		{"SAID", "reported", reported_text},
+		{"REPORTED", "reported", reported_text},
 		{"REQUESTS", "requests", value_text},
 		{"FAILURES", "failures", value_text},
 		{"BREAKER", "breaker", ctl_breaker_text},
 		{"BLOCKS", "blocks", value_text},
-		{"PROGRESS", "progress_age_ms", age_of},
+		{"LAST BYTE", "progress_age_ms", age_of},
 		{"POOL", "pool", value_text},
 		{"ROLE", "role", value_text},
 		{"URL", "url", value_text},
@@ -287,7 +287,7 @@ void ctl_print_tenants(const struct js *document)
 	};
 
 	if (js_is_null(js_get(document, "api_keys")))
-		printf("no key is asked for (api_keys is not set)\n");
+		printf("clients need no key (api_keys is not set)\n");
 	else
 		print_columns(js_get(document, "tenants"), columns, ARRAY_LEN(columns));
 }
@@ -321,9 +321,9 @@ void ctl_print_worker(const struct js *document)
 		print_line(document, keys[i], keys[i]);
 	progress = age_of(document, "progress_age_ms");
 	said = reported_text(document, "reported");
-	printf("%-16s %s\n%-16s %s\n", "state since", age, "last progress", progress);
+	printf("%-16s %s\n%-16s %s\n", "state since", age, "last byte", progress);
 	breaker = ctl_breaker_text(document, "breaker");
-	printf("%-16s %s\n%-16s %s\n", "says it has", said, "breaker", breaker);
+	printf("%-16s %s\n%-16s %s\n", "reported", said, "breaker", breaker);
 	free(breaker);
 	free(age);
 	free(progress);
@@ -384,15 +384,16 @@ void ctl_print_status(const struct js *document)
 		value_int(counters, "requests_ended"),
 		value_int(counters, "requests_errors"));
 	hit = share_of(document, "hit_share");
-	printf("%-16s %s of recent ones believed to be held\n", "prompts", hit);
-	printf("%-16s %" PRId64 " of clients (at most %" PRId64 "), %" PRId64
+	printf("%-16s %s of recent prompts expected in the workers' caches\n",
+		"hit share", hit);
+	printf("%-16s %" PRId64 " to clients (at most %" PRId64 "), %" PRId64
 	       " to workers\n",
 		"connections", value_int(counters, "connections"),
 		value_int(document, "max_connections"),
 		value_int(counters, "worker_connections"));
-	printf("%-16s %" PRId64 " taken, %" PRId64 " dropped\n", "guards",
+	printf("%-16s %" PRId64 " taken, %" PRId64 " given back\n", "load slots",
 		value_int(guards, "taken"), value_int(guards, "dropped"));
-	printf("%-16s %" PRId64 " good, %" PRId64 " failed\n\n", "reloads",
+	printf("%-16s %" PRId64 " done, %" PRId64 " failed\n\n", "reloads",
 		value_int(counters, "reloads"), value_int(counters, "reloads_failed"));
 	print_pools(js_get(document, "pools"));
 	printf("\n");
@@ -440,13 +441,13 @@ static unsigned list_terms(const struct js *list, const char *names[TERMS_MAX])
 	return n;
 }
 
-/* "+QUEUED": what is added up to the score */
+/* "QUEUED" */
 static void title_term(char title[24], const char *name)
 {
 	size_t i;
 
-	snprintf(title, 24, "+%s", name);
-	for (i = 1; title[i] != '\0'; i++) {
+	snprintf(title, 24, "%s", name);
+	for (i = 0; title[i] != '\0'; i++) {
 		if (title[i] >= 'a' && title[i] <= 'z')
 			title[i] = (char)(title[i] - 'a' + 'A');
 	}
@@ -462,9 +463,9 @@ static struct table candidates_table(const char *const names[TERMS_MAX], unsigne
 		title_term(spelled[i], names[i]);
 		titles[columns++] = spelled[i];
 	}
-	titles[columns++] = "=SCORE";
+	titles[columns++] = "SCORE";
 	titles[columns++] = "OVERLOADED";
-	titles[columns++] = "OUT OF PLAY";
+	titles[columns++] = "EXCLUDED";
 	return table_new(titles, columns);
 }
 
@@ -510,11 +511,10 @@ static void print_prefill(const struct js *prefill)
 	printf("\n");
 	print_line(prefill, "policy", "prefill");
 	if (strcmp(skipped, "short") == 0)
-		printf("%-16s (decode would have to compute %" PRId64
-		       " tokens: too few for it)\n",
+		printf("%-16s (skipped: decode has only %" PRId64 " tokens to compute)\n",
 			"", value_int(prefill, "uncached_tokens"));
 	else if (strcmp(skipped, "whole") == 0)
-		printf("%-16s (such a request goes to decode as a whole)\n", "");
+		printf("%-16s (skipped: such a request cannot be split)\n", "");
 	printf("\n");
 	print_choice(prefill);
 	free(skipped);
@@ -535,7 +535,8 @@ void ctl_print_explain(const struct js *document)
 		strcmp(unit, "t") == 0 ? "tokens" : "bytes");
 	print_line(js_get(key, "routing_key"), "name", "routing key");
 	if (js_as_bool(js_get(key, "readable"), &readable) && !readable)
-		printf("%-16s %s\n", "", "(the body could not be read: routed by load)");
+		printf("%-16s %s\n", "",
+			"(the body is not a readable request: routed by load)");
 	printf("\n");
 	print_choice(document);
 	if (prefill != NULL)

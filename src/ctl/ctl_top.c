@@ -44,7 +44,7 @@ static bool read_count(const char *text, uint64_t *out)
 {
 	if (text == NULL || (span_to_u64(span_str(text), out) == 0 && *out > 0))
 		return true;
-	ctl_complain("-n %s: a number from 1 is expected", text);
+	ctl_complain("-n %s: expected a number from 1", text);
 	return false;
 }
 
@@ -57,7 +57,7 @@ static bool read_delay(const char *text, uint64_t *out)
 	if (conf_duration_ms(span_str(text), out, &hint) == 0 && *out >= DELAY_LEAST_MS &&
 		*out <= DELAY_MOST_MS)
 		return true;
-	ctl_complain("-d %s: a time from 100ms to 1h is expected", text);
+	ctl_complain("-d %s: expected a time from 100ms to 1h", text);
 	return false;
 }
 
@@ -71,7 +71,7 @@ static bool read_order(const char *text, enum view_order *out)
 	}
 	if (text == NULL)
 		return true;
-	ctl_complain("--sort %s: load, hit, errors or name is expected", text);
+	ctl_complain("--sort %s: expected load, hit, errors or name", text);
 	return false;
 }
 
@@ -92,7 +92,8 @@ static enum ctl_exit ask(struct top *t)
 	if (result != CTL_OK)
 		return result;
 	if (a.document == NULL || !js_is_object(a.document)) {
-		ctl_complain("%s: the answer is none of kvsteerd's", plain.socket);
+		ctl_complain(
+			"%s: the program at this socket is not kvsteerd", plain.socket);
 		ctl_answer_free(&a);
 		return CTL_UNREACHABLE;
 	}

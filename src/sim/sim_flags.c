@@ -16,21 +16,21 @@ static flag_read_fn read_policy;
 
 /* clang-format off */
 static const struct flag flags[] = {
-	{ "simulate", NULL, flag_on, FIELD(simulate), 0, 0, NULL, "this: policies over a trace, in virtual time" },
+	{ "simulate", NULL, flag_on, FIELD(simulate), 0, 0, NULL, "compare policies over a trace in virtual time" },
 	{ "trace", "FILE", flag_text, FIELD(trace), 0, 0, NULL, "a trace in Mooncake's format" },
 	{ "policy", "SPEC|all", read_policy, FIELD(policies), 0, 0, "(all)", "POLICY[:SIGNAL[:COST]][,KEY=VALUE...]; repeat for more" },
-	{ "workers", "N", flag_u64, FIELD(workers), 1, 1024, "8", "how many there are" },
-	{ "kv-tokens", "N", flag_u64, FIELD(kv_tokens), 0, 1e12, "0", "KV cache of each; 0: no bound" },
+	{ "workers", "N", flag_u64, FIELD(workers), 1, 1024, "8", "number of workers" },
+	{ "kv-tokens", "N", flag_u64, FIELD(kv_tokens), 0, 1e12, "0", "KV cache of each worker; 0: unlimited" },
 	{ "prefill-rate", "R", flag_real, FIELD(prefill_rate), 0.001, 1e12, "8000", "prompt tokens a second, one prompt after another" },
-	{ "decode-rate", "R", flag_real, FIELD(decode_rate), 0.001, 1e6, "50", "new tokens a second, of each sequence" },
+	{ "decode-rate", "R", flag_real, FIELD(decode_rate), 0.001, 1e6, "50", "new tokens a second for each sequence" },
 	{ "max-seqs", "N", flag_u64, FIELD(max_seqs), 1, 1e6, "256", "sequences that run at once on a worker" },
-	{ "max-requests", "N", flag_u64, FIELD(max_requests), 0, 1e6, "0", "requests that the router sends to a worker at a time; 0: no cap" },
-	{ "requests", "N", flag_u64, FIELD(requests), 1, 1e15, "(all)", "only the first ones of the trace" },
-	{ "speed", "F", flag_real, FIELD(speed), 1e-6, 1e6, "1", "the trace that many times as fast" },
-	{ "speed-free", NULL, flag_on, FIELD(speed_free), 0, 0, NULL, "nothing takes time: each request has ended before the next" },
-	{ "seed", "N", flag_u64, FIELD(seed), 0, 1e15, "1", "of what is left to chance" },
-	{ "json", "FILE", flag_text, FIELD(json), 0, 0, NULL, "the report as JSON; -: stdout, instead of the table" },
-	{ "plot", "FILE.svg", flag_text, FIELD(plot), 0, 0, NULL, "a drawing of the comparison" },
+	{ "max-requests", "N", flag_u64, FIELD(max_requests), 0, 1e6, "0", "requests that the router sends to a worker at a time; 0: no limit" },
+	{ "requests", "N", flag_u64, FIELD(requests), 1, 1e15, "(all)", "use only this many, from the start of the trace" },
+	{ "speed", "F", flag_real, FIELD(speed), 1e-6, 1e6, "1", "play the trace this many times as fast" },
+	{ "speed-free", NULL, flag_on, FIELD(speed_free), 0, 0, NULL, "let nothing take time: each request ends before the next begins" },
+	{ "seed", "N", flag_u64, FIELD(seed), 0, 1e15, "1", "seed of all random choices" },
+	{ "json", "FILE", flag_text, FIELD(json), 0, 0, NULL, "write the report as JSON; -: stdout, instead of the table" },
+	{ "plot", "FILE.svg", flag_text, FIELD(plot), 0, 0, NULL, "draw the comparison" },
 };
 /* clang-format on */
 
@@ -38,7 +38,7 @@ static const struct flag_type types[] = {{read_policy, "policy"}};
 
 static const struct flag_set set = {
 	.program = "kvsteer-bench",
-	.about = "With --simulate: what routing policies make of a trace; see "
+	.about = "With --simulate: compares routing policies over a trace; see "
 		 "kvsteer-bench(1).",
 	.flags = flags,
 	.n = ARRAY_LEN(flags),

@@ -229,7 +229,7 @@ static void add_title(struct text *out, const struct sim_report *r)
 		text_printf(&title, "%llu tokens of KV each",
 			(unsigned long long)f->kv_tokens);
 	else
-		text_printf(&title, "unbounded KV");
+		text_printf(&title, "unlimited KV");
 	if (!f->speed_free)
 		text_printf(&title, ", prefill %g/s, decode %g/s", f->prefill_rate,
 			f->decode_rate);

@@ -48,7 +48,7 @@ static void print_head(const struct sim_report *r, int width)
 	if (f->kv_tokens > 0)
 		printf("%" PRIu64 " tokens of KV cache each, ", f->kv_tokens);
 	else
-		printf("KV cache without bounds, ");
+		printf("unlimited KV cache, ");
 	if (f->speed_free)
 		printf("nothing takes time");
 	else
@@ -88,7 +88,7 @@ static void print_notes(const struct sim_report *report)
 			       " requests were larger than a worker's KV cache\n",
 				r->spec, r->refused);
 		if (r->preemptions > 0)
-			printf("%s: %" PRIu64 " preemptions, since KV blocks ran out\n",
+			printf("%s: %" PRIu64 " preemptions because KV blocks ran out\n",
 				r->spec, r->preemptions);
 		if (r->waited > 0)
 			printf("%s: %" PRIu64

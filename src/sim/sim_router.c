@@ -78,12 +78,12 @@ static int add_spec(struct words *w, const char *spec, char **why)
 
 	(void)span_next(&rest, ',', &names);
 	if (names.n == 0) {
-		*why = xstrdup("the name of a policy is expected");
+		*why = xstrdup("expected the name of a policy");
 		return ERR_PARSE;
 	}
 	for (i = 0; span_next(&names, ':', &one); i++) {
 		if (i == ARRAY_LEN(parts)) {
-			*why = xstrdup("POLICY[:SIGNAL[:COST]] is expected");
+			*why = xstrdup("expected POLICY[:SIGNAL[:COST]]");
 			return ERR_PARSE;
 		}
 		add_option(w, span_str(parts[i]), one);
@@ -92,8 +92,8 @@ static int add_spec(struct words *w, const char *spec, char **why)
 		struct span key;
 
 		if (memchr(one.p, '=', one.n) == NULL) {
-			*why = xasprintf("\"" SPAN_FMT "\" is no KEY=VALUE of "
-					 "[pool NAME] in kvsteer.conf(5)",
+			*why = xasprintf("\"" SPAN_FMT "\" is not KEY=VALUE with a key "
+					 "of [pool NAME] in kvsteer.conf(5)",
 				SPAN_ARG(one));
 			return ERR_PARSE;
 		}
@@ -172,8 +172,9 @@ static int set_block(struct sim_router *r, uint32_t id_tokens, char **why)
 	if (r->parts * opts.block_bytes == id_bytes ||
 		r->ids * id_bytes == opts.block_bytes)
 		return 0;
-	*why = xasprintf("prefix_block = %u: it must divide %u, which is what a block of "
-			 "this trace has, or be a multiple of it",
+	*why = xasprintf(
+		"prefix_block = %u: it must divide %u, the size of a block of this "
+		"trace, or be a multiple of it",
 		opts.block_bytes, id_bytes);
 	return ERR_PARSE;
 }

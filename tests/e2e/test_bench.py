@@ -258,7 +258,7 @@ def test_duration_ends_it(worker):
 
 def test_duration_before_the_first_arrival(worker):
     r = bench(*to(worker("w0", stream_ok), "--duration", "1ms", "--rate", 0.001), expect=1)
-    assert r["requests"]["sent"] == 0 and "no request was answered" in r["stderr"]
+    assert r["requests"]["sent"] == 0 and "no request succeeded" in r["stderr"]
 
 
 # ---- what is sent ----
@@ -329,7 +329,7 @@ def test_model_is_asked_for(worker):
 def test_no_model_to_be_found(worker):
     w = worker("w0", stream_ok, models=())
     _, err = finish(start("--url", w.url, "--requests", 1), expect=1)
-    assert "--model says which" in err
+    assert "set one with --model" in err
 
 
 # ---- answers ----
@@ -539,7 +539,7 @@ def test_a_signal_before_any_answer(worker):
     w.wait_requests(1)
     p.send_signal(signal.SIGINT)
     _, err = finish(p, expect=1)
-    assert "no request was answered well" in err
+    assert "no request succeeded" in err
     w.handler.release()
 
 
@@ -551,7 +551,7 @@ def test_the_table(worker):
     assert re.search(r"^cached +0\.4444 of prompt tokens$", out, re.M)
     for row in "latency", "first token", "inter-token", "per token":
         assert re.search(rf"^{row}( +[\d.]+){{6}} +\d+$", out, re.M), row
-    assert re.search(r"^bench +\d+ % of one core, and \d+ % of the time waiting for one$", out, re.M)
+    assert re.search(r"^bench +used \d+ % of one core, and waited for a core \d+ % of the time$", out, re.M)
     assert "start delay" not in out and "\nerrors" not in out
 
 

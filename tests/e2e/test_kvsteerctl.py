@@ -63,7 +63,7 @@ def test_status_counts_hits_and_errors(router, worker):
             harness.answer_ok(x)
     r = router([worker("w0", answer)])
     told = as_json(r, "status")
-    assert told["hit_share"] is None and told["workers"][0]["hit_share"] is None and " - of recent ones" in ok(r, "status")
+    assert told["hit_share"] is None and told["workers"][0]["hit_share"] is None and " - of recent prompts" in ok(r, "status")
     for _ in range(4):
         assert r.request(body=CHAT).status == 200
     told = as_json(r, "status")
@@ -73,7 +73,7 @@ def test_status_counts_hits_and_errors(router, worker):
     labels = '{worker="w0",pool="default",role="unified"}'
     assert metrics["kvsteer_worker_prompt_blocks_total" + labels] == w0["prompt_blocks"] and metrics["kvsteer_worker_matched_blocks_total" + labels] == w0["matched_blocks"]
     text = ok(r, "status")
-    assert "75% of recent ones" in text and re.search(r"^w0 +healthy +0 +4 +75% +0 ", text, re.M)
+    assert "75% of recent prompts" in text and re.search(r"^w0 +healthy +0 +4 +75% +0 ", text, re.M)
     assert r.request(path="/nope", body=CHAT).status == 404
     assert r.request(body={"prompt": "give up"}, path="/v1/completions").status == 500
     with r.connect() as c:
@@ -132,7 +132,7 @@ def test_add_and_remove(router, worker):
         p = ctl(r, "add", *bad)
         assert p.returncode == 1 and p.stderr.strip() and "Traceback" not in p.stderr, bad
     assert {w["name"] for w in as_json(r, "workers")["workers"]} == {"w0", "w1"}
-    ok(r, "remove", "w1")
+    assert ok(r, "remove", "w1") == "w1: removed, 0 requests in flight\n"
     assert r.admin("GET", "workers/w1")[0] == 404
     assert ctl(r, "remove", "w1").returncode == 1
 
@@ -176,9 +176,9 @@ def test_explain_shows_the_terms_of_the_score(router, worker, tmp_path):
     path.write_text(json.dumps(CHAT))
     rows = [line.split() for line in ok(r, "explain", "--file", str(path)).splitlines()]
     title = next(row for row in rows if row[:1] == ["WORKER"])
-    assert title == ["WORKER", "STATE", "DEPTH", "CACHED", "LOAD", "+UNCACHED", "+QUEUED", "+DECODE", "+RECENT", "=SCORE", "OVERLOADED", "OUT", "OF", "PLAY"]
+    assert title == ["WORKER", "STATE", "DEPTH", "CACHED", "LOAD", "UNCACHED", "QUEUED", "DECODE", "RECENT", "SCORE", "OVERLOADED", "EXCLUDED"]
     assert {row[0] for row in rows if row and row[0] in ("w0", "w1")} == {"w0", "w1"}
-    assert all(len(row) == len(title) - 2 for row in rows if row and row[0] in ("w0", "w1")), "each term in its column"
+    assert all(len(row) == len(title) for row in rows if row and row[0] in ("w0", "w1")), "each term in its column"
     r.admin("POST", "workers/w0/drain")
     out = next(row for row in map(str.split, ok(r, "explain", str(path)).splitlines()) if row[:1] == ["w0"])
     assert out[5:9] == ["-"] * 4 and out[-1] == "state", "no terms of one that was not asked"
@@ -265,6 +265,12 @@ def test_exit_codes(router, worker, tmp_path):
                  ["add", "x", "http://127.0.0.1:1", "nonsense"], ["explain"], ["--no-such"], ["status", "extra"], ["generation"], ["log-level"]):
         p = ctl(r, *args)
         assert p.returncode == 2 and p.stderr.strip() and p.stdout == "", args
+    assert "status: too many arguments; usage: kvsteerctl status\n" in ctl(r, "status", "extra").stderr
+    assert "drain: too few arguments; usage: kvsteerctl drain NAME" in ctl(r, "drain").stderr
+    for args in (["-h"], ["--json", "--help"], ["status", "-h"]):
+        p = ctl(r, *args)
+        assert p.returncode == 0 and p.stdout.startswith("usage: kvsteerctl") and p.stderr == "", args
+    assert re.fullmatch(r"kvsteerctl \S+\n", ok(r, "-V"))
     assert ctl(str(tmp_path / "none.sock"), "status").returncode == 3
     with socket.socket(socket.AF_UNIX) as s:  # nobody listens
         s.bind(str(tmp_path / "dead.sock"))

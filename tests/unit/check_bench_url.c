@@ -47,7 +47,7 @@ static const struct {
 	{"http://a.test:0", "is expected"},
 	{"http://a.test:65536", "is expected"},
 	{"http://a.test:x", "is expected"},
-	{"http://u:p@a.test", "no user"},
+	{"http://u:p@a.test", "a user and password cannot be sent"},
 	{"http://[::1", "is expected"},
 	{"http://::1", "is expected"},
 	{"http://a.test/a b", "is expected"},
