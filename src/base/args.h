@@ -1,8 +1,8 @@
 /*
  * A walk over argv, the same for all programs: "--name", "--name=value", letters alone or
  * together ("-tT"), a letter's value attached or next ("-cFILE", "-tc FILE"), words in
- * between, and "--", after which all are words. What a flag is, and whether it takes a
- * value, its caller knows and says by asking for the value. Nothing is copied or changed.
+ * between, and "--", after which all are words. The caller knows the flags, and asks for
+ * the value of a flag that takes one. Nothing is copied or changed.
  */
 #ifndef BASE_ARGS_H
 #define BASE_ARGS_H
@@ -33,7 +33,7 @@ struct arg {
 void args_begin(struct args *a, int argc, char **argv);
 /* False: there are no more. */
 bool args_next(struct args *a, struct arg *out);
-/* What is attached to the flag: it is a value then, not more letters; NULL: nothing. */
+/* The value attached to the flag, which then is not more letters; NULL: none. */
 char *args_attached(struct args *a, const struct arg *arg);
 /* That, else the next argument whatever it looks like; NULL: there is none. */
 char *args_value(struct args *a, const struct arg *arg);

@@ -1,8 +1,7 @@
 /*
  * Monotonic milliseconds, cached per thread so that one turn of a loop reads the kernel's
- * clock once.
- * Tests freeze it with clock_set(). Pure code (model/) never calls this: it takes now_ms
- * as an argument.
+ * clock once. Tests freeze it with clock_set(). Pure code (the rooms from conf to pool)
+ * never calls this: it takes now_ms as an argument.
  */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
@@ -15,8 +14,8 @@ uint64_t clock_now_ms(void);
 uint64_t clock_update(void);
 /* Uncached, for measuring: CLOCK_MONOTONIC in microseconds. */
 uint64_t clock_us(void);
-/* The same as of this thread's last clock_update(): when what is being handled was seen.
- * Uncached while the clock is frozen, or before the first update. */
+/* clock_us() as of this thread's last clock_update(): the time at which the loop saw the
+ * events of this turn. Uncached while the clock is frozen, or before the first update. */
 uint64_t clock_turn_us(void);
 /* Wall clock, milliseconds since the epoch, for logs. */
 uint64_t clock_wall_ms(void);

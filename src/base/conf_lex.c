@@ -3,8 +3,8 @@
  * durations, sizes, on/off.
  * Each line gives at most one item; a faulty line gives one ERROR item and the next line
  * is read as if nothing had been.
- * Below a faulty section line keys are checked but not handed on, since nobody knows
- * whose they are.
+ * Keys below a faulty section line are checked but not handed on, since their section is
+ * unknown.
  * Pure: nothing is kept between calls. Called by conf.c and the engine's configuration.
  */
 #include "base/conf_lex.h"

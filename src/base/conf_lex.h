@@ -23,8 +23,8 @@ struct conf_item {
 	struct span key;     /* KEY */
 	struct span value;   /* KEY: unquoted */
 	const char *message; /* ERROR: static text saying what is wrong */
-	const char *hint;    /* ERROR: static text saying what would do */
-	/* ERROR: it is a section that is faulty or lacks; hint names those of kvsteerd */
+	const char *hint;    /* ERROR: static text saying what is accepted */
+	/* ERROR: a section is faulty or missing; the hint names kvsteerd's sections */
 	bool is_section;
 };
 
@@ -32,14 +32,15 @@ struct conf_item {
  * Feeds the items of text, in order, to on_item; goes on after an ERROR item with the
  * next line, so that all errors are reported. Stops early when on_item returns non-zero
  * and returns that; ERR_NOMEM when out of memory. Spans live as long as the call. Keys
- * below a faulty section line are checked but not handed on: nobody knows whose they are.
+ * below a faulty section line are checked but not handed on: their section is unknown.
  */
 typedef int conf_item_fn(void *arg, const struct conf_item *item);
 int conf_lex(struct span text, conf_item_fn *on_item, void *arg) MUST_CHECK;
 
 /*
  * Durations: "5s", "250ms", "2m", "1h", "0"; sizes: "16m", "64k", "1g", bare bytes.
- * ERR_PARSE or ERR_RANGE, and *hint (static text; hint may be NULL) says what would do.
+ * ERR_PARSE or ERR_RANGE, and *hint (static text; hint may be NULL) says what is
+ * accepted.
  */
 int conf_duration_ms(struct span value, uint64_t *ms, const char **hint) MUST_CHECK;
 int conf_size(struct span value, uint64_t *bytes, const char **hint) MUST_CHECK;

@@ -1,7 +1,7 @@
 /*
  * SHA-256 by libcrypto, for what must not be guessed or forged: the keys of clients.
- * (hash.h is for everything else.) A digester belongs to one thread; its memory is got
- * once, none for each text.
+ * (hash.h is for everything else.) A digester belongs to one thread; it
+ * allocates when it is made, and not for each text.
  */
 #ifndef BASE_DIGEST_H
 #define BASE_DIGEST_H
@@ -18,7 +18,7 @@ void digester_free(struct digester *d); /* NULL is fine */
 /* False: libcrypto failed; out is as it was. */
 bool digest_sha256(
 	struct digester *d, struct span text, unsigned char out[DIGEST_BYTES]) MUST_CHECK;
-/* In a time that does not tell where they differ. */
+/* Takes the same time wherever the two differ. */
 bool digest_equal(const unsigned char *a, const unsigned char *b);
 /* 64 hex digits of either case; false otherwise. */
 bool digest_read(struct span hex, unsigned char out[DIGEST_BYTES]) MUST_CHECK;

@@ -58,7 +58,7 @@ static void read_labels(struct span braces, char *out, size_t n)
 	}
 }
 
-/* What is between the braces of a sample; empty: it has none. */
+/* The text between the braces of a sample; empty if it has none. */
 static struct span braces_of(struct span line)
 {
 	const char *open = memchr(line.p, '{', line.n);

@@ -1,5 +1,5 @@
 /*
- * What the hidden flag --dump-tables prints: a program's own tables, for the lints that
+ * The output of the hidden flag --dump-tables: a program's own tables, for the lints that
  * compare the manuals with them. One row a line, fields separated by tabs, the row's kind
  * first; a field that is not set is "none".
  *
@@ -30,7 +30,8 @@ void dump_fields(const char *const *fields, size_t n);
 
 /* The flags of a table and, where it reads files, its keys. */
 void dump_flags(const struct flag_set *set);
-/* The families of a scrape; labels as their first line has them, without buckets' "le". */
+/* The families of a scrape; labels as their first line has them, without buckets'
+ * "le". */
 void dump_metrics(const struct text *scrape);
 void dump_signal(int signo);
 /* Exit codes from 0 to the last. */

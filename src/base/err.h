@@ -1,7 +1,7 @@
 /*
  * Negative internal error codes and their texts: one table. Functions that can fail
  * return 0 or one of these.
- * What a *client* is told is another table: fail_table.h.
+ * Messages for clients are in another table: fail_table.h.
  */
 #ifndef BASE_ERR_H
 #define BASE_ERR_H

@@ -21,7 +21,8 @@ const char *fail_code(enum fail why);
 const char *fail_type(enum fail why);
 const char *fail_text(enum fail why);
 /*
- * The failure leaves it clear where the next request begins: its connection may go on.
+ * True if the next request's start is still known after this failure, so that the
+ * connection may stay open.
  */
 bool fail_keeps_connection(enum fail why);
 /*

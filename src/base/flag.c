@@ -243,7 +243,7 @@ static void print_row(const char *left, const char *help, const char *deflt)
 	printf("\n");
 }
 
-/* What every program has besides its rows. */
+/* The flags that every program has besides its rows. */
 static const struct own_flag {
 	char letter;
 	const char *name, *arg, *help;
@@ -345,7 +345,7 @@ static enum flag_result take_own(
 	}
 }
 
-/* What the command line means by a flag: one of the two; else there is none. */
+/* The meaning of a flag of the command line: one of the two; else it is unknown. */
 struct meant {
 	const struct flag *row;
 	const struct own_flag *own;

@@ -16,7 +16,7 @@ struct flag;
 
 /*
  * Reads value into the flag's field. 0; or ERR_PARSE, the field as it was, and in want[n]
- * what is expected.
+ * the expected value.
  */
 typedef int flag_read_fn(
 	const struct flag *f, const char *value, void *field, char *want, size_t n);
@@ -27,7 +27,7 @@ struct flag {
 	flag_read_fn *read;
 	size_t offset;     /* of the field in the program's struct */
 	double min, max;   /* of numbers; of a time its least, in ms */
-	const char *deflt; /* what is set at first; "(...)" only tells; NULL: nothing */
+	const char *deflt; /* the default; "(...)" is only shown; NULL: none */
 	const char *help;
 };
 
@@ -41,7 +41,7 @@ flag_read_fn flag_time;   /* uint64_t of ms, from a time with a unit */
 flag_read_fn flag_on;     /* bool; the text is that of a file: on, off */
 flag_read_fn flag_choice; /* unsigned or enum: the word's place in arg, "one|two" */
 
-/* What a reader reads, as manuals call it: "time". */
+/* The type that a reader reads, as the manuals call it: "time". */
 struct flag_type {
 	flag_read_fn *read;
 	const char *name;
@@ -59,7 +59,7 @@ struct flag_set {
 
 enum { FLAG_FILES_MAX = 16 };
 
-/* What was given, as text. Zeroed before its first use. */
+/* The values that were given, as text. The caller zeroes it before its first use. */
 struct flag_values {
 	const char **given; /* [set->n] on the command line; NULL: not there */
 	char **filed;       /* [set->n] in a file */
@@ -79,17 +79,17 @@ enum flag_result flag_parse(const struct flag_set *set, int argc, char **argv, v
 	struct flag_values *v) MUST_CHECK;
 /*
  * Lays the files of -c, later ones over earlier, between the defaults and what the
- * command line gave. ERR_PARSE: stderr says all that is wrong.
+ * command line gave. ERR_PARSE: stderr has every error.
  */
 int flag_read_files(
 	const struct flag_set *set, void *out, struct flag_values *v) MUST_CHECK;
-/* What holds, as a file that says the same; what is not set stands in a comment. */
+/* Prints the effective settings as a file. A setting without a value is a comment. */
 void flag_print(const struct flag_set *set, const struct flag_values *v, FILE *to);
 void flag_values_free(const struct flag_set *set, struct flag_values *v);
 
 /*
  * Reads one value. False: stderr says where (NULL: the command line; else "FILE:LINE")
- * and what is expected.
+ * and the expected value.
  */
 bool flag_set_value(const struct flag_set *set, const struct flag *f, void *out,
 	const char *value, const char *where) MUST_CHECK;

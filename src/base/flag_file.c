@@ -15,7 +15,7 @@
 
 enum { FILE_MAX_BYTES = 16 << 20 };
 
-/* What one file's items meet. */
+/* The state while one file is read. */
 struct reader {
 	const struct flag_set *set;
 	struct flag_values *values;

@@ -38,8 +38,8 @@ static inline uint64_t hash_mix64(uint64_t h, uint64_t secret)
 }
 
 /*
- * XXH3-64 of bytes that come in parts. Embedded by value, needs 64-byte alignment. What
- * is short is gathered and hashed at the end: XXH3's state costs more than that.
+ * XXH3-64 of bytes that come in parts. Embedded by value, needs 64-byte alignment. Short
+ * input is gathered and hashed at the end: XXH3's state costs more than that.
  */
 #define HASH_SHORT_MAX 240
 struct hash_stream {

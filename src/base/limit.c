@@ -1,5 +1,5 @@
 /*
- * Requests at a time, and in a time. See limit.h.
+ * Requests at a time, and requests in a period. See limit.h.
  */
 #include "base/limit.h"
 

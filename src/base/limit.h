@@ -1,5 +1,5 @@
 /*
- * What one tenant may do: so many requests at a time, and so many in a time. Atomics
+ * The limits of one tenant: requests at a time, and requests in a period. Atomics
  * without a lock, shared by all threads and by the configurations that follow each other;
  * the limits themselves come with each call, since a reload may change them.
  *
@@ -27,10 +27,11 @@ struct limit_rate {
 	uint64_t period_ms;
 };
 
-/* One more at a time, of max (0: any number). ERR_LIMIT. */
+/* Takes one of max places (0: unlimited). ERR_LIMIT if all are taken. */
 int limit_enter(struct limit *l, unsigned max) MUST_CHECK;
 void limit_leave(struct limit *l);
-/* One more now. ERR_LIMIT: none was left, and *wait_us after now there will be one. */
+/* Spends one request of the rate. ERR_LIMIT: none is left; *wait_us says when the next
+ * is. */
 int limit_spend(struct limit *l, const struct limit_rate *rate, uint64_t now_us,
 	uint64_t *wait_us) MUST_CHECK;
 

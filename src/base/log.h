@@ -71,8 +71,8 @@ void log_last_error(char *out, size_t n);
 #define log_debug(...) log_at(LOG_LEVEL_DEBUG, NULL, __VA_ARGS__)
 
 /*
- * At most one line each period_ms for what `state` stands for (a static in the caller);
- * true when the caller may log, and *missed says how many were held back since. For
+ * At most one line each period_ms for each `state` (a static in the caller). True when
+ * the caller may log; *missed is the number of lines held back since the last one. For
  * EMFILE and other floods. Thread safe.
  */
 struct log_limit {

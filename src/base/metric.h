@@ -59,7 +59,7 @@ void metric_observe(enum metric_histogram h, uint64_t value);
 void metric_request(unsigned route, int status, enum fail why);
 /*
  * All requests ended, and those of them that went wrong on our side or a worker's: status
- * 500 and above, or an answer that broke off.
+ * 500 and above, or a response that ended early.
  */
 void metric_request_sum(uint64_t *all, uint64_t *errors);
 /* Names the rows for printing; called once at start with a static array. */

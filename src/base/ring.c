@@ -171,7 +171,7 @@ static bool add_node(struct ring *r, uint32_t node, struct span id)
 	return true;
 }
 
-/* Of those on one spot the last stays: the one of the greatest id. */
+/* If several points share a spot, the last one stays, which has the greatest id. */
 static void drop_doubles(struct ring *r)
 {
 	size_t i, kept = 0;

@@ -1,7 +1,7 @@
 /*
  * The consistent-hash ring of the vLLM router, bit for bit: 160 points for each worker at
- * H("<id>:<i>"), i = 0..159, and the hash H. Immutable once made; whoever owns it shares
- * it as it likes. Used by the policies consistent_hash and rendezvous_hash.
+ * H("<id>:<i>"), i = 0..159, and the hash H. Immutable once made; its owner may share it
+ * between threads. Used by the policies consistent_hash and rendezvous_hash.
  *
  * H(text): the Furc hash of mcrouter gives a number below 2^23 - 1, whose four bytes
  * (little-endian) MurmurHash64A spreads over 64 bits; every Murmur has one seed. Furc
@@ -19,7 +19,7 @@ struct ring;
 
 uint64_t ring_hash(struct span text);
 
-/* What ring_owner() calls a worker by. */
+/* The number by which ring_owner() names a worker. */
 uint64_t ring_id(struct span id);
 /* ids must differ. NULL: out of memory. n may be 0. */
 struct ring *ring_new(const struct span *ids, size_t n);

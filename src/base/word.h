@@ -10,7 +10,7 @@
 
 /* Edits from one to the other, a swap of neighbours being one; 64 for longer words. */
 unsigned word_distance(struct span a, struct span b);
-/* Whether words that far apart are near: three edits, and a third of them, at most. */
+/* True if `distance` is at most three edits and at most a third of the longer word. */
 bool word_is_near(struct span a, struct span b, unsigned distance);
 
 /* The nearest of many candidates, which are tried one after another. */

@@ -204,7 +204,8 @@ static void close_body(const struct corpus *c, struct text *out, uint64_t output
 		c->o.ignore_eos ? ",\"ignore_eos\":true" : "");
 }
 
-/* What the trace or the ranges say; a request for no answer asks for one token. */
+/* The sizes come from the trace or the ranges. A request for no output asks for one
+ * token. */
 static void choose_sizes(struct corpus *c, struct job *j)
 {
 	const struct trace_request *r;

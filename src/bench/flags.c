@@ -62,7 +62,7 @@ static const struct flag flags[F_MAX] = {
 	[F_SIMULATE] = { "simulate", NULL, flag_on, FIELD(simulate), 0, 0, NULL, "compare policies over a trace in virtual time; see --simulate --help" },
 };
 
-/* What a flag needs, or cannot go with. */
+/* The flags that a flag needs, or excludes. */
 static const struct {
 	enum flag_id flag, other;
 	bool needs;

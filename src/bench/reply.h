@@ -1,6 +1,6 @@
 /*
- * What a server's answer says, whole or event by event: usage, text, errors, and who
- * answered. Pure.
+ * Reads a server's response, whole or event by event: usage, text, errors, and the name
+ * of the worker. Pure.
  */
 #ifndef BENCH_REPLY_H
 #define BENCH_REPLY_H

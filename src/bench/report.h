@@ -19,12 +19,13 @@ struct report {
 	struct tally *tally; /* sorted */
 };
 
-/* Of one core; and of the time, for how long it was ready but others had the cores. */
+/* The share of one core that the bench used; and the share of the time that it was ready
+ * to run but other programs had the cores. */
 double report_cpu_share(const struct report *r);
 double report_wait_share(const struct report *r);
 /*
- * Whether the bench may be what was measured: those two together were above .8, over a
- * time long enough to tell (half a second).
+ * True if the figures may be the bench's own limit: the two shares together were above
+ * .8, over a time long enough to tell (half a second).
  */
 bool report_is_busy(const struct report *r);
 /*

@@ -2,7 +2,7 @@
  * Starting requests when they are due, and timing their answers. See run.h. Called by
  * bench.c.
  * A slot is one request in flight, or waits in the free list. In an open loop times count
- * from when a request was due, so that whoever delays it, server or bench, is seen.
+ * from when a request was due, so that a delay by the server or by the bench shows.
  */
 #include "bench/run.h"
 
@@ -85,7 +85,7 @@ static void retire(struct slot *s, bool ok)
 	r->in_flight--;
 }
 
-/* What is wrong with an answer that arrived whole; NULL: nothing. */
+/* The error of a response that arrived whole; NULL: none. */
 static const char *judge(struct slot *s)
 {
 	static char kind[32]; /* one thread, one use at a time */

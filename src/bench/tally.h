@@ -1,5 +1,5 @@
 /*
- * What happened: counts, times, errors by kind, and who answered. Times are in
+ * The results of a run: counts, times, errors by kind, and workers. Times are in
  * microseconds. Pure.
  */
 #ifndef BENCH_TALLY_H

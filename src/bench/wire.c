@@ -1,8 +1,8 @@
 /*
  * The bench's HTTP client. See wire.h. Called by run.c.
  * Always true: a connection is in the idle list, or has the one trip whose conn it is; a
- * trip has a connection from wire_send() to its end. Whoever ends a trip (finish) has
- * first unlinked it, so that callbacks may start others on the same connection.
+ * trip has a connection from wire_send() to its end. The code that ends a trip
+ * (finish) first unlinks it, so that callbacks may start others on the same connection.
  */
 #include "bench/wire.h"
 
@@ -386,7 +386,7 @@ static int take_head(struct wire_trip *t, const char *p, size_t n, uint32_t *hea
 	return 0;
 }
 
-/* What the server sent beyond the answer makes the connection useless. */
+/* Bytes beyond the response make the connection useless. */
 static enum wire_end take_plain(struct wire_trip *t, struct span data)
 {
 	if (t->framing == HTTP_BODY_LENGTH) {

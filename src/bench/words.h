@@ -1,8 +1,8 @@
 /*
  * Text of an exact number of words, fixed for each seed and id: a blank and three letters
  * each, which is one token for kvsteer-engine and, since they are common words, mostly
- * for real models. The first n words of an id are the same however many are asked for.
- * Pure.
+ * for real models. The first n words of an id are always the same, however many are asked
+ * for. Pure.
  */
 #ifndef BENCH_WORDS_H
 #define BENCH_WORDS_H

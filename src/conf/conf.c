@@ -1,9 +1,9 @@
 /*
- * A struct conf's life: built from what files and flags say, resolved, checked as a
- * whole, counted by references. A value comes from the most particular place that gives
- * it: default, [pool], [pool NAME role], [worker]; a flag stands in for the section it
- * acts on. Nothing leaves conf_load unless the whole is good. Called by the control
- * thread (daemon.c, reload.c, admin.c); conf_ref and conf_unref by any thread.
+ * The life of a struct conf: built from files and flags, resolved, checked as a whole,
+ * counted by references. A value comes from the most specific place that sets it:
+ * default, [pool], [pool NAME role], [worker]. A flag replaces the value of the section
+ * it acts on. conf_load() returns only a configuration without errors. Called by the
+ * control thread (daemon.c, reload.c, admin.c); conf_ref and conf_unref by any thread.
  */
 #include "conf/conf.h"
 #include "base/err.h"
@@ -430,7 +430,7 @@ static void add_workers(struct conf *c, const struct conf_source *source,
 		add_flag_worker(c, flags, &flags->workers[i], errors);
 }
 
-/* Of what added errors to the `before` ones that were there. */
+/* The result of work that may have added errors to the `before` ones. */
 static int outcome(const struct conf_errors *errors, size_t before)
 {
 	if (errors->n_errors == before)
@@ -501,7 +501,7 @@ static bool is_file_wanted(
 	return false;
 }
 
-/* What the source and the flags say, with every reference resolved. */
+/* Fills c from the source and the flags, with every reference resolved. */
 static int resolve(struct conf *c, const struct conf_source *source,
 	const struct conf_flags *flags, struct conf_errors *errors)
 {

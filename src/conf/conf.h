@@ -2,8 +2,8 @@
  * An immutable, reference-counted configuration: parsed from files and flags, validated
  * whole, printed, compared. Four key tables (router, pool, role, worker; conf_keys.h)
  * drive parser, defaults, ranges, -t, -T, the documentation check and the reload rules.
- * Nothing here opens a socket or asks the clock. Made by the control thread; any thread
- * may read a conf it holds a reference to.
+ * Nothing here opens a socket or asks the clock. Made by the control thread. Any thread
+ * may read a conf to which it holds a reference.
  */
 #ifndef CONF_CONF_H
 #define CONF_CONF_H
@@ -109,7 +109,8 @@ struct router_opts {
 	struct conf_list trusted_proxies; /* CIDRs */
 };
 
-/* What a policy reads; one for each role of a pool. Plain numbers, copied by value. */
+/* The options of a policy; one for each role of a pool. Plain numbers, copied by
+ * value. */
 struct policy_opts {
 	enum policy_kind policy;
 	enum signal_kind signal;
@@ -145,7 +146,7 @@ struct worker_opts {
 	bool tls_verify;
 };
 
-/* What the pool does for one role: its policy and the defaults of that role's workers. */
+/* The pool's options for one role: its policy and the defaults of that role's workers. */
 struct role_opts {
 	struct policy_opts policy;
 	unsigned prefix_block; /* bytes */
@@ -203,7 +204,7 @@ struct conf {
 	struct worker_conf *workers; /* in file order, names unique */
 	size_t n_workers, cap_workers;
 	bool by_flags_alone;       /* no file was read */
-	struct conf_place *places; /* of what [router] says: conf_place() */
+	struct conf_place *places; /* of the keys of [router]: conf_place() */
 	size_t n_places, cap_places;
 	struct conf_client_keys *client_keys; /* router.api_keys, read; NULL: not set */
 };
@@ -216,26 +217,27 @@ struct conf_error {
 	char *key;     /* may be NULL */
 	char *value;   /* may be NULL; secrets are never quoted */
 	char *message; /* what is wrong */
-	char *hint;    /* what would do; may be NULL */
+	char *hint;    /* the accepted value or the remedy; may be NULL */
 	bool is_warning;
 };
 
 struct conf_errors {
 	struct conf_error *items;
 	size_t n, cap;
-	size_t n_errors; /* those that are no warnings */
+	size_t n_errors; /* the number of items that are not warnings */
 	bool no_memory;  /* memory ran out; this counts as an error */
 };
 /* A fault or warning for which memory is short sets no_memory instead. */
 void conf_errors_add(struct conf_errors *errors, const char *file, unsigned line,
 	const char *key, const char *value, const char *hint, const char *fmt, ...)
 	PRINTF_LIKE(7, 8);
-/* The same, for what does not stop a start. */
+/* The same, for a fault that does not prevent a start. */
 void conf_warnings_add(struct conf_errors *errors, const char *file, unsigned line,
 	const char *key, const char *value, const char *hint, const char *fmt, ...)
 	PRINTF_LIKE(7, 8);
 void conf_errors_no_memory(struct conf_errors *errors);
-/* The i-th error or warning, "out of memory" last where memory ran out; NULL behind it. */
+/* The i-th error or warning, "out of memory" last where memory ran out; NULL behind
+ * it. */
 const struct conf_error *conf_errors_at(const struct conf_errors *errors, size_t i);
 /* The first one that is no warning, or NULL. */
 const struct conf_error *conf_errors_first(const struct conf_errors *errors);
@@ -248,9 +250,9 @@ void conf_error_print(const struct conf_error *e, char *out, size_t n);
 char *conf_error_text(const struct conf_error *e);
 
 /*
- * What the command line gave: the configuration file (or NULL), and pairs of a key path
- * and a value in order. Filled by conf_flags.c; kept by the daemon so that SIGHUP applies
- * it again.
+ * The settings of the command line: the configuration file (or NULL), and pairs of a key
+ * path and a value in order. Filled by conf_flags.c; kept by the daemon so that SIGHUP
+ * applies it again.
  */
 struct conf_flags;
 
@@ -287,8 +289,8 @@ typedef void conf_change_fn(void *arg, const char *section, const char *key,
 int conf_diff(const struct conf *was, const struct conf *now, conf_change_fn *fn,
 	void *arg) MUST_CHECK;
 
-/* http(s)://host[:port][/base]; ERR_PARSE or ERR_NOMEM and a static *why. IPv6 literals in brackets;
- * no userinfo, query, fragment. */
+/* http(s)://host[:port][/base]; ERR_PARSE or ERR_NOMEM and a static *why. IPv6 literals
+ * in brackets; no userinfo, query, fragment. */
 int conf_url_parse(struct span text, struct conf_url *out, const char **why) MUST_CHECK;
 void conf_url_free(struct conf_url *u);
 /* "host:port" or "[v6]:port" or ":port"; host is newly allocated. ERR_PARSE or ERR_NOMEM

@@ -1,7 +1,7 @@
 /*
  * The checks that look at more than one value, each with its place and a hint.
- * A key whose feature does not exist yet is refused, never ignored: nobody may believe
- * that a listener is encrypted or closed when it is not. Called by conf.c.
+ * A key whose feature does not exist yet is refused, never ignored. An operator must not
+ * believe that a listener is encrypted or closed when it is not. Called by conf.c.
  */
 #include "conf/conf_check.h"
 

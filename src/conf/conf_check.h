@@ -1,6 +1,6 @@
 /*
- * The checks that look at more than one value: what a worker, a pair of workers, the
- * whole configuration must fulfil. Called by conf.c only.
+ * The checks that look at more than one value: of a worker, of a pair of workers, and of
+ * the whole configuration. Called by conf.c only.
  */
 #ifndef CONF_CONF_CHECK_H
 #define CONF_CONF_CHECK_H
@@ -9,7 +9,7 @@
 #include "conf/conf_flags.h"
 #include "conf/conf_source.h"
 
-/* What an error calls a worker's key: itself, or the flag that made the worker. */
+/* The name of a worker's key in an error: the key, or the flag that made the worker. */
 const char *conf_worker_key_name(const struct worker_conf *w, const char *key);
 /* One worker by itself; s says where its lines are. True when it may be used. */
 bool conf_check_worker(const struct worker_conf *w, const struct conf_section *s,

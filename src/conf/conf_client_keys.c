@@ -1,8 +1,8 @@
 /*
  * The file of client keys, line by line. See conf_client_keys.h.
  *
- * A line that cannot be read is told by its number, never by its words: somebody may have
- * put a key where its SHA-256 belongs.
+ * An error names a line by its number and never quotes it, because a user may have put a
+ * key where its SHA-256 belongs.
  */
 #include "conf/conf_client_keys.h"
 
@@ -215,7 +215,7 @@ static void differs(struct key_reader *r, const struct key_line *l, const char *
 		"differs from another line of this tenant");
 }
 
-/* What a tenant's lines say together: each thing on one of them, or the same on all. */
+/* Merges a tenant's lines: each option is on one of them, or the same on all. */
 static void merge(struct key_reader *r, struct key_line *into, const struct key_line *l)
 {
 	if (l->has_max && into->has_max && l->max_requests != into->max_requests)

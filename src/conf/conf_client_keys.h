@@ -1,7 +1,7 @@
 /*
  * The file that api_keys names, as it was read: keys and tenants, sorted. Part of a
- * configuration (conf.h) and immutable like it; tenant.h makes of it what requests are
- * checked against.
+ * configuration (conf.h) and immutable like it; tenant.h builds
+ * the table that requests are checked against.
  */
 #ifndef CONF_CONF_CLIENT_KEYS_H
 #define CONF_CONF_CLIENT_KEYS_H
@@ -12,7 +12,7 @@
 
 struct conf_errors;
 
-/* What a key says of its requests' place in the queue; names as in priority.h. */
+/* The place in the queue that a key gives its requests; names as in priority.h. */
 enum key_priority {
 	KEY_PRIORITY_NONE,
 	KEY_PRIORITY_HIGH,

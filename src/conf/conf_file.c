@@ -1,8 +1,9 @@
 /*
- * Configuration files into sections and lines: which keys may stand where, values that
- * can be read, nothing said twice. Goes on after a fault, so that one run reports them
- * all. A section may be continued in another file; a second one in the same file, or a
- * single-valued key given twice, is an error that names both places. Called by conf.c.
+ * Reads configuration files into sections and lines. Checks that keys stand in the right
+ * section, that values can be read, and that nothing is set twice. Goes on after a fault,
+ * so that one run reports them all. A section may be continued in another file; a second
+ * one in the same file, or a single-valued key given twice, is an error that names both
+ * places. Called by conf.c.
  */
 #include "base/cleanup.h"
 #include "base/conf_lex.h"
@@ -21,7 +22,7 @@
 
 enum { FILE_MAX_BYTES = 16 << 20, MESSAGE_BYTES = 512 };
 
-/* What one file's items meet. */
+/* The state while one file is read. */
 struct reader {
 	struct conf_source *source;
 	struct conf_errors *errors;

@@ -1,7 +1,8 @@
 /*
  * A flag of kvsteerd's command line as a row, and what is known while the line is read.
- * For the files that are the command line: conf_flags.c (the walk over it), conf_flag_take.c
- * (the rows, and what each does) and conf_flag_help.c (-h). Nobody else includes this.
+ * For the files that are the command line: conf_flags.c (the walk over it),
+ * conf_flag_take.c (the rows, and what each does) and conf_flag_help.c (-h). Nobody else
+ * includes this.
  */
 #ifndef CONF_CONF_FLAG_ROW_H
 #define CONF_CONF_FLAG_ROW_H
@@ -9,7 +10,8 @@
 #include "base/args.h"
 #include "conf/conf_flags.h"
 
-/* What follows a flag: nothing, a value, any number of them, a URL and maybe its port. */
+/* The arguments of a flag: none, a value, any number of them, a URL and maybe its
+ * port. */
 enum arity { ARITY_NONE, ARITY_ONE, ARITY_MANY, ARITY_PAIR };
 enum effect {
 	EFFECT_GROUP,
@@ -65,7 +67,7 @@ enum { CONF_FLAG_LETTERS = 5 };
 extern const struct conf_flag_letter conf_flag_letters[CONF_FLAG_LETTERS];
 
 enum conf_section_kind conf_flag_section(enum conf_scope scope);
-/* Of a row that sets a key. */
+/* The key that a row sets. */
 const struct conf_key *conf_flag_key(const struct conf_flag *flag);
 bool conf_flag_is_number(const char *text);
 

@@ -1,7 +1,7 @@
 /*
- * What each flag of the command line does: the rows of conf_flag_table.h, and the flags
- * with a life of their own. Values are checked here, so that what is kept can always be
- * applied.
+ * The effect of each flag of the command line: the rows of conf_flag_table.h, and the
+ * flags with functions of their own. Values are checked here, so that kept ones can
+ * always be applied.
  */
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -129,7 +129,7 @@ static const struct {
 	{"manual", "sticky_least_loaded"},
 };
 
-/* What the word of a peer's command line is called here; it is told when that differs. */
+/* The name here of a word of a peer's command line. A warning says when it differs. */
 static const char *own_word(
 	struct conf_flag_parser *p, const struct conf_flag *flag, const char *word)
 {
@@ -412,7 +412,7 @@ static void take_log_level(
 	add_setting(p, flag->name, CONF_SCOPE_ROUTER, key, lower, value);
 }
 
-/* What a row says */
+/* The effects of rows */
 
 void conf_flag_run(
 	struct conf_flag_parser *p, const struct conf_flag *flag, struct words words)

@@ -248,7 +248,7 @@ static void take_stray(struct conf_flag_parser *p, const char *arg)
 		strchr(arg, '@') == NULL ? " " : "", strchr(arg, '@') == NULL ? arg : "");
 }
 
-/* What several flags say together */
+/* Flags that count together */
 
 static char *join_address(const char *host, const char *port)
 {

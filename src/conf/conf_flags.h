@@ -1,7 +1,7 @@
 /*
  * The command line of kvsteerd: flags of the vLLM router and its peers by their own
- * names, and every key of [router] and [pool] as --key-with-dashes. What it gives is kept
- * as settings, so that a reload can lay them over the file again. Called by daemon.c at
+ * names, and every key of [router] and [pool] as --key-with-dashes. The result is kept
+ * as settings, so that a reload can apply them over the file again. Called by daemon.c at
  * start; conf.c reads the result.
  */
 #ifndef CONF_CONF_FLAGS_H
@@ -41,8 +41,8 @@ struct conf_flags {
 	/* -c's, else the default file when no worker flag was given, else NULL. Not
 	 * owned. */
 	const char *conf_file;
-	bool is_default_file; /* conf_file was not named: it may be missing when flags say
-				 enough */
+	bool is_default_file; /* conf_file is the default: it may be missing if flags
+				 suffice */
 	bool test, print, version, help;
 	bool has_worker_flag; /* also for an empty --worker-urls */
 	struct conf_setting *settings;

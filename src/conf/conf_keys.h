@@ -76,7 +76,7 @@
 	K(tls_handshake_timeout, tls_handshake_timeout_ms, TIME, "10s", 1, CONF_DAY_MS, live, open, \
 	  "a TLS handshake must be complete within this time") \
 	K(half_close, half_close, HALF_CLOSE, "auto", 0, 0, live, open, \
-	  "what a client's FIN before its response means: abort, allow, or auto") \
+	  "the meaning of a client's FIN before its response: abort, allow, or auto") \
 	K(queue_size, queue_size, COUNT, "100", 0, 1000000, live, open, \
 	  "requests that may wait for a worker; more are answered 429") \
 	K(queue_timeout, queue_timeout_ms, TIME, "60s", 0, CONF_DAY_MS, live, open, \
@@ -202,7 +202,7 @@
 	K(pool, pool, NAME, "default", 0, 0, live, open, \
 	  "the pool that the worker belongs to") \
 	K(role, role, ROLE, "unified", 0, 0, live, open, \
-	  "what the worker does: unified, prefill or decode") \
+	  "the worker's part: unified, prefill or decode") \
 	K(models, models, GLOBS, NULL, 0, 0, live, open, \
 	  "models that the worker serves, with * and ?; none: whatever the pool serves") \
 	K(max_requests, max_requests, COUNT, "0", 0, CONF_MANY, live, open, \

@@ -1,8 +1,8 @@
 /*
- * Where each value of [router] stands, for faults that show only when it is used: an
- * address that is taken, a change that needs a restart. Kept beside the values for as
- * long as the configuration; a value that a flag gave has no place. Filled by conf.c,
- * asked through conf_place() by whoever reports.
+ * The file and line of each value of [router], for errors that show only when the value
+ * is used: an address in use, a change that needs a restart. Kept beside the values for
+ * as long as the configuration; a value that a flag gave has no place. Filled by conf.c,
+ * asked through conf_place() by the code that reports errors.
  */
 #include "base/err.h"
 #include "base/mem.h"

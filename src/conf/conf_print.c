@@ -1,7 +1,7 @@
 /*
- * A configuration as text again, in the form and order of a file, and what differs
- * between two. What conf_print says can be read back and gives an equal configuration,
- * but for secrets, which are never shown. Called for -T, GET config and by reload.c.
+ * Prints a configuration in the form and order of a file, and compares two of them. The
+ * output of conf_print() can be read back and gives an equal configuration, except for
+ * secrets, which are never shown. Called for -T, GET config and by reload.c.
  */
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -132,7 +132,7 @@ struct differ {
 	bool is_short; /* memory ran out: something was not told */
 };
 
-/* What a section inherits, before and after; NULL where it inherits nothing. */
+/* The values that a section inherits, before and after; NULL if it inherits nothing. */
 struct heritage {
 	const void *was, *now;
 };
@@ -255,7 +255,7 @@ static const struct worker_conf *find_worker(const struct conf *c, const char *n
 	return NULL;
 }
 
-/* What the worker would have if its section gave no pool key. */
+/* The values that the worker would have if its section set no pool key. */
 static const void *inherited_opts(const struct conf *c, const struct worker_conf *w)
 {
 	return &conf_pool_find(c, w->pool)->roles[w->role].worker;

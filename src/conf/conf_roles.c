@@ -1,7 +1,7 @@
 /*
- * What a configuration says of prefill and decode: pools of which one role is missing,
- * workers that nobody is paired with, keys that the other leg contradicts. Warnings
- * where the admin API may add what is missing. Called by conf_check.c.
+ * Checks of prefill and decode: pools in which one role is missing, workers without a
+ * partner, keys that contradict the other role. They are warnings if the admin API may
+ * add the missing worker. Called by conf_check.c.
  */
 #include "conf/conf_check.h"
 
@@ -138,8 +138,8 @@ static bool is_one_group(const struct worker_conf *a, const struct worker_conf *
 	return strcmp(a->kv_group, b->kv_group) == 0;
 }
 
-/* What worker `at` has in its pool and group: one of the other role; and whether one of
- * its own role stands before it. */
+/* Looks in the pool and group of worker `at` for one of the other role; and whether one
+ * of its own role stands before it. */
 static bool has_partner(const struct conf *c, size_t at, bool *is_told)
 {
 	const struct worker_conf *w = &c->workers[at];

@@ -35,7 +35,7 @@ struct conf_source {
 };
 
 /* Reads path and the conf.d/ *.conf beside it. Every fault goes to *errors, a lack of
- * memory too; what is good stays. */
+ * memory too; good lines are kept. */
 void conf_source_read(
 	struct conf_source *source, const char *path, struct conf_errors *errors);
 void conf_source_free(struct conf_source *source);

@@ -78,7 +78,7 @@ extern const size_t conf_keys_n;
 /* The rows of --dump-tables, in the order of the manual. */
 void conf_dump_keys(void);
 
-/* What is wrong with a value, without quoting it. hint may be "". */
+/* The fault of a value, without quoting it. hint may be "". */
 struct conf_fault {
 	char message[160];
 	char hint[256];
@@ -91,8 +91,8 @@ int conf_fault_no_memory(struct conf_fault *fault);
 /* The key of that name in that kind of section, or NULL. */
 const struct conf_key *conf_key_find(enum conf_section_kind kind, struct span name);
 bool conf_key_in(const struct conf_key *key, enum conf_section_kind kind);
-/* For an unknown key: where it belongs, or what was meant, or the manual. A static or
- * `out` text. */
+/* The hint for an unknown key: its section, the likely spelling, or the manual. The text
+ * is static or `out`. */
 const char *conf_key_hint(
 	enum conf_section_kind kind, struct span name, char *out, size_t n);
 bool conf_key_is_list(const struct conf_key *key);
@@ -112,7 +112,7 @@ void conf_value_clear(const struct conf_key *key, void *base);
 /* Overwrites without freeing. ERR_NOMEM: the field holds nothing. */
 int conf_value_copy(const struct conf_key *key, const void *from, void *to) MUST_CHECK;
 bool conf_value_equal(const struct conf_key *key, const void *a, const void *b);
-/* As it would stand in a file ("none" for what is not set), unquoted; a new string, or
+/* The value as in a file ("none" if it is not set), unquoted; a new string, or
  * NULL when memory runs out. Secrets too. */
 char *conf_value_text(const struct conf_key *key, const void *base);
 /* conf_value_text, but "(set)" for a secret that is set. */

@@ -435,7 +435,7 @@ static int check_text(struct span text UNUSED, struct conf_fault *fault UNUSED)
 	return 0;
 }
 
-/* What may stand in a header line after "Bearer ". */
+/* The characters that a header line may have after "Bearer ". */
 static int check_token(struct span text, struct conf_fault *fault)
 {
 	for (size_t i = 0; i < text.n; i++) {

@@ -1,8 +1,9 @@
 /*
  * Addresses as people write them: worker URLs, host:port, networks; and the globs of
- * `models`. Every refusal says what would do. A host is an IPv4 address, an IPv6 address
+ * `models`. Every error says what is accepted. A host is an IPv4 address, an IPv6 address
  * in brackets, or a name; nothing is resolved here. Called by conf_type.c and
- * conf_flags.c, and through conf.h by whoever takes an address from outside.
+ * conf_flags.c, and through conf.h by the code that takes addresses from
+ * outside.
  */
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -249,7 +250,7 @@ static int check_shape(struct span text, struct refusal *r)
 	return 0;
 }
 
-/* What follows "scheme://" cut into host[:port] and path. */
+/* Cuts the part behind "scheme://" into host[:port] and path. */
 static int cut_authority(
 	struct span rest, struct span *authority, struct span *path, struct refusal *r)
 {
@@ -268,7 +269,7 @@ static int cut_authority(
 	return 0;
 }
 
-/* What the Host header says: no port where it is the scheme's own. */
+/* The value of the Host header: without the port if it is the scheme's own. */
 static char *host_header(bool tls, const char *host, uint16_t port)
 {
 	bool is_v6 = strchr(host, ':') != NULL;

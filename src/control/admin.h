@@ -11,7 +11,7 @@
 /* Takes both listening descriptors, either may be -1. NULL: out of memory or descriptors.
  */
 struct admin *admin_new(struct control *c, int admin_fd, int metrics_fd);
-/* No new connections; those that are there end after what they are doing. */
+/* No new connections; open ones end after their current call. */
 void admin_drain(struct admin *a);
 /* NULL is fine. */
 void admin_free(struct admin *a);

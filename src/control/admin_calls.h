@@ -21,7 +21,7 @@ struct removal;
 struct admin {
 	struct control *control;
 	struct http_server *api, *metrics;
-	/* Workers that are taken out when their last request ends (admin_workers.c). */
+	/* Workers that are removed when their last request ends (admin_workers.c). */
 	struct removal *removals;
 	struct wheel_timer removal_timer;
 	struct admin_flushes *flushes; /* under way (admin_pools.c) */
@@ -65,7 +65,7 @@ admin_call_fn admin_upgrade;
 admin_call_fn admin_metrics;
 void admin_metrics_print(const struct control *c, struct text *out);
 
-/* The path behind prefix, up to the next '/', and what follows that. */
+/* The path behind prefix, up to the next '/', and the rest. */
 struct span admin_path_word(
 	const struct http_call *call, const char *prefix, struct span *rest);
 

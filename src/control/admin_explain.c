@@ -1,7 +1,7 @@
 /*
  * POST explain: how a request would be routed now, without routing it. The body is what a
- * client would send; the same path table, scan, key (pool/request_key.h) and pick as for a
- * request. Where it would go over prefill and decode, both choices are told.
+ * client would send; the same path table, scan, key (pool/request_key.h) and pick as for
+ * a request. For a split request both choices are in the answer.
  */
 #include "control/admin_calls.h"
 
@@ -213,7 +213,7 @@ static struct js *key_object(const struct route_key *key, const struct routing *
 	return out;
 }
 
-/* What the policy's score is made of. */
+/* The terms of the policy's score. */
 static struct js *terms_object(const struct explain_candidate *c)
 {
 	struct js *terms = js_object();
@@ -251,7 +251,7 @@ static struct js *candidates_array(const struct explain *e)
 	return list;
 }
 
-/* What is said of the choice among the workers of one role. */
+/* Adds the choice among the workers of one role. */
 static void put_choice(struct js *out, struct question *q, const struct explain *e)
 {
 	js_set_str(out, "role", role_name(q->role));
@@ -308,8 +308,8 @@ static bool choose(struct question *q, struct js *out)
 	return err == 0;
 }
 
-/* Puts why a request would do without prefill, null where it would not. False: the call is
- * answered. */
+/* Puts why a request would do without prefill, null where it would not. False: the call
+ * is answered. */
 static bool put_skipped(struct js *out, struct question *q, const struct pool_look *seen)
 {
 	const char *why = NULL;
@@ -329,7 +329,7 @@ static bool put_skipped(struct js *out, struct question *q, const struct pool_lo
 	return true;
 }
 
-/* Of a pool with prefill and decode apart: decode is asked first, as for a request. */
+/* Explains a split pool: decode is asked first, as for a request. */
 static bool explain_split(struct question *q, struct js *out)
 {
 	struct pool_look seen = {0};

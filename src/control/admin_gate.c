@@ -1,5 +1,5 @@
 /*
- * Who may use the admin paths on the client side. See admin_gate.h.
+ * Guards the admin paths on the client side. See admin_gate.h.
  */
 #include "control/admin_gate.h"
 

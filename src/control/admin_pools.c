@@ -1,6 +1,6 @@
 /*
  * Pools by the admin API: POST pools/NAME/generation and pools/NAME/flush. A flush is
- * answered when every worker has answered it; it goes on where the caller leaves before.
+ * answered when every worker has answered it. It continues if the caller leaves before.
  */
 #include "control/admin_calls.h"
 

@@ -45,7 +45,7 @@ void admin_fail(struct http_call *call, enum admin_fail why, const char *fmt, ..
 /* The first error is the message; all are in errors[], warnings in warnings[]. */
 void admin_fail_conf(
 	struct http_call *call, enum admin_fail why, const struct conf_errors *errors);
-/* What the server itself refuses. */
+/* Answers requests that the server itself refuses. */
 void admin_on_fail(void *arg, struct http_call *call, enum fail why);
 /* The errors (or the warnings) of a list, as an array of objects. */
 struct js *admin_conf_errors(const struct conf_errors *errors, bool warnings);

@@ -1,5 +1,5 @@
 /*
- * GET tenants: who may ask, what each may do, and has asked. Keys are counted, never
+ * GET tenants: the tenants, their limits and their requests. Keys are counted, never
  * shown.
  */
 #include "control/admin_calls.h"

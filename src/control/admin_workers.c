@@ -158,7 +158,7 @@ static void set_prompts(struct js *out, const struct worker *w)
 	js_set_int(out, "matched_blocks", (int64_t)atomic_load(&w->pool.hits.matched));
 }
 
-/* What the worker said of its own requests; null: nothing yet. */
+/* The worker's report on its own requests; null: none yet. */
 static struct js *reported_object(const struct worker *w)
 {
 	uint64_t at_ms = atomic_load(&w->report.at_ms), now_ms = clock_now_ms();

@@ -296,7 +296,8 @@ int boot_open(struct control *c)
 	}
 	c->owns_admin_socket = c->admin_fd >= 0;
 	if (listen_prepare(NULL, c->planned, c->threads, 0) != 0) {
-		/* The threads close what they have; the service manager keeps its copies. */
+		/* The threads close what they have; the service manager keeps its
+		 * copies. */
 		listen_free(take_ptr(c->planned));
 		log_error("out of memory for the listening sockets");
 		return ERR_NOMEM;
@@ -330,7 +331,7 @@ static bool check_guards(void)
 	return taken == dropped;
 }
 
-/* What was opened and never came into use. */
+/* Closes sockets that were opened and not put into use. */
 static void close_unused(struct control *c)
 {
 	listen_abandon(c->planned);

@@ -1,6 +1,6 @@
 /*
- * What the daemon is given before it runs: limits, secrets, sockets, threads. In order,
- * each step logs what is wrong and ends the start. Called by daemon.c.
+ * Prepares the daemon in order: limits, secrets, sockets, threads. A step that fails logs
+ * the error and ends the start. Called by daemon.c.
  */
 #ifndef CONTROL_BOOT_H
 #define CONTROL_BOOT_H
@@ -11,18 +11,18 @@
 struct inherited;
 
 /*
- * Fills c from conf, up to sockets that are open and threads that have none yet: what may
- * fail, failed here. Sockets of in are used where they fit. ERR_*: what was opened is
- * still in c, for boot_undo().
+ * Fills c from conf, up to open sockets and threads that have none yet. Everything that
+ * can fail, fails here. Sockets of in are used where they fit. ERR_*: opened resources
+ * are still in c, for boot_undo().
  */
 int boot_prepare(struct control *c, struct conf *conf, struct inherited *in) MUST_CHECK;
 /* Accepts from now on: clients, the admin API, scrapes. ERR_NOMEM. */
 int boot_open(struct control *c) MUST_CHECK;
-/* The service manager keeps the sockets for the next start, as far as it does not yet. */
+/* Gives the service manager the sockets that it does not keep yet for the next start. */
 void boot_store(struct control *c);
 /*
- * Takes everything down in the order that it needs; half of it may be there. Returns
- * whether every load guard that was taken has been dropped, which it logs.
+ * Takes everything down in order, also after half a start. Returns true, and logs it, if
+ * every load guard that was taken was dropped.
  */
 bool boot_undo(struct control *c);
 

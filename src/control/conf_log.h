@@ -1,5 +1,5 @@
 /*
- * What was said of a configuration, into the log.
+ * Logs the errors and warnings of a configuration.
  */
 #ifndef CONTROL_CONF_LOG_H
 #define CONTROL_CONF_LOG_H

@@ -1,6 +1,6 @@
 /*
- * What the control thread owns, as the modules of this layer see it. Made, filled and
- * torn down by daemon.c; nobody but the control thread touches it, but for `process`
+ * The state of the control thread, as the modules of this room see it. Made, filled and
+ * torn down by daemon.c. Only the control thread touches it, except for `process`
  * (atomics).
  */
 #ifndef CONTROL_CONTROL_H
@@ -49,9 +49,9 @@ struct control {
 };
 
 /*
- * Another process accepts from now on (upgrade.c): this one finishes what it has, and
- * ends. Idle clients are kept until their time is up, and told to close with their next
- * answer, so that none loses a request to the change.
+ * Another process accepts from now on (upgrade.c). This one finishes its requests and
+ * ends. It keeps idle clients until their time is up and closes with their next response,
+ * so that none loses a request to the change.
  */
 void control_hand_over(struct control *c);
 /* After that: idle clients go now; or everything does. */

@@ -1,10 +1,10 @@
 /*
- * The daemon: command line, boot, signals, drain, exit. See daemon.h.
- * A stop goes through these phases: announced (the threads finish what they have, and
- * tell who connects that it comes too late; for drain_grace, at least), draining (they
- * accept no more), cut (after drain_timeout or a second signal), ended (no connection is
- * left: the loop stops). Where the sockets live on, with the service manager or in a new
- * process, who connects waits for that, and nothing is announced.
+ * The daemon: command line, boot, signals, drain, exit. See daemon.h. A stop goes through
+ * these phases: announced (the threads finish their requests and answer 503 to new ones;
+ * for drain_grace, at least), draining (they accept no more), cut (after drain_timeout or
+ * a second signal), ended (no connection is left: the loop stops). If the service manager
+ * or a new process has the sockets, new clients wait for that process, and nothing is
+ * announced.
  */
 #include "control/daemon.h"
 
@@ -111,7 +111,7 @@ static void cut(struct daemon *d, const char *why)
 	if (!d->is_handed_over)
 		successor_hurry(d->successor, true);
 	d->is_cut = true;
-	/* Who was in time has left: nobody else is waited for. */
+	/* Clients that were in time have left; the daemon waits for no others. */
 	d->is_empty |= d->is_served;
 	d->is_announcing = false;
 	threads_cut(d->control.threads);

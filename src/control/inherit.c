@@ -196,7 +196,7 @@ void inherit_close(struct inherited *in)
 			continue;
 		sock_addr_text(&f->addr, true, text, sizeof(text));
 		log_notice("no longer listening on %s (%s)", text, f->name);
-		/* Whoever else has it: nobody serves it any more. */
+		/* Another process may have it too, but none serves it any more. */
 		(void)shutdown(f->fd, SHUT_RDWR);
 	}
 	inherit_drop(in);

@@ -1,11 +1,11 @@
 /*
  * Listening sockets that this process was born with: from the service manager's
  * descriptor store (LISTEN_PID, LISTEN_FDS, LISTEN_FDNAMES, as sd_listen_fds(3) has it),
- * or from the process that this one is to replace (KVSTEER_SOCKETS). Whoever needs a
- * socket claims it by what it is for and where; what nobody claimed is closed at the end.
+ * or from the process that this one is to replace (KVSTEER_SOCKETS). A module claims
+ * a socket by its purpose and address. Unclaimed sockets are closed at the end.
  * Control thread, at boot. Used by daemon.c, boot.c and listen.c.
  *
- * A name says what a socket is for and how that stands in the configuration, such as
+ * A name gives a socket's purpose and its address as in the configuration, such as
  * "listen-127.0.0.1_30000" (names may hold no colon); so a socket whose port the kernel
  * chose is found again, too.
  */
@@ -17,7 +17,7 @@
 
 #define INHERIT_NAME_MAX 200
 
-/* What sockets are for; the first word of their names. */
+/* The purposes of sockets: the first words of their names. */
 #define INHERIT_CLIENTS "listen"
 #define INHERIT_METRICS "metrics"
 #define INHERIT_ADMIN "admin"
@@ -27,13 +27,12 @@ struct inherited {
 	size_t n;
 };
 
-/* Reads the environment, once, and takes its variables away. Never fails: what cannot be
- * used is logged and closed. */
+/* Reads the environment, once, and takes its variables away. Never fails: unusable
+ * descriptors are logged and closed. */
 void inherit_take(struct inherited *in);
-/* This process is the main one: what is left is closed, and forgotten by the service
- * manager. */
+/* This process is the main one: closes the rest, and the service manager forgets it. */
 void inherit_close(struct inherited *in);
-/* Frees what is left without touching it: this process is not to be the main one. */
+/* Frees the list and leaves the sockets alone: this process will not be the main one. */
 void inherit_drop(struct inherited *in);
 
 /* "listen-127.0.0.1_30000" for what = INHERIT_CLIENTS, text = "127.0.0.1:30000". */
@@ -49,10 +48,10 @@ int inherit_claim(struct inherited *in, const char *what, const char *text,
 	union sock_addr *a, bool *is_stored);
 /* The unix socket at path; -1: there is none. */
 int inherit_claim_unix(struct inherited *in, const char *what, const char *path);
-/* Whether any is there with the port of *a. */
+/* True if a socket with the port of *a is there. */
 bool inherit_has_port(const struct inherited *in, const union sock_addr *a);
 
-/* What a successor is left: its variable's text, "4=listen-127.0.0.1_30000:5=...", and
+/* The sockets for a successor: its variable's text, "4=listen-127.0.0.1_30000:5=...", and
  * the descriptors in it, which stay their owners'. */
 struct bequest {
 	char *text; /* NULL: nothing */

@@ -1,7 +1,6 @@
 /*
- * A process that is no child of this one. See launch.h.
- * This process has threads: between fork and exec only what is async-signal-safe runs, so
- * everything that allocates is made before.
+ * A process that is no child of this one. See launch.h. This process has threads: between
+ * fork and exec only async-signal-safe code runs, so all allocations happen before.
  */
 #include "control/launch.h"
 

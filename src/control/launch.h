@@ -18,8 +18,8 @@ struct launch {
 
 /*
  * 0: it is forked, and says "hello PID" on the channel, and "exec ERRNO" if path cannot
- * be executed. ERR_IO: it is not. Nothing else is open there but what is named, and 0, 1
- * and 2.
+ * be executed. ERR_IO: it is not. Only the named descriptors, and 0, 1 and 2, are open
+ * there.
  */
 int launch(const struct launch *l) MUST_CHECK;
 

@@ -175,8 +175,8 @@ static int add_fd(struct listen_entry *e, int fd)
 	return 0;
 }
 
-/* Those that a predecessor left behind, however many: each has a queue of its own, and
- * must be accepted from. */
+/* Claims all sockets that a predecessor left: each has a queue of its own and must be
+ * accepted from. */
 static int claim_fds(struct listen_entry *e, struct inherited *in)
 {
 	bool is_stored;
@@ -370,7 +370,7 @@ static int open_text(const struct listen_from *from, struct listen_set *set,
 
 /* ---- the plan ---- */
 
-/* Those of an address that is listened on already. *n: how many there are. */
+/* Keeps the entries of an address that is listened on already. *n: their number. */
 static int keep_entries(const struct listen_set *have, struct listen_set *plan,
 	const char *text, unsigned *n)
 {
@@ -470,8 +470,8 @@ static void hand_over(struct listen_entry *e, struct threads *threads)
 	e->is_handed = true;
 }
 
-/* What the threads are told of a plan, at most: to prepare each socket; and each of them
- * to listen on an address or to drop it again, and to drop one that they had. */
+/* The most letters that a plan sends to the threads: to prepare each socket; for each
+ * thread, to listen on an address or to drop it again, and to drop one that it had. */
 static size_t count_letters(
 	const struct listen_set *have, const struct listen_set *plan, size_t n_threads)
 {

@@ -1,5 +1,5 @@
 /*
- * What the router answers itself on the client side. See local.h.
+ * The router's own answers on the client side. See local.h.
  */
 #include "control/local.h"
 

@@ -1,6 +1,6 @@
 /*
- * What the router answers itself on the client side and only this layer knows: readiness
- * and the merged model list. Runs on the I/O threads. Set once by daemon.c.
+ * The router's own answers on the client side that need this room: readiness and the
+ * merged model list. Runs on the I/O threads. Set once by daemon.c.
  */
 #ifndef CONTROL_LOCAL_H
 #define CONTROL_LOCAL_H

@@ -1,5 +1,5 @@
 /*
- * Where log lines go. See log_file.h.
+ * The destination of log lines. See log_file.h.
  */
 #include "control/log_file.h"
 

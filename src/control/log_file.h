@@ -1,6 +1,6 @@
 /*
- * Where log lines go: stderr, to the journal with priorities, or to a file that SIGUSR1
- * opens again after it was renamed. Called by daemon.c.
+ * The destination of log lines: stderr, to the journal with priorities, or to a file that
+ * SIGUSR1 opens again after it was renamed. Called by daemon.c.
  */
 #ifndef CONTROL_LOG_FILE_H
 #define CONTROL_LOG_FILE_H

@@ -1,7 +1,7 @@
 /*
- * The machine's side of -t. See preflight.h.
- * A port may be in use by the very daemon whose file is tested. That one is asked, at the
- * admin socket which the file names, where it listens.
+ * The machine's side of -t. See preflight.h. A port may be in use by the very daemon
+ * whose file is tested. So the daemon is asked, at the file's admin socket, where it
+ * listens.
  */
 #include "control/preflight.h"
 
@@ -76,7 +76,7 @@ static bool is_every_address(const union sock_addr *a)
 	return IN6_IS_ADDR_UNSPECIFIED(&a->in6.sin6_addr);
 }
 
-/* Whether who listens on the one keeps others from the other. */
+/* True if a listener on the one address blocks the other. */
 static bool overlap(const union sock_addr *a, const union sock_addr *b)
 {
 	if (a->sa.sa_family != b->sa.sa_family)
@@ -180,7 +180,7 @@ static void ask_where(struct neighbour *n, const char *path)
 	free((char *)answer.body.p);
 }
 
-/* Who answers at the admin socket; all is said in *n. */
+/* Finds out which program answers at the admin socket; the result is in *n. */
 static void meet(struct neighbour *n, const char *path)
 {
 	struct sockaddr_un un = {.sun_family = AF_UNIX};

@@ -1,8 +1,8 @@
 /*
  * A reload parses the new configuration, validates it as a whole (sockets included),
  * compares it with the old one and swaps the two. After any error, a lack of memory too,
- * the old configuration stays in force as it was. Called by daemon.c (SIGHUP) and the admin
- * API.
+ * the old configuration stays in force as it was. Called by daemon.c (SIGHUP) and the
+ * admin API.
  */
 #ifndef CONTROL_RELOAD_H
 #define CONTROL_RELOAD_H
@@ -21,8 +21,8 @@ struct reload_report {
 
 /* 0, or ERR_PARSE or ERR_NOMEM and errors in the report. Logs one line either way. */
 int reload_run(struct control *c, struct reload_report *report) MUST_CHECK;
-/* The same for SIGHUP, which nobody waits for: after an upgrade, where one is under way.
- */
+/* The same for SIGHUP, for which no caller waits: after an upgrade, if one is under
+ * way. */
 void reload_by_signal(struct control *c);
 /*
  * The first error in full, and the keys of the others as far as they are few, as one line

@@ -1,5 +1,5 @@
 /*
- * What the service manager is told, and when. See service.h.
+ * Messages to the service manager, and their times. See service.h.
  */
 #include "control/service.h"
 
@@ -29,7 +29,7 @@ struct service {
 	struct control *control;
 	char told[STATUS_BYTES]; /* the last STATUS= */
 	uint64_t told_ms;
-	/* Of the last reload, and what upgrade.c says; empty: nothing. */
+	/* The failure of the last reload, and the note of upgrade.c; empty: none. */
 	char failure[BEHIND_BYTES], note[BEHIND_BYTES];
 	bool is_ready, is_stopping, is_silent;
 	struct wheel_timer keep_alive;

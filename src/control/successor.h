@@ -1,8 +1,7 @@
 /*
- * Upgrade in place, the side of the process that is to serve: takes over what its
- * predecessor leaves, waits until its workers are up, reports, and accepts nothing until
- * it is told to. See upgrade.h for what they say to each other. Control thread. Called by
- * daemon.c.
+ * Upgrade in place, the side of the new process: takes over its predecessor's sockets and
+ * state, waits until its workers are up, reports, and accepts nothing until it is told
+ * to. See upgrade.h for the messages. Control thread. Called by daemon.c.
  */
 #ifndef CONTROL_SUCCESSOR_H
 #define CONTROL_SUCCESSOR_H
@@ -12,17 +11,18 @@
 struct control;
 struct successor;
 
-/* What this process was started for, from the environment; NULL: an ordinary start. */
+/* Reads from the environment that this process is a successor; NULL: an ordinary
+ * start. */
 struct successor *successor_take(void);
-/* Tells the predecessor why not (text NULL: the last error that was logged), if it still
- * waits. s may be NULL. */
+/* Sends the predecessor the reason of the failure (text NULL: the last error that was
+ * logged), if it still waits. s may be NULL. */
 void successor_fail(struct successor *s, const char *text);
 /* NULL is fine. The loop must still be there, if there was one. */
 void successor_free(struct successor *s);
 
 struct successor_ops {
 	void (*on_go)(void *arg, bool reload); /* accept from now on */
-	void (*on_give_up)(void *arg);         /* it is not to be; why was logged */
+	void (*on_give_up)(void *arg);         /* gives up; the reason was logged */
 	void (*on_alone)(void *arg);           /* later: the predecessor has ended */
 };
 

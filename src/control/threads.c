@@ -62,7 +62,7 @@ struct thread {
 struct threads {
 	unsigned n;
 	struct thread *items;
-	/* What threads start with. */
+	/* The values that threads start with. */
 	struct process *process;
 	struct site *site;
 	int access_log_fd;
@@ -84,7 +84,7 @@ struct threads {
 	unsigned n_empty;
 };
 
-/* What a thread is told. */
+/* A message to a thread. */
 struct letter {
 	union {
 		struct mail mail;
@@ -125,8 +125,8 @@ int threads_make_room(struct threads *all, size_t n)
 	return fill_spares(all, (size_t)all->n * END_LETTERS + n);
 }
 
-/* Whoever tells what must not be lost made room for it before: half a message to the
- * threads would leave them in two configurations. */
+/* The sender of a letter that must not be lost made room for it before: half a message to
+ * the threads would leave them in two configurations. */
 static struct letter *letter_new(struct threads *all)
 {
 	struct letter *letter = malloc(sizeof(*letter));
@@ -412,7 +412,7 @@ static void report_empty(void *arg)
 	mailbox_send(t->all->home, &t->report, count_empty, t->all);
 }
 
-/* Those who have connected by now were in time. */
+/* Accepts the clients that have connected by now: they were in time. */
 static void accept_waiting(struct thread *t)
 {
 	struct socket_entry *s;
@@ -549,7 +549,7 @@ static void close_thread(struct thread *t)
 		t->io->on_last_conn = NULL;
 		conn_close_all(t->io);
 		cleanup_cancel_all(t->io);
-		/* What was closed is reaped while its thread is still there. */
+		/* Closed objects are reaped while their thread is still there. */
 		loop_turn(t->loop, 0);
 		loop_turn(t->loop, 0);
 	}

@@ -1,7 +1,7 @@
 /*
  * The I/O threads: started, fed with sockets and configurations, drained, joined.
- * Everything here is called on the control thread; each thread is spoken to through its
- * mailbox only, so what is said takes effect a moment later, in the order it was said.
+ * Everything here is called on the control thread; threads get
+ * messages through their mailboxes only, so a call takes effect a moment later, in order.
  * Called by daemon.c, listen.c and reload.c.
  */
 #ifndef CONTROL_THREADS_H
@@ -19,7 +19,7 @@ unsigned threads_for_cores(void);
 
 /*
  * Starts n threads, each with a loop, a mailbox and an io_thread of its own. NULL:
- * threads, memory or descriptors are short, which was logged.
+ * out of threads, memory or descriptors, which was logged.
  */
 struct threads *threads_start(
 	unsigned n, struct process *p, struct site *site, int access_log_fd);
@@ -43,31 +43,30 @@ int threads_await_prepared(struct threads *all) MUST_CHECK;
 void threads_listen(struct threads *all, uint64_t id);
 /*
  * Every thread accepts what waits in the queue of its sockets with that id, and closes
- * them, wherever else they are open. Waits for that, for a moment: the address is free for
- * the next reload.
+ * them, wherever else they are open. Waits for that, for a moment: the address is free
+ * for the next reload.
  */
 void threads_unlisten(struct threads *all, uint64_t id);
-/* Requests that begin from now on begin under site: it waits, for a moment, until every
- * thread knows. */
+/* Requests that begin from now on use site. Waits a moment until every thread has it. */
 void threads_set_site(struct threads *all, struct site *site);
 void threads_flush_logs(struct threads *all);
-/* A worker has left: each thread closes its idle connections to such workers. Cannot fail.
- * NULL is fine. */
+/* A worker has left: each thread closes its idle connections to such workers. Cannot
+ * fail. NULL is fine. */
 void threads_tidy(struct threads *all);
 
 /*
- * Asks each thread that has answered the last time to answer once more, from its loop: an
- * idle one does at once, one that hangs never. The index of the first that has not
- * answered what it was asked before; -1: all have.
+ * Asks each thread that answered the last question to answer again from its loop. An idle
+ * thread does so at once, a thread that hangs never. Returns the index of the first
+ * thread that has not answered the question before; -1: all have.
  */
 int threads_poke(struct threads *all);
 
 /*
- * Listeners close, idle connections too, the others after what they are doing.
+ * Closes listeners and idle connections; busy ones close after their request.
  * on_empty(arg) comes through home once, when no thread has a connection left. Call once.
  *   KEEPS_IDLE       idle connections stay until they have sent one more request
- *   KEEPS_LISTENING  listeners stay open: who comes from now on is late, is told so and
- *                    not waited for (conn.h)
+ *   KEEPS_LISTENING  listeners stay open: new connections are late, get 503 and are not
+ *                    waited for (conn.h)
  */
 enum drain_way { DRAIN_ALL, DRAIN_KEEPS_IDLE, DRAIN_KEEPS_LISTENING };
 void threads_drain(struct threads *all, enum drain_way way, struct mailbox *home,
@@ -79,7 +78,7 @@ void threads_drain_late(struct threads *all);
 void threads_close_idle(struct threads *all);
 /* Cuts every connection. After threads_drain(). */
 void threads_cut(struct threads *all);
-/* Cuts what is left, ends and joins the threads, frees. NULL is fine. */
+/* Cuts the remaining connections, ends and joins the threads, frees. NULL is fine. */
 void threads_stop(struct threads *all);
 
 #endif

@@ -167,7 +167,7 @@ static void hand_over(struct upgrade *u, pid_t pid, bool takes_admin_socket)
 		c->owns_admin_socket = false;
 	log_notice("upgrade: process %ld takes over; this process finishes %u requests",
 		(long)pid, (unsigned)metric_total(METRIC_REQUESTS));
-	/* Whoever hears of it may rely on it: what comes next is told to go. */
+	/* A caller that learns of it may rely on it: the successor was told to go. */
 	control_hand_over(c);
 	tell_asker(u, pid, NULL);
 }

@@ -15,9 +15,8 @@
  *   go [reload]         (to it) accept from now on; a reload was asked for meanwhile
  *   stop, cut           (from it, once it is the main process) close what is idle; all
  *
- * The end of the pair says that the other one has ended. Before go, the successor then
- * gives up; so when this process dies, nobody takes its place but whom the service
- * manager starts.
+ * The end of the pair means that the other process has ended. Before go, the successor
+ * then gives up. So when this process dies, only the service manager starts another.
  */
 #ifndef CONTROL_UPGRADE_H
 #define CONTROL_UPGRADE_H
@@ -29,10 +28,11 @@ struct upgrade;
 
 #define UPGRADE_VARIABLE "KVSTEER_UPGRADE" /* "CHANNEL,STATE": two descriptors */
 
-/* Once, at the start, before the folder changes: what a successor is started by. */
+/* Remembers the command that starts a successor. Once, at the start, before the folder
+ * changes. */
 void upgrade_remember(char **argv);
 
-/* pid: of the new main process, where failure is NULL. failure: why this process carries
+/* pid: of the new main process, if failure is NULL. failure: why this process carries
  * on. */
 typedef void upgrade_done_fn(void *arg, pid_t pid, const char *failure);
 
@@ -45,9 +45,9 @@ int upgrade_begin(
 	struct control *c, upgrade_done_fn *done, void *arg, const char **why) MUST_CHECK;
 /* Under way: started, and not decided. */
 bool upgrade_is_open(const struct control *c);
-/* A reload that is asked for now is done by whoever serves in the end. */
+/* The process that serves in the end does a reload that is asked for now. */
 void upgrade_reload_later(struct control *c);
-/* Whoever asked is gone: done is not called any more. */
+/* The caller is gone: done is not called any more. */
 void upgrade_forget(struct control *c);
 /* The daemon stops: no successor. Nothing happens where none is under way. */
 void upgrade_cancel(struct control *c, const char *why);

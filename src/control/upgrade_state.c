@@ -1,5 +1,5 @@
 /*
- * What a process leaves its successor. See upgrade_state.h.
+ * The state that a process leaves to its successor. See upgrade_state.h.
  *
  * {"pools": [{"name", "generation", "up": [N for each role]}],
  *  "drained": [NAME], "workers": [{"name", "pairs": [[KEY, VALUE]]}]}

@@ -1,5 +1,5 @@
 /*
- * One call to the admin socket, and what its failure means for a person. Used by the
+ * One call to the admin socket, and messages for its failures. Used by the
  * ctl*.c files.
  */
 #ifndef CTL_CTL_CALL_H
@@ -19,7 +19,7 @@ enum ctl_exit {
 
 struct js;
 
-/* What the command line gave. Texts point into argv. */
+/* The command line. Texts point into argv. */
 struct ctl {
 	const char *socket;
 	bool as_json, wants_help, wants_version;
@@ -52,14 +52,14 @@ struct ctl_answer {
 };
 
 /*
- * CTL_OK and *out; else why not was printed (the daemon's answer as JSON on stdout where
- * ctl->as_json), and *out is empty.
+ * CTL_OK and *out; else the reason was printed (the daemon's answer as JSON on stdout
+ * where ctl->as_json), and *out is empty.
  */
 enum ctl_exit ctl_call(
 	const struct ctl *ctl, const struct ctl_request *req, struct ctl_answer *out);
 void ctl_answer_free(struct ctl_answer *a);
 
-/* Percent-encodes what may not stand in a path word or query value; a new string. */
+/* Percent-encodes a path word or query value; a new string. */
 char *ctl_encode(const char *text);
 /* "kvsteerctl: ..." on stderr. */
 void ctl_complain(const char *fmt, ...) PRINTF_LIKE(1, 2);

@@ -185,7 +185,7 @@ char *ctl_breaker_text(const struct js *worker, const char *key)
 	wait_ms = value_int(b, "wait_ms");
 	if (wait_ms == 0)
 		return state;
-	/* What is closed and waits was asked to. */
+	/* A closed breaker waits only because of Retry-After. */
 	is_paused = strcmp(state, "closed") == 0;
 	wait = ctl_age_text(wait_ms);
 	text = xasprintf("%s %s", is_paused ? "paused" : state, wait);
@@ -227,7 +227,7 @@ static void print_columns(
 	table_end(&t);
 }
 
-/* What fits a screen: how they are. */
+/* The columns that fit a screen: the health of the workers. */
 static void print_worker_health(const struct js *workers)
 {
 	static const struct column columns[] = {
@@ -245,7 +245,7 @@ static void print_worker_health(const struct js *workers)
 	print_columns(workers, columns, ARRAY_LEN(columns));
 }
 
-/* All that there is of each in a line. */
+/* All columns, one line for each worker. */
 static void print_worker_table(const struct js *workers)
 {
 	static const struct column columns[] = {
@@ -494,7 +494,7 @@ static void print_candidates(const struct js *list)
 	table_end(&t);
 }
 
-/* Of one role's workers. */
+/* The choice among the workers of one role. */
 static void print_choice(const struct js *document)
 {
 	if (js_is_array(js_get(document, "candidates")))

@@ -1,6 +1,6 @@
 /*
- * termios, the few sequences that every terminal knows, and signals that are blocked but
- * while screen_wait() waits. See ctl_screen.h.
+ * termios, the few sequences that every terminal knows, and signals, which are blocked
+ * except while screen_wait() waits. See ctl_screen.h.
  */
 #include "ctl/ctl_screen.h"
 
@@ -187,7 +187,7 @@ static int read_sequence(void)
 	}
 }
 
-/* What a signal made of the wait; SCREEN_TIME: none came. */
+/* The event of a signal that ended the wait; SCREEN_TIME: none came. */
 static enum screen_event signal_event(void)
 {
 	if (end_signal != 0)

@@ -1,7 +1,7 @@
 /*
  * kvsteerctl top: the status once a second, on a screen with keys, or as plain text where
- * -b asks for it. A daemon that does not answer for a while is told on the screen, not
- * the end of it. Called by ctl.c.
+ * -b asks for it. If the daemon does not answer for a while, the screen says so and
+ * top continues. Called by ctl.c.
  */
 #include "ctl/ctl_top.h"
 

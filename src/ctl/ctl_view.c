@@ -13,7 +13,7 @@
 
 #define LINE_MAX_BYTES 512
 #define HEAD_LINES 5
-/* What a row takes beside the worker's name and its reason. */
+/* The columns of a row besides the worker's name and its reason. */
 #define ROW_FIXED 44
 #define NAME_LEAST 8
 #define REASON_LEAST 16

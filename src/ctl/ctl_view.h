@@ -1,7 +1,7 @@
 /*
- * What a status document says, as figures: those of the daemon, and a row for each
- * worker; with rates where an earlier view is there to compare with. And the same drawn
- * as lines of text that fit a screen. Used by ctl_top.c.
+ * The figures of a status document: those of the daemon, and a row for each worker, with
+ * rates if there is an earlier view to compare with. Also draws them as lines of text
+ * that fit a screen. Used by ctl_top.c.
  */
 #ifndef CTL_CTL_VIEW_H
 #define CTL_CTL_VIEW_H

@@ -1,5 +1,5 @@
 /*
- * Which addresses a worker may have. See address.h.
+ * The addresses that a worker may have. See address.h.
  */
 #include "fleet/address.h"
 

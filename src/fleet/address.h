@@ -1,7 +1,7 @@
 /*
- * Which addresses a worker may have once its name is resolved: inside worker_cidrs where
- * they are given, and never link-local, metadata, unspecified or multicast (a worker URL
- * must not turn the router into a way to those). Pure. Called by health.c.
+ * The addresses that a worker may have once its name is resolved: inside worker_cidrs if
+ * they are set, and never link-local, metadata, unspecified or multicast, because a
+ * worker URL must not turn the router into a way to those. Pure. Called by health.c.
  */
 #ifndef FLEET_ADDRESS_H
 #define FLEET_ADDRESS_H

@@ -20,7 +20,7 @@ struct flush_outcome {
 
 /*
  * on_done(arg, flush) comes later, once, when every host has answered or not; not for one
- * that was freed before. Where nobody could be asked it is over at once (flush_is_over),
+ * that was freed before. If no host could be asked it is over at once (flush_is_over),
  * and on_done does not come.
  */
 struct flush *flush_start(struct fetcher *f, struct pool *p,

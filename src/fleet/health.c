@@ -5,15 +5,16 @@
  * turn of it: look the name up if that is due, take the addresses that are allowed, ask
  * one of them for health_path, judge the answer, set the timer again. A good probe is
  * followed by a report (report.h). A worker that is about to become healthy is asked for
- * its models first, and after a failure for its start time, so that what the first
- * request meets is known. Always true: an entry has at most one probe under way; its
+ * its models first, and after a failure for its start time, so that its state is known
+ * before the first request. Always true: an entry has at most one probe under way; its
  * timer is set, or a look-up or a probe is under way that sets it.
  *
  * A worker's state is made of two things: whether its process is alive, which its entry
- * holds (starting, loading, sleeping, healthy, suspect, unhealthy), and for those that are, what its answers
- * do (stalled, degraded: watch.h), which ranks of one process do not share. Suspect is
- * who failed a probe, but not yet health_failures of them; a failed probe does not count
- * while bytes come, and begins the count anew; only a good one ends the suspicion.
+ * holds (starting, loading, sleeping, healthy, suspect, unhealthy), and for those that
+ * are, what its answers do (stalled, degraded: watch.h), which ranks of one process do
+ * not share. Suspect is who failed a probe, but not yet health_failures of them; a failed
+ * probe does not count while bytes come, and begins the count anew; only a good one ends
+ * the suspicion.
  */
 #include "fleet/health.h"
 
@@ -206,7 +207,7 @@ static enum worker_state shown(const struct worker *w)
 	return (enum worker_state)atomic_load(&w->health);
 }
 
-/* All ranks of the process change alike: that is told once. */
+/* All ranks of the process change alike, so the change is logged once. */
 static bool changes_as_one(const struct entry *e)
 {
 	const struct worker *first = host_worker(&e->host);
@@ -291,8 +292,8 @@ static const char *ordinal(unsigned n)
 	return n % 10 == 1 ? "st" : n % 10 == 2 ? "nd" : n % 10 == 3 ? "rd" : "th";
 }
 
-/* Bytes came from it of late, or while the probe waited: it is alive, whatever that says.
- */
+/* Bytes came from it recently, or while the probe waited: it is alive, whatever the probe
+ * says. */
 static bool is_answering(const struct entry *e)
 {
 	uint64_t last_ms = 0, now_ms = clock_now_ms();

@@ -1,8 +1,8 @@
 /*
- * Whether workers are alive: probes, their addresses, their states, and what is learned
- * from them on the way (models, KV capacity, restarts). Runs on the control thread. Never
- * touches a load. A worker's state changes in one function, which logs the change once
- * with its reason.
+ * The health of workers: probes, their addresses, their states, and the models, KV
+ * capacity and restarts that the router learns on the way. Runs on the control thread.
+ * Never touches a load. A worker's state changes in one function, which logs the change
+ * once with its reason.
  */
 #ifndef FLEET_HEALTH_H
 #define FLEET_HEALTH_H
@@ -31,7 +31,7 @@ void health_reconfigured(struct health *h);
 /* Given to pools, with the health as their arg: workers that come are probed at once. */
 extern const struct pool_ops health_pool_ops;
 
-/* What GET /v1/models answers; any thread may copy from it. */
+/* The answer to GET /v1/models; any thread may copy from it. */
 struct models *health_models(struct health *h);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * One process behind one URL, as the control thread sees it: its worker, or its
  * data-parallel ranks, which are workers of one pool with the same address, key and
- * options. What is asked of it is asked once, not once for each rank.
+ * options. Each question is asked once, not once for each rank.
  */
 #ifndef FLEET_HOST_H
 #define FLEET_HOST_H
@@ -56,8 +56,8 @@ struct host_ask {
 	uint64_t timeout_ms;
 };
 /*
- * Asks the address that was checked, not the name once more, with the worker's key. NULL:
- * it has no address, or memory is short.
+ * Asks the address that was checked, without another look-up, and with the worker's key.
+ * NULL: it has no address, or memory is short.
  */
 struct fetch *host_fetch(const struct host *h, struct fetcher *f,
 	const struct host_ask *ask, fetch_done_fn *fn, void *arg);

@@ -1,8 +1,8 @@
 /*
- * What a worker's process says of itself. See report.h.
+ * The report of a worker's process on itself. See report.h.
  *
  * A round goes through the table of sources from top to bottom: each is asked only for
- * what those before it did not say. At the end of a round all that was said is applied at
+ * values that the ones before it lacked. At the end of a round all values are applied at
  * once. Always true: at most one fetch is under way.
  */
 #include "fleet/report.h"
@@ -39,7 +39,7 @@ static const struct source {
 	{"/v1/loads?include=core", scrape_json, WANT_LOAD, 0},
 	{"/get_load", scrape_json, WANT_LOAD, 0},
 	{"/load", scrape_json, WANT_LOAD, 0},
-	/* Of the bootstrap server beside it; last, since it may be away. */
+	/* The bootstrap server beside it; last, since it may be away. */
 	{"/query", NULL, WANT_ENGINE, 0},
 };
 
@@ -73,7 +73,7 @@ static bool has_capacity(const struct report *r)
 	       r->said.all.capacity_tokens != 0;
 }
 
-/* Of each rank, where there are ranks: a sum over them tells nothing of one. */
+/* True if the load of each rank is known: a sum over ranks says nothing about one. */
 static bool has_load(const struct report *r)
 {
 	size_t i;
@@ -135,7 +135,7 @@ static void apply_identity(struct report *r)
 		memcpy(r->id, r->said.id, sizeof(r->id));
 }
 
-/* What was said of that worker alone. */
+/* The values of that worker alone. */
 static const struct scrape_engine *engine_of(
 	const struct report *r, const struct worker *w)
 {
@@ -324,8 +324,8 @@ static void ask_next(struct report *r)
 	apply(r);
 }
 
-/* Room for what is said of each rank; the number of ranks may have changed. Without memory
- * what is said of single ranks is passed over until the next round. */
+/* Room for what is said of each rank; the number of ranks may have changed. Without
+ * memory what is said of single ranks is passed over until the next round. */
 static void fit_ranks(struct report *r)
 {
 	const struct worker *w = host_worker(r->host);

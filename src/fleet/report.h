@@ -1,12 +1,12 @@
 /*
- * What a worker's process says of itself, asked for again and again beside the probes:
- * its KV capacity (which sizes the residency that is believed), its running and waiting
+ * The report of a worker's process on itself, read again with the probes: its KV capacity
+ * (which limits the prefixes that it is expected to hold), its running and waiting
  * requests, and whether it is still the same process (another one has an empty cache).
  * One report for each host; the ranks of a host share one. Control thread.
  *
- * /metrics is asked first (vLLM, our engine, SGLang with --enable-metrics); what it does
- * not say is looked for at the other paths of engines. A path that is not there, or says
- * nothing that was wanted, is left alone for some minutes.
+ * /metrics is asked first (vLLM, our engine, SGLang with --enable-metrics); missing
+ * values are looked for at the other paths of engines. A path that is missing, or has no
+ * wanted value, is left alone for some minutes.
  */
 #ifndef FLEET_REPORT_H
 #define FLEET_REPORT_H
@@ -19,13 +19,13 @@ struct report;
 
 /*
  * host lives longer, and has a worker when the report is asked for. on_done comes when
- * what was asked for is there, or is not to be had. NULL: out of memory.
+ * the values are there or cannot be had. NULL: out of memory.
  */
 struct report *report_new(
 	struct host *host, struct fetcher *f, void (*on_done)(void *arg), void *arg);
 void report_free(struct report *r);
 
-/* Asks, unless it is at it. */
+/* Begins a round, unless one is under way. */
 void report_ask(struct report *r);
 bool report_is_asking(const struct report *r);
 /* It said when its process began, or its id: another one will be told from it. */

@@ -1,6 +1,5 @@
 /*
- * What a worker's /metrics says of its cache, its requests and its process. See
- * scrape.h.
+ * Reads a worker's cache, requests and process from its /metrics. See scrape.h.
  */
 #include "fleet/scrape.h"
 

@@ -1,8 +1,8 @@
 /*
- * What a worker says of itself: the size of its KV cache, its requests, its process. Read
- * from /metrics (scrape_read) or from the JSON that engines serve beside it (scrape_json:
- * server_info, loads). Pure: text in, numbers out; what cannot be read is passed over.
- * Called by report.c.
+ * Reads what a worker reports: the size of its KV cache, its requests, its process. It
+ * comes from /metrics (scrape_read) or from the JSON that engines serve beside it
+ * (scrape_json: server_info, loads). Pure: text in, numbers out; unreadable parts are
+ * skipped. Called by report.c.
  */
 #ifndef FLEET_SCRAPE_H
 #define FLEET_SCRAPE_H

@@ -1,6 +1,6 @@
 /*
- * What a worker says of itself in JSON: server_info and loads, in the shapes that engines
- * use. See scrape.h.
+ * Reads a worker's report in JSON: server_info and loads, in the shapes that engines use.
+ * See scrape.h.
  *
  * Known shapes: SGLang's server_info {max_total_num_tokens, dp_size, internal_states[]},
  * our engine's {engine_id, block_size, num_blocks}, SGLang's loads {loads[{dp_rank,
@@ -97,7 +97,8 @@ static bool rank_capacity(const struct js *root, uint64_t *tokens)
 	return true;
 }
 
-/* What server_info says is one rank's: each has its own cache of that size. */
+/* The capacity in server_info is that of one rank: each has its own cache of that
+ * size. */
 static void read_capacity(const struct js *root, struct scrape *s)
 {
 	uint64_t tokens, ranks = 1;

@@ -1,9 +1,9 @@
 /*
- * Which workers make progress. See watch.h.
+ * Watches the progress of workers. See watch.h.
  *
  * Always true: between two ticks the members lie in groups, each of them peers of one
- * pool, role and list of models, side by side; what changed since is sorted in before the
- * next tick looks. A verdict changes in progress_judge() only.
+ * pool, role and list of models, side by side; changes since then are sorted in before
+ * the next tick. A verdict changes in progress_judge() only.
  */
 #include "fleet/watch.h"
 
@@ -125,8 +125,8 @@ static unsigned without(unsigned all, unsigned some)
 	return all - MIN(all, some);
 }
 
-/* What the engine says that it computed counts as bytes do: an answer that is not
- * streamed shows nothing else until it is whole. */
+/* Tokens that the engine reports count as bytes do: a response that is not streamed shows
+ * nothing else until it is complete. */
 static void sample(const struct worker *w, uint64_t now_ms, struct progress_sample *out)
 {
 	unsigned held = atomic_load_explicit(&w->relay.held, memory_order_relaxed);

@@ -1,6 +1,6 @@
 /*
- * Which workers make progress: takes samples of what the relay counts at regular times,
- * has each group of peers judged (worker/progress.h), and tells whose verdict changed.
+ * Watches the progress of workers: takes samples of the relay's counts at regular times,
+ * has each group of peers judged (worker/progress.h), and reports changed verdicts.
  * Offers the trials of those that are stalled or degraded. Runs on the control thread;
  * called by health.c, which turns verdicts into states.
  */
@@ -25,7 +25,7 @@ int watch_make_room(struct watch *watch, size_t more) MUST_CHECK;
 /* Borrowed until dropped. */
 void watch_add(struct watch *watch, struct pool *p, struct worker *w);
 void watch_drop(struct watch *watch, struct worker *w);
-/* After a reload: options, and who is whose peer, may have changed. */
+/* After a reload: options and groups of peers may have changed. */
 void watch_reconfigured(struct watch *watch);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * One request of the small server: what a handler may ask about it, and how it answers,
- * whole or streamed. An answer never calls back into handlers; a broken connection is
- * told at the end of the turn (http_server.c). Called by the handlers of the admin side,
- * the metrics listener and the engine.
+ * One request of the small server: its accessors for handlers, and the ways to answer it,
+ * whole or streamed. Answering never calls back into handlers. Handlers learn of a broken
+ * connection at the end of the turn (http_server.c). Called by the handlers of the admin
+ * side, the metrics listener and the engine.
  */
 #include "base/err.h"
 #include "http/http_conn.h"

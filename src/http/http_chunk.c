@@ -4,9 +4,9 @@
  *
  * The decoder is a state machine over single bytes, but for the data, which is moved as a
  * whole. It never looks back, so any split of the input gives the same data and the same
- * verdict; data is moved towards the front only, so what follows the body stays where it
- * is. Limits are judged at the end of a size line, where the counts are the same for any
- * split.
+ * verdict. Data is moved towards the front only, so the bytes behind the body stay where
+ * they are. Limits are checked at the end of a size line, where the counts are the same
+ * for any split.
  *
  * Called by the readers of request bodies (proxy, small server) and by the relay of
  * answers.
@@ -74,7 +74,7 @@ static enum fail step_size(struct http_chunk *c, char byte)
 	return FAIL_NONE;
 }
 
-/* What may end an extension: the next one, or the line. */
+/* An extension ends at the next one or at the end of the line. */
 static enum fail end_ext(struct http_chunk *c, char byte)
 {
 	if (byte != ';' && byte != '\r')

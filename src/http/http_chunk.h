@@ -30,8 +30,8 @@ struct http_chunk {
 void http_chunk_start(struct http_chunk *c, bool is_response, uint64_t max_data);
 /*
  * Decodes buf[0..n): on return buf[0..*data_len) is data, and *used bytes of input were
- * consumed (all, unless the body ended: then what follows belongs to the next message,
- * still at buf + *used). 0: the body ended (last chunk and trailers seen); ERR_AGAIN:
+ * consumed. That is all of them, unless the body ended: then the next message begins at
+ * buf + *used. 0: the body ended (last chunk and trailers seen); ERR_AGAIN:
  * goes on; ERR_PARSE and *why. On ERR_PARSE the data before the fault is given too.
  */
 int http_chunk_decode(struct http_chunk *c, char *buf, size_t n, size_t *data_len,

@@ -85,8 +85,9 @@ struct http_head {
 	uint8_t minor;           /* HTTP/1.minor: 0 or 1 */
 	enum http_method method; /* requests */
 	uint16_t status;         /* answers: 100-599 */
-	/* Requests. target: origin form as it came ("/v1/x?a=1"), or "*"; of an absolute
-	 * form what follows the authority ("/" if nothing, "?..." if only a query). */
+	/* Requests. target: origin form as it came ("/v1/x?a=1"), or "*". For an absolute
+	 * form it is the part behind the authority ("/" if empty, "?..." if only a
+	 * query). */
 	uint32_t target_off, target_len;
 	uint32_t path_len;           /* target up to '?' */
 	uint32_t host_off, host_len; /* the effective Host (absolute form: the authority);
@@ -136,7 +137,7 @@ static inline struct span http_head_path(const char *base, const struct http_hea
 	return span_make(base + h->target_off, h->path_len);
 }
 /*
- * What the name means: its id, FIELD_OTHER for any that nobody looks for. Spellings with
+ * The id of a field name; FIELD_OTHER for a name that no code looks for. Spellings with
  * '_' for '-' (for servers that take one for the other) give the id too, with
  * *is_lookalike set.
  */

@@ -6,7 +6,7 @@
  * own; judging is http_rules.c's. Then llhttp parses the same raw bytes and must see the
  * same message: a head that it refuses, or frames in another way, is refused here and
  * counted (METRIC_FRAMING_DISAGREE). Where it would close and we would not, the
- * connection closes. Nothing else of what llhttp says is used.
+ * connection closes. Nothing else of llhttp's result is used.
  *
  * Called by client connections, by upstream exchanges and by the small server, once a
  * head.
@@ -159,8 +159,8 @@ const struct http_field *http_head_named(
 
 /* Reading */
 
-/* What a spelling with '_' is worth in a request: refused, dropped, or a field like any
- * other. */
+/* The treatment of a spelling with '_' in a request: refused, dropped, or a field like
+ * any other. */
 static void read_lookalike(
 	struct http_judged *j, struct http_field *f, enum http_field_id id)
 {

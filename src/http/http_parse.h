@@ -14,8 +14,8 @@
  * undefined (it is too large to be built aside). */
 int http_parse_request(const char *buf, uint32_t head_len, struct http_head *out,
 	enum fail *why) MUST_CHECK;
-/* for_method: what was asked (HEAD answers have no body). *why is FAIL_WORKER_PROTOCOL.
- */
+/* for_method: the request's method (responses to HEAD have no body). *why is
+ * FAIL_WORKER_PROTOCOL. */
 int http_parse_response(const char *buf, uint32_t head_len, enum http_method for_method,
 	struct http_head *out, enum fail *why) MUST_CHECK;
 

@@ -8,7 +8,7 @@
 #include "base/span.h"
 #include "http/http_head.h"
 
-/* What stands behind '?'; empty without one. */
+/* The part behind '?'; empty without one. */
 struct span http_head_query(const char *base, const struct http_head *h);
 /* The first value of that name, %XX and '+' decoded, NUL-terminated into out. False: it
  * is absent, malformed, holds a NUL or is too long. */

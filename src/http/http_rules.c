@@ -4,7 +4,7 @@
  *
  * The two tables below are the rules; each row's predicate is a few lines that read one
  * fact. Order matters only where one head breaks several: the first row names the
- * failure. What a message means (framing, persistence) is derived after the table, from a
+ * failure. Framing and persistence are derived after the table, from a
  * head that passed.
  *
  * Called by http_parse.c only.
@@ -108,7 +108,7 @@ static bool is_ip6(struct span s)
 	return inet_pton(AF_INET6, text, &addr) == 1;
 }
 
-/* What follows the host: nothing, or ":" and a port that may be empty. */
+/* Reads the part behind the host: nothing, or ":" and a port that may be empty. */
 static bool is_port_part(struct span s)
 {
 	uint64_t port;
@@ -431,8 +431,8 @@ static void derive_framing(const struct http_judged *j, enum http_framing if_sil
 		h->framing = HTTP_BODY_LENGTH;
 }
 
-/* What both kinds of message have in common; if_silent: the body's framing where neither
- * field says one. */
+/* The rules that both kinds of message share. if_silent: the framing of a body that
+ * neither field gives. */
 static int rule_on(struct http_judged *j, const struct rule *rules, size_t n,
 	enum http_framing if_silent, enum fail *why)
 {

@@ -1,8 +1,8 @@
 /*
- * What is refused of a head that is well-formed: checks C5-C7, C9-C12, C16-C21 and C23 as
- * two tables of rows (failure, what is broken), first match first; and what follows from
- * a head that passed: framing, persistence, 100-continue. Pure: no state, no allocation.
- * Called by http_parse.c, which fills struct http_judged.
+ * Refuses heads that are well-formed but wrong: checks C5-C7, C9-C12, C16-C21 and C23 as
+ * two tables of rows (failure, predicate), of which the first match counts. From a head
+ * that passed it derives framing, persistence and 100-continue. Pure: no state, no
+ * allocation. Called by http_parse.c, which fills struct http_judged.
  */
 #ifndef HTTP_HTTP_RULES_H
 #define HTTP_HTTP_RULES_H
@@ -10,7 +10,7 @@
 #include "base/fail.h"
 #include "http/http_head.h"
 
-/* More in one head is refused: each is looked for among all fields. */
+/* A head with more is refused, because each token is searched for among all fields. */
 #define HTTP_CONNECTION_TOKENS_MAX 64
 
 enum http_target_form {
@@ -26,7 +26,7 @@ struct http_judged {
 	const char *base;
 	struct http_head *head;
 	struct span method;          /* requests */
-	enum http_method for_method; /* answers: what was asked */
+	enum http_method for_method; /* responses: the request's method */
 	enum http_target_form form;
 	bool has_lookalike; /* a framing or credential field spelled with '_' */
 	uint16_t

@@ -8,8 +8,8 @@
  * scan_step(). So one write and single bytes give the same verdict, and each byte is
  * looked at once, or twice where a line of the usual kind is not all here.
  *
- * Called for each read by whoever reads a head (client connections, workers' answers, the
- * small server), and by http_chunk.c for trailers.
+ * Called for each read of a head (client connections, workers' responses, the small
+ * server), and by http_chunk.c for trailers.
  */
 #include "http/http_scan.h"
 
@@ -389,7 +389,7 @@ static size_t run_length(const struct http_scan *s, const char *p, size_t n)
 }
 
 /*
- * What heads are nearly always made of, taken at once where all of it is here: the
+ * The usual form of a head line, read at once if all of it is here: the
  * version of a request, the version and status of an answer, a field line. 0: it is not
  * all here, or not of the usual kind, and is then looked at byte by byte.
  */

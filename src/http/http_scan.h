@@ -11,7 +11,7 @@
 #include "base/base.h"
 #include "base/fail.h"
 
-/* What a byte may be part of: bits of http_byte_class[]. */
+/* The bits of http_byte_class[]: what a byte may be part of. */
 #define HTTP_TOKEN 1   /* methods, field names, codings */
 #define HTTP_VISIBLE 2 /* request targets: 0x21-0x7e */
 #define HTTP_TEXT 4    /* field values: HTAB, SP, 0x21-0x7e, 0x80-0xff */

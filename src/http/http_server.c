@@ -1,10 +1,10 @@
 /*
- * The small HTTP server: its listener, its connections, and which handler gets a request.
+ * The small HTTP server: its listener, its connections, and the choice of the handler.
  * A connection is always in one state with one deadline; requests are served one at a
  * time, in order; reading stays armed while a handler works, so that a client that leaves
- * is noticed. Handlers are called from conn_run() only, never from inside an answer: what
- * an answer leaves to do (a pipelined request, a client that broke off) waits for the end
- * of the turn. Called by the admin side, the metrics listener and the engine.
+ * is noticed. Handlers are called from conn_run() only, never from inside an answer: work
+ * that remains after an answer (a pipelined request, a client that left) waits for the
+ * end of the turn. Called by the admin side, the metrics listener and the engine.
  */
 #include "http/http_server.h"
 #include "base/clock.h"
@@ -252,8 +252,8 @@ static char *conn_in(const struct http_conn *c)
 	return c->in + c->in_at;
 }
 
-/* What is left moves to the front when the next bytes are read, not with each of many
- * pipelined requests. */
+/* The rest of the input moves to the front when the next bytes are read, not with each of
+ * many pipelined requests. */
 static void conn_consume(struct http_conn *c, size_t n)
 {
 	c->in_at += n;

@@ -32,8 +32,8 @@ struct http_server_opts {
 	unsigned max_connections; /* 0: 1024 */
 	uint64_t head_timeout_ms, body_timeout_ms, keepalive_timeout_ms,
 		write_timeout_ms; /* 0: defaults 10 s, 30 s, 75 s, 60 s */
-	/* Answers what no route matches (FAIL_PATH_NOT_FOUND, FAIL_METHOD_NOT_ALLOWED);
-	 * NULL: in the OpenAI error shape. */
+	/* Answers requests that no route matches (FAIL_PATH_NOT_FOUND,
+	 * FAIL_METHOD_NOT_ALLOWED); NULL: in the OpenAI error shape. */
 	void (*on_fail)(void *arg, struct http_call *call, enum fail why);
 };
 
@@ -43,7 +43,7 @@ struct http_server *http_server_new(
 	struct loop *l, int listen_fd, const struct http_server_opts *opts);
 /* Stops accepting; connections end after what they are doing. */
 void http_server_drain(struct http_server *s);
-/* While on, nobody is accepted: who connects waits in the backlog. */
+/* While on, no connection is accepted: clients wait in the backlog. */
 void http_server_pause(struct http_server *s, bool on);
 /* Ends all connections with RST, as the end of a process does; on_gone is called for open
  * calls. Not from inside a handler of this server. */
@@ -92,7 +92,7 @@ void http_call_break(struct http_call *c); /* ends a streamed answer without its
 /*
  * While a call is open: the client left (the call is dead when on_gone returns: do not
  * touch it), or takes bytes again. Without an on_gone the call stays valid after its
- * client left, and must be ended as ever; what is written goes nowhere.
+ * client left and must be ended as usual; its output is dropped.
  */
 void http_call_watch(struct http_call *c, void (*on_gone)(void *arg),
 	void (*on_writable)(void *arg), void *arg);

@@ -1,6 +1,7 @@
 /*
- * Owns what a head looks like when it leaves: heads are made anew from parsed fields, so
- * neither framing nor hop-by-hop bytes of one side ever reach the other.
+ * Owns the form of outgoing heads. It rebuilds heads from parsed fields instead of
+ * copying them, so neither framing nor hop-by-hop fields of one side ever reach the
+ * other.
  *
  * All writing goes through one cursor that remembers whether everything fitted. Field
  * values are passed byte by byte as they came, repeated fields stay apart and in order;
@@ -136,7 +137,7 @@ static bool is_named(
 	return span_case_eq(http_field_name(o->base, f), name);
 }
 
-/* Of the fields that have no name of their own here. */
+/* For fields that have no id of their own. */
 static bool ends_here(const struct http_request_out *o, const struct http_field *f)
 {
 	return (o->drop_credentials && is_named(o, f, SPAN_LIT("cookie"))) ||

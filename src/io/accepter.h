@@ -18,11 +18,11 @@ struct accepter;
 struct loop;
 
 struct accepter_ops {
-	/* A connection; fd is the callee's. 0, or ERR_NOMEM (fd is closed): a pause. It may
-	 * call accepter_enable(), not accepter_free(). */
+	/* A connection; fd is the callee's. 0, or ERR_NOMEM (fd is closed): a pause. It
+	 * may call accepter_enable(), not accepter_free(). */
 	int (*on_conn)(void *arg, int fd, const union sock_addr *peer);
-	/* Asked before each accept; false: a pause. What it reserves is given back by
-	 * leave_place() if no connection comes. NULL: there is always place. */
+	/* Asked before each accept; false: a pause. If no connection comes,
+	 * leave_place() gives the reservation back. NULL: there is always place. */
 	bool (*take_place)(void *arg);
 	void (*leave_place)(void *arg); /* may be NULL */
 	void (*on_pause)(void *arg);    /* NULL is fine */

@@ -183,8 +183,8 @@ static bool set_tls(struct fetch *f, const struct fetch_request *req)
 					       req->tls_ca) == CURLE_OK);
 }
 
-/* What is the same for every request. None of these can fail for want of memory but PROXY
- * and the protocols. */
+/* The options that are the same for every request. Only PROXY and the protocols among
+ * them can fail for lack of memory. */
 static bool set_habits(struct fetch *f)
 {
 	CURL *e = f->easy;

@@ -23,9 +23,9 @@ void loop_stop(struct loop *l);
 /* One turn, waiting at most wait_ms (-1: as long as it takes). For tests and tools. */
 void loop_turn(struct loop *l, int wait_ms);
 
-/* Frees obj by destroy(obj) at the end of this turn, in order of calling, what that reaps
- * included: nothing is freed inside its own callback. Never fails (intrusive entry in the
- * object). */
+/* Frees obj by destroy(obj) at the end of this turn, in the order of the calls. Objects
+ * that a destroy() reaps are freed in the same turn. So nothing is freed inside its own
+ * callback. Never fails (intrusive entry in the object). */
 struct reap {
 	struct reap *next;
 	void (*destroy)(struct reap *r);
@@ -33,7 +33,7 @@ struct reap {
 void loop_reap(struct loop *l, struct reap *r, void (*destroy)(struct reap *r));
 
 /* Calls fn(arg) at the end of each turn, before reaping, until removed (also inside a
- * hook). No turn comes of itself: a hook does not keep the loop awake. */
+ * hook). A hook does not keep the loop awake. */
 struct turn_hook {
 	struct turn_hook *next;
 	void (*fn)(void *arg);
@@ -54,7 +54,8 @@ void loop_watch_free(
 	struct loop_watch *w); /* does not close fd; safe inside its callback */
 
 /*
- * The end of a connection that nobody reads from (stream only). libevent cannot tell it:
+ * Reports the end of a connection that the program does not read from now (stream only).
+ * libevent cannot do this:
  * with EV_CLOSED alone a reset spins the base without a callback (EPOLLERR is reported to
  * EV_READ and EV_WRITE only). So each loop has a second epoll for these.
  */

@@ -15,12 +15,12 @@ struct mailbox *mailbox_new(struct loop *l); /* on the loop's thread, before oth
 void mailbox_free(
 	struct mailbox *m); /* runs what is still queued; on the loop's thread, after the
 			       last post, not from a letter; NULL is fine */
-/* Runs what is queued, now: for letters to something that is about to go. On the loop's
- * thread, not from a letter. */
+/* Runs the queued letters now, for an owner that is about to go. On the loop's thread,
+ * not from a letter. */
 void mailbox_deliver(struct mailbox *m);
 /*
- * Posts in memory that the sender brings, so this cannot fail. The mailbox lets go of mail
- * before it calls fn, which may free it or post it again.
+ * Posts in memory that the sender brings, so this cannot fail. The mailbox lets go of
+ * mail before it calls fn, which may free it or post it again.
  */
 struct mail {
 	struct mail *next;

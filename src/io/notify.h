@@ -12,17 +12,18 @@ int notify_send(const char *text);
 int notify_sendf(const char *fmt, ...) PRINTF_LIKE(1, 2);
 /* "RELOADING=1\nMONOTONIC_USEC=..." */
 int notify_reloading(void);
-/* Whether there is somebody to tell. */
+/* True if there is a service manager to notify. */
 bool notify_is_on(void);
 
 /*
- * The manager keeps duplicates of these descriptors under name (no colon in it), and
- * gives them to the next start of the service in LISTEN_FDS; or forgets all of that name.
+ * notify_store(): the manager keeps duplicates of these descriptors under name (no colon
+ * in it), and gives them to the next start of the service in LISTEN_FDS.
+ * notify_unstore(): it forgets all descriptors of that name.
  */
 int notify_store(const char *name, const int *fds, size_t n);
 int notify_unstore(const char *name);
 
-/* How often a keep-alive is expected (WATCHDOG=1), in microseconds; 0: none is. */
+/* The interval in which the manager expects WATCHDOG=1, in microseconds; 0: never. */
 uint64_t notify_watchdog_us(void);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * Look-ups on one helper thread, since getaddrinfo blocks; answers come back by mailbox.
  * Always true: a look-up is waiting in the queue, in the thread's hands, or a letter in
- * the mailbox, and whoever holds it frees it; its on_done and links belong to the loop's
+ * the mailbox, and its holder frees it; its on_done and links belong to the loop's
  * thread, its host and answer to the holder. Once is_stopped, the thread posts nothing
  * more. The thread may outlive its resolver (getaddrinfo cannot be interrupted), so what
  * both touch is counted: struct desk. Used by control for the workers' addresses.

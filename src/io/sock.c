@@ -49,7 +49,7 @@ socklen_t sock_addr_len(const union sock_addr *a)
 	}
 }
 
-/* What snprintf() returned, as the length that really is in out. */
+/* The length that is really in out, from the return value of snprintf(). */
 static size_t text_len(int len, size_t n)
 {
 	if (len < 0 || n == 0)

@@ -17,12 +17,12 @@ union sock_addr {
 	struct sockaddr_storage storage;
 };
 
-#define SOCK_BACKLOG 4096 /* connections that wait to be accepted, of each listener */
+#define SOCK_BACKLOG 4096 /* connections that wait to be accepted, for each listener */
 
 socklen_t sock_addr_len(const union sock_addr *a);
 /* IPv4 or IPv6. */
 bool sock_addr_is_inet(const union sock_addr *a);
-/* Of an IP address, in network order. */
+/* The port of an IP address, in network order. */
 in_port_t sock_addr_port(const union sock_addr *a);
 /* "127.0.0.1:80", "[::1]:80"; always NUL-terminates; returns the length. with_port false:
  * the bare address, no brackets. */

@@ -29,11 +29,11 @@ struct stream_ops {
 	/* Connect finished: 0 or ERR_REFUSED, ERR_TIMEOUT, ERR_LIMIT, ERR_NOMEM, ERR_IO;
 	 * unless 0 the stream is closed already. Only after stream_connect(). */
 	void (*on_connected)(void *arg, int err);
-	/* Bytes, EOF or an error can be read now (stream_read tells which). */
+	/* Bytes, EOF or an error can be read now (stream_read says which). */
 	void (*on_readable)(void *arg);
 	/* The queue fell to STREAM_LOW_BYTES or below after stream_write() had said
 	 * "full", or the kernel takes bytes again after a short stream_send(); or writing
-	 * broke meanwhile: the next write tells. */
+	 * failed meanwhile: the next write says so. */
 	void (*on_writable)(void *arg);
 	/* While paused: the peer sent FIN, or the connection broke. After stream_read()
 	 * said ERR_CLOSED: the connection broke. At most once. */

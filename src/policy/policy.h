@@ -1,6 +1,6 @@
 /*
- * How a worker is chosen: one table of functions for each policy, over candidates that
- * the pool has gathered. Pure: no lock, clock or socket. The same code serves a real pick
+ * Chooses a worker: one table of functions for each policy, over candidates that the pool
+ * has gathered. Pure: no lock, clock or socket. The same code serves a real pick
  * and explain, so the explanation cannot diverge: a pick fills the terms of every
  * candidate as it goes.
  */
@@ -43,8 +43,7 @@ enum pick_reason {
 };
 const char *pick_reason_name(enum pick_reason r);
 
-/* What a score is made of, for explain. Where a policy names terms of its own, a row
- * here. */
+/* The terms of scores, for explain. A policy with a term of its own adds a row. */
 /* clang-format off */
 #define PICK_TERM_TABLE(X)                                                                \
 	X(FRACTION, "fraction") /* of the prompt that the signal sees cached, weighted */ \
@@ -73,12 +72,12 @@ struct candidate {
 	unsigned max_requests; /* 0: no cap */
 	uint64_t queued;       /* blocks to compute for those whose prefill is not */
 	double recent;         /* blocks it had to compute of late; fades */
-	uint32_t depth; /* blocks of this prompt it is believed to hold, from the first */
+	uint32_t depth; /* blocks of this prompt it is expected to hold, from the first */
 	uint64_t last_picked; /* sequence numbers of the pool: ties rotate */
 	uint64_t last_cold;
 	/* Filled by the policy. */
 	double fraction; /* of the prompt already held, in [0, 1] */
-	double followed; /* what of it counts for the cost */
+	double followed; /* the part of it that counts for the cost */
 	double score;    /* higher is better; comparable within one decision */
 	double terms[TERM_MAX];
 	unsigned has_terms; /* bit t: the policy gave that term */
@@ -113,7 +112,7 @@ struct pick_decision {
 	bool is_cold; /* no prefix was followed */
 };
 
-/* What a policy reads of a request: a set of bits. */
+/* The parts of a request that a policy reads: a set of bits. */
 enum policy_wants {
 	POLICY_WANTS_PROMPT = 1 << 0, /* all its block hashes, for the index */
 	POLICY_WANTS_PREFIX =
@@ -123,7 +122,7 @@ enum policy_wants {
 		1 << 3, /* any routing key: the listed headers, else body fields */
 };
 
-/* The workers of a role, for what is made of them all. */
+/* The workers of a role, for states that depend on all of them. */
 struct policy_fleet {
 	const struct span *ids;
 	size_t n;
@@ -145,9 +144,9 @@ struct policy_ops {
 								 policy then does
 								 without */
 	void (*state_free)(void *state);
-	/* What the policy itself chose (no pin) was taken; may be NULL, as the rest. */
+	/* The policy's own choice (no pin) was taken; may be NULL, as the rest. */
 	void (*on_pick)(const struct pick_input *in, const struct pick_decision *d);
-	/* What is too old goes, max of it at most; each second. */
+	/* Drops entries that are too old, at most max of them; called each second. */
 	void (*sweep)(
 		void *state, const struct policy_opts *o, uint64_t now_ms, unsigned max);
 	bool (*finish_session)(void *state, uint64_t session); /* false: unknown */
@@ -159,27 +158,28 @@ const struct policy_ops *policy_ops(enum policy_kind kind);
 const char *policy_name(enum policy_kind kind);
 
 bool policy_needs_index(const struct policy_opts *o);
-/* Whether a policy of this kind decides for these options: it is the policy, or the
- * fallback of that. */
+/* True if a policy of this kind decides for these options: as the policy, or as its
+ * fallback. */
 bool policy_is_used(const struct policy_opts *o, enum policy_kind kind);
 
-/* All that a policy with these options reads, its fallback included. */
+/* Everything that a policy with these options reads, its fallback included. */
 unsigned policy_wants(const struct policy_opts *o);
 
-/* What the head of a request says already. */
+/* The answers that a request's head gives already. */
 struct policy_head {
 	bool hashes_sent; /* X-Kvsteer-Prefix */
 	bool has_session; /* routing_key_session() finds it in the headers */
 	bool has_key;     /* routing_key_any() does */
 };
-/* Whether the body's session fields count for it: not where the hashes that were sent
+/* True if the body's session fields count. They do not if hashes that the client sent
  * stand for the body. */
 bool policy_reads_fields(unsigned wants, bool hashes_sent);
 /*
- * Whether a policy with these wants must read the body, when the head says that much. A
- * request that is pinned, or whose endpoint carries no prompt, need not be asked about.
- * Hashes that were sent stand for the body's session fields too, where the policy takes
- * either: what is decided does not depend on who else has read the body.
+ * True if a policy with these wants must read the body, given the head's answers. The
+ * caller need not ask for a request that is pinned or whose endpoint carries no prompt.
+ * Hashes that were sent also stand for the body's session fields, if the policy takes
+ * either. So the decision does not depend on whether the body was read for another
+ * reason.
  */
 bool policy_needs_body(unsigned wants, const struct policy_head *head);
 
@@ -189,9 +189,9 @@ void policy_pick(const struct pick_input *in, struct pick_decision *out);
 /* Least loaded; ties: least recently picked (or, cold: least recently given a cold
  * request), then file order. */
 unsigned policy_least_loaded(const struct pick_input *in, bool cold);
-/* The highest score; of equal ones who holds more, and then as above. */
+/* The highest score; of equal ones the worker that holds more, and then as above. */
 unsigned policy_best_score(const struct pick_input *in, bool cold);
-/* least_requests as a whole decision: where a policy has nothing to go by. */
+/* least_requests as a whole decision, for a policy without a key to decide by. */
 void policy_by_load(const struct pick_input *in, struct pick_decision *out);
 /* A real pick was taken: the policy, or the fallback that it left the choice to, learns
  * of it. */

@@ -1,9 +1,10 @@
 /*
  * The costs that give every candidate one number, the sum of its terms: the highest wins.
  * At the same cost the one that holds more spares the fleet work; then load, then turn.
- * Those that weigh fractions count only what is above cache_threshold: else the few words
- * that all prompts begin with would send them all to one worker while nothing is in
- * flight. prefill_cost needs no threshold: it counts blocks, and remembers.
+ * Costs that weigh fractions count only fractions above cache_threshold. Otherwise the
+ * few words with which all prompts begin would send them all to one worker while nothing
+ * is in flight. prefill_cost needs no threshold: it counts blocks, and remembers recent
+ * work.
  */
 #include "policy/policy_cost.h"
 
@@ -43,13 +44,13 @@ static enum pick_reason reason_of(
 	return chosen > 0 ? PICK_PREFIX_NEXT : PICK_OVERLOAD_SHED;
 }
 
-/* What speaks against it; never a negative zero. */
+/* A term that lowers the score; never a negative zero. */
 static void against(struct candidate *c, enum pick_term t, double value)
 {
 	candidate_term(c, t, 0.0 - value);
 }
 
-/* All terms are there: the sums, and who has the highest. */
+/* All terms are there: sums them and takes the highest. */
 static void take_highest(const struct pick_input *in, struct pick_decision *out)
 {
 	double deepest = 0, chosen;
@@ -111,9 +112,9 @@ static double free_share(const struct candidate *c)
 	return c->load >= slots ? 0 : (double)(slots - c->load) / slots;
 }
 
-/* alpha x fraction + (1 - alpha) x free_slots / max_requests (the same). What a worker
- * holds is worth nothing when it has no slot: else one that has no max_requests would
- * keep all that it holds, however long its queue. */
+/* alpha x fraction + (1 - alpha) x free_slots / max_requests (the same). The prefix of
+ * a worker without a free slot is worth nothing. Otherwise a worker without max_requests
+ * would keep everything that it holds, however long its queue. */
 void cost_free_capacity(const struct pick_input *in, struct pick_decision *out)
 {
 	double alpha = in->opts->alpha;
@@ -134,13 +135,13 @@ void cost_free_capacity(const struct pick_input *in, struct pick_decision *out)
 /* ---- prefill_cost ---- */
 
 /*
- * What a block of this very request counts for, beside one that waits before it: its own
- * time and that of whoever comes behind it. With a fleet two thirds busy a block of work
- * delays others by 2/3 / (1 - 2/3) = 2; and where requests wait at every worker already,
- * by one more for each of them: the longer the queues, the more a fleet gains by
- * computing nothing twice. The least counts, not the mean: while one worker is idle,
- * what waits at another is no reason to send more there, or a popular prompt would never
- * leave the first who has it.
+ * The weight of a block of this very request, compared to a block that waits before it.
+ * It costs this request its own time, and the requests behind it theirs. With a fleet two
+ * thirds busy a block of work delays others by 2/3 / (1 - 2/3) = 2, and if requests wait
+ * at every worker already, by one more for each of them: the longer the queues, the more
+ * a fleet gains by computing nothing twice. The least counts, not the mean: while one
+ * worker is idle, what waits at another is no reason to send more there, or a popular
+ * prompt would never leave the first worker that has it.
  */
 #define OWN_WEIGHT 3
 
@@ -157,14 +158,14 @@ static double own_weight(const struct pick_input *in)
 }
 
 /*
- * What the share of recent work may push, with half of OWN_WEIGHT: a worker that had
- * twice the mean of it costs a prompt half of what computing it does. Less than that, so
+ * The weight of recent work, half of OWN_WEIGHT: a worker that computed twice the mean
+ * costs a prompt half as much as computing it does. Less than that, so
  * that a conversation that is all the traffic there is keeps its worker; enough that of
  * two workers both come to hold what all requests share.
  */
 #define RECENT_WEIGHT 1.5
 
-/* What was computed of late; a block that still waits counts as queued, once. */
+/* Blocks computed recently. A block that still waits counts as queued only. */
 static double computed(const struct candidate *c)
 {
 	return MAX(0, c->recent - (double)c->queued);
@@ -183,9 +184,9 @@ static double mean_computed(const struct pick_input *in)
 /*
  * The time to this request's first token, and to those of others, in units of one block's
  * prefill, negated: what must be computed for it, and before it; what running streams
- * take of each step; and a push from those who computed much of late to those who did
- * not, which is measured against the mean and the prompt, so that neither a busy fleet
- * nor a worker that has just come makes it large.
+ * take of each step; and a push from workers that computed much recently to those that
+ * did not, which is measured against the mean and the prompt, so that neither a busy
+ * fleet nor a worker that has just come makes it large.
  */
 void cost_prefill(const struct pick_input *in, struct pick_decision *out)
 {

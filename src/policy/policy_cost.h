@@ -1,5 +1,5 @@
 /*
- * The costs of cache_aware: what the load of a worker makes of the prefix that it holds.
+ * The costs of cache_aware, which weigh the load of a worker against the prefix it holds.
  * Each is a function over candidates whose fraction the signal has filled; it fills terms
  * and score, and decides. Used by policy_cache_aware.c, which has the table.
  */
@@ -15,7 +15,7 @@ cost_fn cost_overload_check;
 /* By one number a candidate (policy_cost.c). */
 cost_fn cost_relative_load, cost_free_capacity, cost_prefill;
 
-/* Why nobody's prefix was followed: nobody has one. */
+/* The reason if no prefix was followed because no worker has one. */
 enum pick_reason cost_reason_without_holder(const struct pick_input *in);
 
 #endif

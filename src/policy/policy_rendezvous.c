@@ -1,7 +1,7 @@
 /*
  * rendezvous_hash: the candidate with the highest H("<key>:<id>"), H as in ring.h (vLLM
- * router). Of one that leaves only its own keys move. Equal scores: the greater id. The
- * keys are the vLLM router's; without one, the least loaded.
+ * router). When a worker leaves, only its own keys move. Equal scores: the greater id.
+ * The keys are the vLLM router's; without one, the least loaded.
  */
 #include "policy/policy.h"
 

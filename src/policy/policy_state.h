@@ -1,7 +1,7 @@
 /*
- * What the policies of one role of a pool remember (a ring, sessions): made, swapped and
+ * The state of the policies of one role of a pool (a ring, sessions): made, swapped and
  * freed here, read and changed by the policies' own hooks. The pool holds it under its
- * lock; what takes long (making, freeing) is done outside it, by the control thread.
+ * lock. The control thread makes and frees it outside the lock, since that takes long.
  */
 #ifndef POLICY_POLICY_STATE_H
 #define POLICY_POLICY_STATE_H
@@ -14,9 +14,9 @@ struct policy_state {
 };
 
 /*
- * Makes, for policies with these options, what `now` has not, and what follows the fleet,
- * which has changed. False: memory was short for some of it; the rest is there. Not yet
- * seen by anybody: policy_state_swap().
+ * Makes the states that policies with these options need and `now` lacks, and those that
+ * depend on the fleet, which has changed. False: memory was short for some of them; the
+ * rest is there. policy_state_swap() puts them into use.
  */
 bool policy_state_make(const struct policy_opts *o, const struct policy_state *now,
 	const struct policy_fleet *fleet, struct policy_state *made) MUST_CHECK;

@@ -1,8 +1,7 @@
 /*
- * Which words of a request say where it belongs: a session or routing key from its
- * headers, else from its body's top-level fields. Nothing is copied: spans point into the
- * head's and the key's bytes. Pure. Policies get them with their hashes as struct
- * routing.
+ * The session or routing key of a request, from its headers, else from its body's top-
+ * level fields. Nothing is copied: spans point into the head's and the key's bytes. Pure.
+ * Policies get them with their hashes as struct routing.
  */
 #ifndef POLICY_ROUTING_KEY_H
 #define POLICY_ROUTING_KEY_H
@@ -38,17 +37,17 @@ bool routing_key_any(const struct conf_list *headers, const char *base,
 
 struct policy_head;
 
-/* What a policy with these wants need not look for in the body: sets has_session and
- * has_key. */
+/* Sets has_session and has_key: what a policy with these wants need not look for in the
+ * body. */
 void routing_look(unsigned wants, const struct conf_list *headers, const char *base,
 	const struct http_head *head, struct policy_head *said);
 
 /* A longer key counts as its hash. */
 #define ROUTING_TEXT_MAX 1024
 
-/* What policies go by, hashed before the pool's lock is taken. */
+/* The keys that policies use, hashed before the pool's lock is taken. */
 struct routing {
-	struct routing_key session, any; /* from NONE: none, or nobody wants it */
+	struct routing_key session, any; /* from NONE: none, or no policy wants it */
 	uint64_t session_hash;           /* of the value alone: routers agree on it */
 	uint64_t point;                  /* ring_hash() of the text */
 	/* The vLLM router's spelling of `any`: "header:<name in lower case>:<value>",
@@ -58,8 +57,8 @@ struct routing {
 };
 
 /*
- * Finds what a policy with these wants goes by (policy_wants()); NULL when it goes by
- * none of it, else out. Where sent hashes stand for the body, its fields are not read.
+ * Finds the keys for a policy with these wants (policy_wants()). NULL if it uses none of
+ * them, else out. Where sent hashes stand for the body, its fields are not read.
  * Spans point into base and key.
  */
 const struct routing *routing_find(unsigned wants, const struct conf_list *headers,
@@ -69,11 +68,11 @@ const struct routing *routing_find(unsigned wants, const struct conf_list *heade
 uint64_t routing_session_hash(struct span session);
 
 /*
- * What stands for the session where none is named: the hash of the last whole block
+ * The substitute for a session where none is named: the hash of the last whole block
  * within the first `tokens` tokens of the prompt (or four times as many bytes), or of its
- * last whole block when it is shorter. Public hashes, mixed with what parts prompts in
- * the engines' caches (salt's model, adapter, cache salt, tenant), without secrets:
- * routers agree on it. False: there is no whole block.
+ * last whole block when it is shorter. Public hashes, mixed with the values that separate
+ * prompts in the engines' caches (salt's model, adapter, cache salt, tenant), without
+ * secrets: routers agree on it. False: there is no whole block.
  */
 bool routing_prefix(const struct route_key *key, const struct route_salt *salt,
 	unsigned tokens, uint64_t *out);

@@ -1,7 +1,7 @@
 /*
- * Which worker a session lives on: a bounded map from hashes of session ids to workers,
- * least recently used out, and how many sessions each worker has. No ids are kept. Not
- * locked: its owner (a pool) is.
+ * The worker of each session: a bounded map from hashes of session ids to workers, which
+ * drops the least recently used, and the number of sessions of each worker. No ids are
+ * kept. Not locked: its owner (a pool) is.
  *
  * Always true: the tallies add up to the sessions that live, whose worker has not been
  * forgotten. Memory is taken once and touched as sessions come: 48 bytes a session and 4
@@ -14,7 +14,7 @@
 
 struct session_map;
 
-/* seed: a secret, so that nobody can aim at one bucket. NULL: out of memory. */
+/* seed: a secret, so that no client can aim at one bucket. NULL: out of memory. */
 struct session_map *session_map_new(uint32_t max_sessions, uint64_t seed);
 void session_map_free(struct session_map *m);
 
@@ -33,7 +33,8 @@ unsigned session_map_sweep(
 	struct session_map *m, uint64_t now_ms, uint64_t ttl_ms, unsigned max);
 
 /* The worker left: its sessions live nowhere any more. The cost does not depend on how
- * many they are; each keeps its place until it is used, swept or the least recently used. */
+ * many they are; each keeps its place until it is used, swept or the least recently
+ * used. */
 void session_map_forget(struct session_map *m, uint64_t worker);
 
 uint32_t session_map_of(const struct session_map *m, uint64_t worker);

@@ -166,8 +166,8 @@ static void tell_change(struct pool *p, const struct change *c)
 
 /*
  * On the control thread, which alone changes the registry: the list cannot grow under us.
- * Those that came first: they may take over from those that went, as ranks do from the
- * one worker that was there.
+ * New workers come first: they may take over from removed ones, as ranks do from the one
+ * worker that was there.
  */
 static void tell_changes(struct pool *p)
 {
@@ -340,7 +340,7 @@ void pool_commit(struct pool_plan *plan, uint64_t now_ms)
 	pool_lock(p);
 	for (r = 0; r < ROLE_MAX; r++) {
 		fresh = take_ptr(plan->fresh[r]);
-		/* What is replaced is freed with the plan, outside of the lock. */
+		/* The replaced state is freed with the plan, outside the lock. */
 		plan->fresh[r] =
 			configure_role(p, r, &plan->conf->roles[r], fresh, now_ms);
 	}

@@ -1,6 +1,6 @@
 /*
  * One pool: its workers by role, their loads, its prefix index, generation and policy,
- * behind one lock. Pick, guard and index insertion are one critical section; what runs
+ * behind one lock. Pick, guard and index insertion are one critical section. Work
  * under the lock has a bounded, small cost (hashing and scanning happen before). Shared
  * between threads; every function locks for itself. Made and updated by the control
  * thread (a reload changes it in place); lives by reference count.
@@ -22,9 +22,9 @@
 struct pool;
 
 /*
- * Told on the control thread, outside the lock, when workers come and go. make_room (NULL:
- * nobody needs it) comes before n workers that may come: with ERR_NOMEM none does, and
- * without it on_worker_add cannot fail.
+ * Told on the control thread, outside the lock, when workers come and go. make_room
+ * (NULL: nobody needs it) comes before n workers that may come: with ERR_NOMEM none does,
+ * and without it on_worker_add cannot fail.
  */
 struct pool_ops {
 	int (*make_room)(void *arg, size_t n);
@@ -34,7 +34,7 @@ struct pool_ops {
 
 struct pool *pool_new(const char *name, const uint64_t boot_secret[2],
 	const struct pool_ops *ops, void *arg); /* NULL: out of memory */
-/* Chance begins anew from this: simulations, whose runs must be repeatable. */
+/* Seeds the random choices, for simulations, whose runs must be repeatable. */
 void pool_seed(struct pool *p, uint64_t seed);
 struct pool *pool_ref(struct pool *p);
 void pool_unref(struct pool *p);
@@ -42,8 +42,8 @@ const char *pool_name(const struct pool *p);
 
 /*
  * New options and workers (those of conf whose pool is this one), in two steps, so that
- * several pools change together or not at all: what may fail (ERR_NOMEM: nothing
- * changed), and then what cannot. A plan is committed or abandoned, once; conf lives
+ * several pools change together or not at all. The first may fail (ERR_NOMEM: nothing
+ * changed), the second cannot. A plan is committed or abandoned, once; conf lives
  * until then, and nothing else changes the pool's workers in between.
  */
 struct pool_plan;
@@ -63,35 +63,35 @@ int pool_remove_worker(struct pool *p, struct span name) MUST_CHECK;
 /* Before the last reference goes: no worker is left, nothing is picked any more. */
 void pool_close(struct pool *p);
 
-/* Whether requests of this role are keyed by their prompt. Unlocked, may be stale by one
+/* True if requests of this role are keyed by their prompt. Unlocked, may be stale by one
  * reload: harmless. */
 bool pool_needs_key(const struct pool *p, enum role role);
-/* What its policy reads of a request (enum policy_wants). */
+/* The parts of a request that its policy reads (enum policy_wants). */
 unsigned pool_wants(const struct pool *p, enum role role);
 enum load_source pool_load_source(const struct pool *p, enum role role);
 void pool_key_opts(const struct pool *p, enum role role, struct route_key_opts *out);
 
-/* What a request asks for. */
+/* The needs of a request. */
 struct pool_ask {
 	enum role role;
 	uint64_t kv_group;     /* pool_look's, of the workers that will do; 0: any */
-	bool is_further_leg;   /* of a request that was picked for: no new one */
+	bool is_further_leg;   /* its request has a pick already and is not new */
 	struct route_key *key; /* NULL: nothing known of the prompt */
 	const struct routing *routing; /* as pool_wants() says; NULL: none */
 	struct span model;             /* empty: any */
 	struct span pinned; /* worker, or group of ranks, by name; empty: policy */
-	/* Only this rank of whatever worker; no matter where no worker has ranks. */
+	/* Only this rank, of any worker. Ignored if no worker has ranks. */
 	bool is_rank_pinned;
 	uint32_t pinned_rank;
-	uint64_t home; /* host_id of the only workers that will do; 0: any */
+	uint64_t home; /* host_id of the only workers allowed; 0: any */
 	/* ids, or host_ids, of workers that failed this request; ascending, n_tried */
 	const uint64_t *tried;
 	unsigned n_tried;
 	uint64_t body_bytes; /* how long the prompt may be, where no key says it */
-	/* It has been a trial, or has begun to answer: no worker is tried with it. */
+	/* It has been a trial, or its response has begun: it is no trial now. */
 	bool is_no_trial;
 	bool is_free; /* pool_may_retry(): whatever the budget says */
-	/* Where no worker is fit, the least bad one is better than none. */
+	/* If no worker is fit, the least bad one is taken. */
 	bool is_last_resort;
 	/* An answer is at hand: a worker that rests (Retry-After) is no better. */
 	bool is_choosy;
@@ -105,7 +105,7 @@ static inline bool pool_ask_is_pinned(const struct pool_ask *ask)
 	return ask->pinned.n > 0 || ask->is_rank_pinned;
 }
 
-/* What was believed and inserted; kept by the request for withdraw. */
+/* The prediction and the insertion; kept by the request for withdraw. */
 struct pool_insertion {
 	uint64_t worker_id, stamp;
 	uint32_t epoch, slot, from, blocks;
@@ -120,8 +120,8 @@ struct pool_pick {
 		total_timeout_ms, upstream_idle_ms;
 	unsigned max_retries;
 	bool holds_headers, resumes_streams;
-	/* The worker is in doubt (its breaker is half-open, or it is stalled or degraded
-	 * and idle), and is tried with this request: for so long, 0: any time. */
+	/* This request is the trial of a worker in doubt (its breaker is half-open, or it
+	 * is stalled or degraded and idle). The trial may take that long; 0: any time. */
 	bool is_trial;
 	uint64_t trial_timeout_ms;
 	/* For pairs of prefill and decode. */
@@ -132,48 +132,48 @@ struct pool_pick {
 
 /*
  * Mixes the public hashes of key into index keys of this pool, in place, before the lock;
- * once for each request. Hashes that were mixed under a generation that has passed match
+ * once for each request. Hashes that were mixed under an earlier generation match
  * nothing.
  */
 void pool_seal_key(struct pool *p, struct route_key *key, struct span tenant);
 
-/* The one model that all workers of the pool have, for keys that name none; empty: it is
- * not known, or there are several. */
+/* The one model that all workers of the pool have, for keys that name none. Empty: not
+ * known, or several. */
 void pool_set_only_model(struct pool *p, struct span model);
 
 /*
  * Chooses, takes the guard, inserts. 0, or
  *   ERR_LIMIT  workers are fit for it, but all full, or all slots of the process taken
- *   ERR_STATE  those that could serve it are out: not healthy, draining, breaker open
- *   ERR_NOENT  there is none that could: none of that role or model, or all were tried
+ *   ERR_STATE  all workers that could serve it are out: unhealthy, draining, breaker open
+ *   ERR_NOENT  no worker could serve it: none of that role or model, or all were tried
  *   ERR_PARSE  no worker has the pinned name or rank
  */
 int pool_pick(struct pool *p, const struct pool_ask *ask, struct guard *g,
 	struct pool_pick *out) MUST_CHECK;
-/* What pool_pick() would choose now, and nothing is changed; errors as its own. */
+/* The choice of pool_pick() now. Nothing is changed; errors as its own. */
 struct pool_look {
 	uint64_t kv_group;        /* of that worker */
 	uint64_t uncached_tokens; /* about: of the prompt, what it must compute */
 };
 int pool_look(
 	struct pool *p, const struct pool_ask *ask, struct pool_look *out) MUST_CHECK;
-/* Whether pool_pick() would find a worker. */
+/* True if pool_pick() would find a worker. */
 bool pool_has_candidate(struct pool *p, const struct pool_ask *ask);
 enum retry_leave {
 	RETRY_YES, /* there is another worker, and the retry is taken from the budget */
 	RETRY_NOBODY, /* else all were tried, or none is fit */
 	RETRY_SPENT,  /* the budget (retry_budget) has none left */
 };
-/* Whether a request that failed may go to another worker; may_queue: one that is full
- * will do, too. */
+/* Tells whether a request that failed may go to another worker. may_queue: a full worker
+ * counts too. */
 enum retry_leave pool_may_retry(
 	struct pool *p, const struct pool_ask *ask, bool may_queue);
 
 /*
- * A request that waits until it can be picked for. Filled by its owner; from
- * pool_pick_or_wait() saying ERR_AGAIN to pool_wait_end() it is the pool's, and what it
- * and its ask point to must not change. guard and pick are written by whoever frees what
- * it waits for.
+ * A request that waits for a worker. Filled by its owner. From the ERR_AGAIN of
+ * pool_pick_or_wait() to pool_wait_end() it belongs to the pool, and the data that it and
+ * its ask point to must not change. The thread that frees a slot for it writes guard and
+ * pick.
  */
 struct pool_waiter {
 	struct waiter waiter;
@@ -181,20 +181,20 @@ struct pool_waiter {
 	struct guard *guard;
 	struct pool_pick *pick;
 	int outcome; /* the pool's; what pool_wait_end() returns */
-	/* Called once, under the pool's lock and on any thread, when the wait is over: may
-	 * only post mail. */
+	/* Called once, under the pool's lock and on any thread, when the wait is over:
+	 * may only post mail. */
 	void (*wake)(struct pool_waiter *w);
 };
 /*
- * pool_pick(w->ask), but behind those who wait already; on ERR_LIMIT and ERR_STATE, where
- * may_wait(arg, err) then says yes, w is queued: ERR_AGAIN.
+ * pool_pick(w->ask), but behind requests that wait already. On ERR_LIMIT and ERR_STATE,
+ * if may_wait(arg, err) returns true, w is queued: ERR_AGAIN.
  */
 int pool_pick_or_wait(struct pool *p, struct pool_waiter *w, enum priority priority,
 	bool (*may_wait)(void *arg, int err), void *arg) MUST_CHECK;
 /*
- * It waits no more. 0: it was granted; its guard is held and pick is there. ERR_AGAIN: the
- * wait was not over. Else what pool_pick() says now: every worker that it could have had
- * is gone.
+ * It waits no more. 0: it was granted; its guard is held and pick is there. ERR_AGAIN:
+ * the wait was not over. Else what pool_pick() says now: every worker that it could have
+ * had is gone.
  */
 int pool_wait_end(struct pool *p, struct pool_waiter *w) MUST_CHECK;
 /*
@@ -204,9 +204,9 @@ int pool_wait_end(struct pool *p, struct pool_waiter *w) MUST_CHECK;
  */
 void pool_serve(struct pool *p, uint64_t now_ms);
 unsigned pool_waiting(const struct pool *p);
-/* How long one waits while all are out (no_worker_wait). Unlocked. */
+/* How long a request waits while all workers are out (no_worker_wait). Unlocked. */
 uint64_t pool_no_worker_wait_ms(const struct pool *p, enum role role);
-/* Answers that its workers completed each second of late; measured by pool_sweep(). */
+/* Responses that its workers completed each second recently; measured by pool_sweep(). */
 double pool_finish_rate(const struct pool *p);
 /* The exchange failed before a 2xx head: the insertion is taken back. */
 void pool_withdraw(
@@ -246,7 +246,7 @@ int pool_explain(
  * and no unified ones; unified workers of a split pool get no requests. Unlocked.
  */
 bool pool_is_split(const struct pool *p);
-/* Who takes a request that one worker serves: decode workers of a split pool. */
+/* The role whose workers serve a request alone: decode in a split pool. */
 enum role pool_whole_role(const struct pool *p);
 /* The role and group of the worker, or group of ranks, of that name. False: there is
  * none. */
@@ -254,15 +254,16 @@ bool pool_find_role(
 	struct pool *p, struct span name, enum role *role, uint64_t *kv_group);
 enum kv_connector pool_connector(const struct pool *p);
 /*
- * What a prefill worker's bootstrap server calls its engine (connectors that need it):
- * set by the control thread, empty: it is not known any more; read by anyone, into out,
- * with its length, 0: not known.
+ * The engine id of a prefill worker at its bootstrap server, for connectors that need it.
+ * The control thread sets it (empty: no longer known). Any thread reads it into out; the
+ * length is returned, 0: not known.
  */
 void pool_set_engine(struct pool *p, struct worker *w, struct span id);
 size_t pool_engine(struct pool *p, const struct worker *w, char out[KV_ENGINE_MAX]);
-/* No prefill worker was to be had after no_worker_wait: until one is, nobody waits. */
+/* No prefill worker was available after no_worker_wait. Until one is, no request
+ * waits. */
 bool pool_lacks_prefill(const struct pool *p);
-/* True: it is news. */
+/* True if this changes anything. */
 bool pool_note_prefill(struct pool *p, bool is_lacking);
 
 /* Usable workers of a role. */
@@ -287,7 +288,7 @@ uint64_t pool_generation(const struct pool *p);
  * where room is needed. Returns the new generation.
  */
 uint64_t pool_bump_generation(struct pool *p);
-/* Back to a former one: what the sweep has left of it matches again. */
+/* Sets an earlier generation: its entries that are still there match again. */
 void pool_set_generation(struct pool *p, uint64_t generation);
 /* The worker's cache is gone (restart, flush). */
 void pool_clear_worker(struct pool *p, const struct worker *w);

@@ -71,7 +71,7 @@ void pool_set_only_model(struct pool *p, struct span model)
 	pool_unlock(p);
 }
 
-/* Who names no model means the pool's only one: a copy of its name in to. */
+/* A request without a model means the pool's only one: a copy of its name in to. */
 static struct span only_model(struct pool *p, char to[ONLY_MODEL_MAX])
 {
 	size_t n;

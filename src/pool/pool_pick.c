@@ -16,7 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Work that was sent counts half after this time: a sixteenth is left after five minutes. */
+/* Work that was sent counts half after this time: a sixteenth is left after five
+ * minutes. */
 #define RECENT_HALF_LIFE_MS 75000
 
 static bool serves_model(const struct worker *w, struct span model)
@@ -89,7 +90,7 @@ static const char *breaker_word(struct worker *w, uint64_t now_ms)
 	return breaker_is_paused(&w->breaker, now_ms) ? word_paused : "breaker";
 }
 
-/* Of a breaker that is half-open. */
+/* True if a request to w would be the trial of its half-open breaker. */
 static bool would_be_trial(const struct pool_ask *ask, struct worker *w)
 {
 	return ask->is_no_trial &&
@@ -142,7 +143,7 @@ static uint32_t match_depths(
 	return blocks;
 }
 
-/* What policies and thresholds read as its load. */
+/* The load that policies and thresholds read. */
 static unsigned effective_load(
 	const struct pool *p, const struct pool_ask *ask, const struct worker *w)
 {
@@ -176,7 +177,7 @@ static uint32_t prompt_size(const struct pool_role *r, const struct pool_ask *as
 	return size_in_blocks(r, ask->body_bytes, 'b');
 }
 
-/* Of a prompt of this size, what a worker of that depth must compute. */
+/* The blocks that a worker of that depth must compute for a prompt of this size. */
 static uint32_t uncached_blocks(const struct pick_input *in, uint32_t depth)
 {
 	assert(depth <= in->blocks);
@@ -336,7 +337,7 @@ static void add_paused(struct pool *p, const struct pool_ask *ask, struct pick_i
 	}
 }
 
-/* Who may be chosen; 0, or why nobody may. */
+/* Gathers the workers that may be chosen. 0, or the error if there are none. */
 static int gather_workers(
 	struct pool *p, const struct pool_ask *ask, struct pick_input *in, bool *all_rest)
 {

@@ -1,5 +1,6 @@
 /*
- * What the policies of a pool remember, as workers and options change. See pool_state.h.
+ * Updates the states of a pool's policies when workers and options change. See
+ * pool_state.h.
  */
 #include "pool/pool_state.h"
 

@@ -1,5 +1,5 @@
 /*
- * What others ask of a pool, and what goes by the second. See pool.h.
+ * Questions of other modules to a pool, and its periodic work. See pool.h.
  */
 #include "pool/pool_state.h"
 

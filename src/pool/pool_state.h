@@ -1,8 +1,8 @@
 /*
- * What a pool is made of, for the files that are the pool: pool.c (its life, workers and
- * options), pool_key.c (keys), pool_pick.c (pick, explain), pool_wait.c (who waits), pool_policy.c
- * (what its policies remember) and pool_read.c (what others ask). Nobody else includes
- * this.
+ * The parts of a pool, for the files of the pool: pool.c (its life, workers and options),
+ * pool_key.c (keys), pool_pick.c (pick, explain), pool_wait.c (waiting requests),
+ * pool_policy.c (states of its policies) and pool_read.c (questions of other modules). No
+ * other file includes this.
  */
 #ifndef POOL_POOL_STATE_H
 #define POOL_POOL_STATE_H
@@ -23,7 +23,7 @@ struct pool_role {
 	_Atomic uint64_t no_worker_wait_ms;
 	unsigned retry_percent;         /* retry_budget */
 	_Atomic unsigned wants;         /* policy_wants() */
-	_Atomic unsigned prefix_tokens; /* 0: no policy goes by the prompt's beginning */
+	_Atomic unsigned prefix_tokens; /* 0: no policy uses the prompt's beginning */
 	struct policy_state state;
 	bool is_state_stale;        /* the control thread's: it could not be made */
 	struct prefix_index *index; /* NULL until a policy needs it */
@@ -48,7 +48,8 @@ struct pool {
 	uint64_t measured_ms;
 	_Atomic uint64_t finish_rate;
 
-	/* Under the lock, which has its own cache line: what is above is read without. */
+	/* Under the lock, which has its own cache line. The fields above are read without
+	 * it. */
 	CACHE_ALIGNED pthread_mutex_t lock;
 	struct queue queue;
 	char only_model[ONLY_MODEL_MAX];
@@ -98,7 +99,7 @@ void pool_measure(struct pool *p, uint64_t now_ms);
 
 /* pool_policy.c: after the options or the workers changed; outside the lock. */
 void pool_refresh_policies(struct pool *p);
-/* Each second: where memory was short, again. */
+/* Each second: makes the states for which memory was short. */
 void pool_retry_policies(struct pool *p);
 
 #endif

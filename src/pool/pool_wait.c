@@ -1,12 +1,12 @@
 /*
  * Requests that wait for a worker. See pool.h.
  *
- * Whoever frees something serves the queue: it picks for those who wait, in their order,
- * as they would themselves. So nobody overtakes, and a request that cannot be served now
- * (it wants another model, a pinned worker) holds up none behind it. A pick's cost is
- * paid under the lock for each that can be served, and a look at the workers for each
- * that cannot (at the process's slots alone, while all are taken); SERVE_MAX bounds the
- * latter.
+ * A thread that frees a slot serves the queue: it picks for the waiting requests, in
+ * their order, as they would themselves. So none overtakes, and a request that cannot be
+ * served now (it wants another model, a pinned worker) holds up none behind it. A pick's
+ * cost is paid under the lock for each that can be served, and a look at the workers for
+ * each that cannot (at the process's slots alone, while all are taken); SERVE_MAX bounds
+ * the latter.
  *
  * No wake-up is lost: who is about to wait first counts itself in `waiting` and then
  * looks once more; who frees first takes its load away and then reads `waiting`; all of
@@ -121,7 +121,7 @@ int pool_pick_or_wait(struct pool *p, struct pool_waiter *w, enum priority prior
 	int err;
 
 	pool_lock(p);
-	/* Those who came before have the first pick of what is free. */
+	/* Earlier requests have the first pick of free slots. */
 	if (p->queue.n > 0)
 		serve_locked(p, w->ask.now_ms);
 	err = pool_pick_locked(p, &w->ask, w->guard, w->pick);

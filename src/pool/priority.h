@@ -1,6 +1,6 @@
 /*
- * Which place in the queue a request asks for. A header is a client's claim: it counts
- * only where the operator names it (priority_headers). Pure.
+ * The place in the queue that a request asks for. A header is only a client's claim, so
+ * it counts only if the operator names it (priority_headers). Pure.
  */
 #ifndef POOL_PRIORITY_H
 #define POOL_PRIORITY_H

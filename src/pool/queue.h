@@ -1,9 +1,9 @@
 /*
  * The order in which waiting requests are served: first come, first served within a
- * priority, strict between priorities, but that who waits long rises: by one priority for
- * each QUEUE_PROMOTE_MS waited, so that nobody starves. Pure and unlocked: the pool's
- * lock protects it. Waiters are embedded in what waits; every operation but a walk is
- * O(1).
+ * priority, strict between priorities. A request rises by one priority for each
+ * QUEUE_PROMOTE_MS that it has waited, so that none starves. Pure and unlocked: the
+ * pool's lock protects it. Waiters are embedded in their owners; every operation but a
+ * walk is O(1).
  */
 #ifndef POOL_QUEUE_H
 #define POOL_QUEUE_H
@@ -13,8 +13,8 @@
 
 #define QUEUE_PROMOTE_MS 10000
 
-/* BEGUN: a worker has done a part of it already and keeps that for it; nobody rises to
- * there. */
+/* BEGUN: a worker has done a part of it already and keeps the result. No request rises to
+ * that priority. */
 enum priority {
 	PRIORITY_BEGUN,
 	PRIORITY_HIGH,

@@ -59,7 +59,7 @@ static bool has_one_pool(const struct request_key_source *src)
 	return src->site->n_pools == 1;
 }
 
-/* Of several pools, the fields name one before it can say how it cuts prompts. */
+/* With several pools, the fields must name one before its block size is known. */
 static int read_body(const struct request_key_source *src, struct route_key *key)
 {
 	const struct route_key_opts fields_only = {.skip_prompt = true};

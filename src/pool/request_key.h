@@ -1,7 +1,8 @@
 /*
- * The route key of a request: how much of its body is read for it, which pool it names, and
- * how that pool cuts its prompt into blocks. Routing (src/proxy) and explain (src/control)
- * build their keys here and nowhere else, so that both see the same blocks and depths. Pure.
+ * The route key of a request: how much of its body is read for it, the pool it names, and
+ * the blocks into which that pool cuts its prompt. Routing (src/proxy) and explain
+ * (src/control) build their keys here and nowhere else, so that both see the same blocks
+ * and depths. Pure.
  *
  *	request_key_body()	the head has come
  *	request_key_read()	the body has been scanned: its fields, and the pool they name
@@ -16,7 +17,7 @@
 #include "pool/site.h"
 #include "route/route_key.h"
 
-/* What the key needs of the body. */
+/* The parts of the body that the key needs. */
 struct request_key_body {
 	bool is_awaited; /* site_reads_body(): nothing is decided before it is whole */
 	/* It is scanned; where it is not awaited, only if it is whole with the head. */
@@ -44,8 +45,8 @@ int request_key_read(const struct request_key_source *src, struct route_key *key
 
 /*
  * After request_key_read(): the blocks as the pool's policies of all roles want them,
- * sealed for the tenant's salt. key->is_sealed stays false where neither head nor body
- * said anything of the prompt: nothing is looked up then. ERR_NOMEM.
+ * sealed for the tenant's salt. key->is_sealed stays false if neither head nor body
+ * described the prompt; then nothing is looked up. ERR_NOMEM.
  */
 int request_key_hash(const struct request_key_source *src, struct pool *pool,
 	struct span tenant, struct route_key *key) MUST_CHECK;

@@ -1,9 +1,10 @@
 /*
- * Which worker made which stored response (/v1/responses): what lives on one worker can
- * only be continued, read or deleted there. Bounded: the RESPONSE_MAP_MAX used last are
- * known, in fixed memory; ids are kept as keyed hashes of 128 bits. One for the process,
- * shared by its threads; every function locks for itself. And the reader that finds the id
- * in an answer's first bytes. Made by the daemon, used by proxy/stored_response.c.
+ * The worker of each stored response (/v1/responses), because a response can only be
+ * continued, read or deleted on the worker that made it. Bounded: it knows the
+ * RESPONSE_MAP_MAX responses used last, in fixed memory; ids are kept as keyed hashes of
+ * 128 bits. One for the process, shared by its threads; every function locks for itself.
+ * And the reader that finds the id in an answer's first bytes. Made by the daemon, used
+ * by proxy/stored_response.c.
  */
 #ifndef POOL_RESPONSE_MAP_H
 #define POOL_RESPONSE_MAP_H
@@ -16,7 +17,7 @@
 
 struct response_map;
 
-/* Of at most max ids, 1 to 2^30. NULL: out of memory. */
+/* A map of at most max ids, 1 to 2^30. NULL: out of memory. */
 struct response_map *response_map_new(size_t max);
 void response_map_free(struct response_map *m); /* NULL is fine, here and below */
 /* worker_id is not 0; a known id gets the new one. Over the bound the id that was not

@@ -29,13 +29,13 @@ struct retry_budget {
 	} counts[RETRY_BUCKETS];
 };
 
-/* A request that is no retry was picked for. */
+/* Counts a pick for a request that is no retry. */
 void retry_count_request(struct retry_budget *b, uint64_t now_ms);
-/* Whether one more retry is within `percent` of the recent requests and RETRY_MIN; then
- * it is counted. None with 0 percent. */
+/* True, and counted, if one more retry is within `percent` of the recent requests and
+ * RETRY_MIN. Always false with 0 percent. */
 bool retry_take(struct retry_budget *b, double percent, uint64_t now_ms);
 /*
- * How long to wait before retry number n (1: the first): nothing before the first, which
+ * The wait before retry number n (1: the first): none before the first, which
  * goes to another worker; then RETRY_BACKOFF_MS, doubled each time up to the maximum, of
  * which a random half to all is taken.
  */

@@ -16,7 +16,7 @@ struct site {
 	struct conf *conf;   /* a reference */
 	struct pool **pools; /* references, as conf->pools */
 	size_t n_pools;
-	struct tenants *tenants; /* who may ask; NULL: everybody */
+	struct tenants *tenants; /* the clients that may send; NULL: all */
 	bool needs_body_scan;    /* some pool chooses by prompt or model */
 	unsigned wants;          /* enum policy_wants, of all its pools */
 	bool resumes_streams;    /* of some worker */
@@ -48,7 +48,7 @@ struct pool *site_pool(const struct site *s, struct span name);
 /* The session lives on no worker of any pool any more; false: it did not. */
 bool site_finish_session(const struct site *s, struct span session);
 
-/* What a request's head says of where it goes. */
+/* The parts of a request's head that decide its destination. */
 struct site_head {
 	enum route_endpoint endpoint;
 	struct policy_head said; /* as far as site.wants asks for it */
@@ -56,9 +56,8 @@ struct site_head {
 	struct span model;       /* X-Kvsteer-Model; empty: not said */
 };
 /*
- * Whether the body says anything that pool or policy must know. The one place that
- * decides it, for requests and for explain: where it says no, the body may be handed on
- * unread.
+ * True if pool or policy needs anything from the body. This is the one place that decides
+ * it, for requests and for explain. If it is false, the body may be forwarded unread.
  */
 bool site_reads_body(const struct site *s, const struct site_head *h);
 

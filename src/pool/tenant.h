@@ -1,10 +1,11 @@
 /*
- * Who may ask, by the SHA-256 of a presented key, and what each tenant may do and has
- * done. Made with each configuration (site.h) from its client keys; found in O(1),
- * compared in a time that tells nothing. What counts (limits, requests) is shared by name
- * with the tables before and after it, so that a reload gives nobody a fresh allowance.
+ * The clients that may send requests, by the SHA-256 of the key they show, with the
+ * limits and counts of each tenant. Made with each configuration (site.h) from its client
+ * keys. A key is found in O(1) and compared in constant time. Counters of limits and
+ * requests are shared by name with the tables before and after, so that a reload resets
+ * no limit.
  *
- * The table is immutable and read by all threads; what counts is atomic. It points into
+ * The table is immutable and read by all threads; counters are atomic. It points into
  * the conf_client_keys that it was made from, which must outlive it.
  */
 #ifndef POOL_TENANT_H
@@ -29,8 +30,8 @@ struct tenant_account {
 struct tenant {
 	const struct conf_tenant *conf;
 	struct tenant_account *account; /* a reference */
-	/* What its prompts are salted with in the index: the same for all of one cache
-	 * group, of no other tenant else. */
+	/* The salt of its prompts in the index: shared by all tenants of one cache group,
+	 * otherwise the tenant's own. */
 	char *salt;
 };
 
@@ -46,7 +47,7 @@ int tenants_new(const struct conf_client_keys *keys, const struct tenants *old,
 	struct tenants **out) MUST_CHECK;
 void tenants_free(struct tenants *t); /* NULL is fine */
 
-/* NULL: nobody's. */
+/* NULL: an unknown key. */
 const struct conf_client_key *tenants_find(
 	const struct tenants *t, const unsigned char digest[DIGEST_BYTES]);
 const struct tenant *tenants_of(
@@ -55,8 +56,8 @@ const struct tenant *tenants_named(
 	const struct tenants *t, struct span name); /* or NULL */
 
 /*
- * One more request of the tenant. Where it may, tenant_leave() ends it. Else *wait_us
- * says how long it is until one more may come, as far as that is known (else 0).
+ * Admits one more request of the tenant; tenant_leave() ends it. If it is refused,
+ * *wait_us is the time until one more may come, as far as that is known (else 0).
  */
 enum tenant_result tenant_enter(
 	const struct tenant *t, uint64_t now_us, uint64_t *wait_us) MUST_CHECK;

@@ -13,7 +13,7 @@
 
 #include "base/err.h"
 
-/* What a free group holds in its first cell. */
+/* The first cell of a free group. */
 struct free_group {
 	uint32_t next;
 	uint32_t prev; /* 0: the head of its list */

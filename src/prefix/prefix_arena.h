@@ -3,13 +3,13 @@
  * or as aligned groups of 2, 4 or 8 (a buddy allocator over blocks of 256 bytes).
  *
  * Always true:
- *  - one kind of cell serves nodes, holder entries and keys, so that what an eviction
- *    frees can become anything: no kind starves because another one keeps its pages;
+ *  - one kind of cell serves nodes, holder entries and keys, so that cells which an
+ *    eviction frees can become any kind: no kind starves because another keeps its pages;
  *  - never more than max_blocks blocks exist; nothing is allocated behind the caller's
  *    back;
  *  - cell 0 is never given out: it is "none".
  * Address space is reserved once, pages come as blocks are first used. Not locked.
- * Called by prefix_keys.c, prefix_tree.c, prefix_index.c and their kin; by nobody else.
+ * Called by prefix_keys.c, prefix_tree.c, prefix_index.c and their kin; by no other file.
  */
 #ifndef PREFIX_PREFIX_ARENA_H
 #define PREFIX_PREFIX_ARENA_H

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "prefix/prefix_tree.h"
 
-/* What the walk over all nodes counts. */
+/* The counts of the walk over all nodes. */
 struct census {
 	uint64_t nodes, twigs, distinct, blocks, entries, cells;
 	uint32_t *children; /* by node: how many name it as their parent */

@@ -1,6 +1,6 @@
 /*
  * Twigs and pairs: a leaf of one key and one holder in one cell, and one of two keys
- * without a chunk; what becomes of them when they are more than that, and again.
+ * without a chunk; and the conversion from and to larger nodes.
  *
  * Always true: folding and unfolding keep the node's number, so neither its bucket nor
  * its parent notices; the use keeps its place in the worker's list under another number.

@@ -1,5 +1,5 @@
 /*
- * The index as its users see it: workers and their slots, match, insert, withdraw, sweep,
+ * The operations of the index: workers and their slots, match, insert, withdraw, sweep,
  * and the three bounds. See prefix_index.h for the contract, prefix_tree.h for the
  * structure below.
  *
@@ -336,7 +336,8 @@ struct visit {
 	size_t missing; /* cells that were not to be had; 0: none was missing */
 };
 
-/* A walk down a path: the nodes on it one after another, and the worker's uses in each. */
+/* A walk down a path: the nodes on it one after another, and the worker's uses in
+ * each. */
 struct descent {
 	const struct prefix_index *ix;
 	const uint64_t *keys;
@@ -355,8 +356,8 @@ static struct descent descent_begin(
 		.ix = ix, .keys = keys, .n = n, .slot = slot, .node = PREFIX_ROOT};
 }
 
-/* The next node on the path. False: there is none. Inlined: as a call it makes an insert of
- * one block that is there a fifth slower. */
+/* The next node on the path. False: there is none. Inlined: as a call it makes an insert
+ * of one block that is there a fifth slower. */
 static inline __attribute__((always_inline)) bool descend(struct descent *d)
 {
 	const struct prefix_index *ix = d->ix;
@@ -497,7 +498,7 @@ static bool hold_matched(
 			return false;
 	} else if (entry_at(ix, first)->end > matched) {
 		reach = matched;
-		/* Of this very use already, when the path is walked again. */
+		/* It belongs to this very use already if the path is walked again. */
 		if (use_clock(use_at(ix, first)) == v->clock)
 			v->above = first;
 		else if (!entry_new(ix, v, node, prev, matched))
@@ -744,7 +745,7 @@ void prefix_index_insert(struct prefix_index *ix, uint32_t slot, const uint64_t 
 		sweep_worker(ix, slot);
 	v.clock = next_clock(ix);
 	if (w->capacity > 0 && w->blocks + (n - live) > w->capacity) {
-		/* What is there counts as used before the tail is looked for. */
+		/* Present blocks count as used before the tail is searched for. */
 		use_path(ix, &v, live);
 		keep_capacity(ix, slot, n - live);
 	}
@@ -785,8 +786,8 @@ static bool has_clock(const struct prefix_index *ix, uint32_t use, uint64_t cloc
 /*
  * Blocks that still carry the stamp are the path's last ones, and the worker holds
  * nothing below them: whatever it used there later, it used them too, and so gave them
- * another stamp. What carries it above them is in a node with children: its number
- * outlives theirs.
+ * another stamp. The entry that carries it above them is in a node with children, whose
+ * number outlives theirs.
  */
 void prefix_index_withdraw(struct prefix_index *ix, uint32_t slot, const uint64_t *keys,
 	size_t n, uint32_t from, uint64_t stamp)

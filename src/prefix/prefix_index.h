@@ -13,9 +13,9 @@
  *    for memory); every bound costs O(work done).
  *
  * memory_bytes is dealt out in fixed shares: at most 1/32 for the table of workers, 1/24
- * for the table of nodes, the rest for all else. A block and holder takes 8 to 25 bytes
- * in runs of eight blocks and more, 36 where every prompt is one block that one worker
- * holds, and never more than 64 on the average of an index that has thousands.
+ * for the table of nodes, and the rest for everything else. A block and holder takes 8 to
+ * 25 bytes in runs of eight blocks and more, 36 where every prompt is one block that one
+ * worker holds, and never more than 64 on the average of an index that has thousands.
  *
  * Not locked: the pool's one lock is held around every call. Pure: now_ms is an argument
  * and never goes back. Called by pool.c and by policies.
@@ -29,8 +29,9 @@ struct prefix_index;
 
 struct prefix_index_opts {
 	size_t memory_bytes; /* at least 64 KiB */
-	/* The age at which a worker without a capacity forgets a block that it was not asked
-	 * for again. Where the capacity is known, it decides alone. 0: no age bound. */
+	/* The age at which a worker without a capacity forgets a block that it was not
+	 * asked for again. Where the capacity is known, it decides alone. 0: no age
+	 * bound. */
 	uint64_t ttl_ms;
 };
 
@@ -59,9 +60,9 @@ struct prefix_index_stats {
 struct prefix_index *prefix_index_new(const struct prefix_index_opts *opts);
 void prefix_index_free(struct prefix_index *ix);
 /*
- * New bounds (reload); evicts down at once when smaller, the oldest first, and moves what
- * stays: costs the whole index then. Never below what the workers' table takes. Without
- * address space for a larger bound the old one stays.
+ * New bounds (reload); if they are smaller it evicts at once, the oldest first, and moves
+ * the rest, at the cost of the whole index. Never below the size of the workers' table.
+ * Without address space for a larger bound the old one stays.
  */
 void prefix_index_configure(
 	struct prefix_index *ix, const struct prefix_index_opts *opts, uint64_t now_ms);
@@ -94,7 +95,7 @@ size_t prefix_index_match(const struct prefix_index *ix, const uint64_t *keys, s
 	uint64_t now_ms, uint32_t *depth, uint32_t n_slots);
 
 /*
- * The worker will hold keys[0..n): inserts what is missing, refreshes what is there,
+ * The worker will hold keys[0..n): inserts missing blocks, refreshes present ones,
  * evicts over the bounds. *stamp identifies this insertion (never 0; 0 when nothing was
  * new); *from is the depth the worker had before. A prompt longer than the capacity keeps
  * its first blocks. Never fails: without memory it keeps less.

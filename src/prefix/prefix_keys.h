@@ -5,7 +5,8 @@
  *  - a run of one key is held in the run itself and takes no cell; a longer one is a ring
  *    of chunks, none empty, with the low half of its first key beside the link;
  *  - the owner keeps the length and passes it in; a run of length 0 owns nothing.
- * What shortens, splits at room, or joins never fails. Called by prefix_tree.c and kin.
+ * Functions that shorten, join, or split with enough room never fail. Called by
+ * prefix_tree.c, prefix_index.c and prefix_shrink.c.
  */
 #ifndef PREFIX_PREFIX_KEYS_H
 #define PREFIX_PREFIX_KEYS_H

@@ -3,13 +3,13 @@
  * workers by their tails, so that the oldest leaf of all is found at once.
  *
  * Always true after lru_settle(): parents in the heap are no younger than their children;
- * a worker is in the heap exactly while its list has any. Called by prefix_fold.c,
+ * a worker is in the heap exactly while its list is not empty. Called by prefix_fold.c,
  * prefix_tree.c, prefix_index.c and prefix_shrink.c.
  */
 #include "prefix/prefix_tree.h"
 
-/* What the neighbours of a place in the worker's list, or its ends, have there: the newer
- * one `next`, the older one `last`. */
+/* Sets the links of a place's neighbours in the worker's list, or of its ends: that of
+ * the newer one to `next`, that of the older one to `last`. */
 static void set_neighbours(struct prefix_index *ix, struct prefix_worker *w,
 	uint32_t newer, uint32_t next, uint32_t older, uint32_t last)
 {

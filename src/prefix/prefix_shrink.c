@@ -1,7 +1,7 @@
 /*
- * Moves what a prefix index holds into the first part of its arena, when a reload makes
- * the memory bound smaller. Costs the whole index, and takes no memory beside it. Called
- * by prefix_index.c.
+ * Moves the contents of a prefix index into the first part of its arena, when a reload
+ * makes the memory bound smaller. Costs the whole index, and needs no other memory.
+ * Called by prefix_index.c.
  */
 #include "prefix/prefix_tree.h"
 

@@ -3,8 +3,8 @@
  * joined again when they no longer do, gone with their last holder.
  *
  * Always true: every node but the root is in the bucket of its parent and first key; the
- * number of buckets follows the number of nodes one by one, up to its bound. Nothing here
- * that takes away needs memory: a join may use the cells that it and the end of a child
+ * number of buckets follows the number of nodes one by one, up to its bound. No removal
+ * needs memory: a join may use the cells that it and the end of a child
  * just freed. Called by prefix_index.c; see prefix_tree.h for the invariants.
  */
 #include "prefix/prefix_tree.h"

@@ -1,5 +1,5 @@
 /*
- * The parts that a prefix index is made of, shared by prefix_lru.c, prefix_fold.c,
+ * The parts of a prefix index, shared by prefix_lru.c, prefix_fold.c,
  * prefix_tree.c, prefix_index.c, prefix_shrink.c and prefix_check.c. Everybody else
  * includes prefix_index.h.
  *
@@ -16,9 +16,9 @@
  * Always true between calls:
  *  - a node other than the root has keys, a holder that reaches each of them, and no
  *    children or at least two;
- *  - what can be a twig or a pair is one, whatever it was before. That bounds the memory
- *    by 64 bytes a block and holder, each node with 8 of the table: a twig takes 40, a
- *    leaf of 2, 3, 4 or 5 blocks each of a use of its own 52, 56, 59 or 53 a block,
+ *  - a leaf that can be a twig or a pair is one, whatever it was before. That bounds the
+ *    memory by 64 bytes a block and holder, each node with 8 of the table: a twig takes
+ *    40, a leaf of 2, 3, 4 or 5 blocks each of a use of its own 52, 56, 59 or 53 a block,
  *    longer ones less; for each node with children (72 if it is a block with one holder)
  *    there is more than one leaf, and a further holder of a block costs 32 at most;
  *  - a worker in a node holds the whole of every ancestor;
@@ -58,7 +58,7 @@ struct prefix_place {
 	uint32_t hash_next; /* of its bucket */
 };
 
-/* Who holds, since when, and where that stands in the worker's list. */
+/* The holder, the time of its use, and the place in the worker's list. */
 struct prefix_use {
 	uint32_t who; /* PREFIX_TWIG, 15 bits of the clock, 16 of the slot */
 	uint32_t clock_low;
@@ -150,21 +150,21 @@ static inline struct prefix_twig *twig_at(const struct prefix_index *ix, uint32_
 	return arena_cell(&ix->arena, cell);
 }
 
-/* Of a node or twig. */
+/* The place of a node or twig. */
 static inline struct prefix_place *place_at(const struct prefix_index *ix, uint32_t cell)
 {
 	return arena_cell(&ix->arena, cell);
 }
 
-/* Of an entry or twig. */
+/* The use of an entry or twig. */
 static inline struct prefix_use *use_at(const struct prefix_index *ix, uint32_t cell)
 {
 	return (struct prefix_use *)((unsigned char *)arena_cell(&ix->arena, cell) +
 				     PREFIX_USE_AT);
 }
 
-/* What tells a twig, an entry and a node of any form apart; read as bytes, since it is a
- * part of any of them. */
+/* The word that tells a twig, an entry and a node of any form apart; read as bytes,
+ * because it is a part of each of them. */
 static inline uint32_t form_at(const struct prefix_index *ix, uint32_t cell)
 {
 	uint32_t word;
@@ -173,8 +173,8 @@ static inline uint32_t form_at(const struct prefix_index *ix, uint32_t cell)
 	return word;
 }
 
-/* Of what stands in a bucket, or in a worker's list: a twig, or else a node there and an
- * entry here. */
+/* True for a twig. Anything else in a bucket is a node, and in a worker's list an
+ * entry. */
 static inline bool is_twig(const struct prefix_index *ix, uint32_t cell)
 {
 	return (form_at(ix, cell) & PREFIX_TWIG) != 0;
@@ -290,14 +290,14 @@ void tree_forget(struct prefix_index *ix);
 uint32_t tree_new_node(struct prefix_index *ix, uint32_t parent);
 /* The node or twig has its keys and parent: it is found from now on. */
 void tree_publish(struct prefix_index *ix, uint32_t node);
-/* Cells that tree_split() may take. What it leaves of the node may be a twig. */
+/* Cells that tree_split() may take. The rest of the node may be a twig. */
 uint32_t tree_split_cells(const struct prefix_index *ix, uint32_t node, uint32_t at);
 /* Makes the first `at` keys a node of their own, the parent of the rest. Returns it. */
 uint32_t tree_split(struct prefix_index *ix, uint32_t node, uint32_t at);
 /*
  * Takes the last `count` blocks of a worker's use below which it holds nothing. Counted
- * under the reason; PREFIX_EVICT_MAX: under none. What is left may fold: only the numbers
- * of nodes that have children stay, and those of their entries.
+ * under the reason; PREFIX_EVICT_MAX: under none. The rest may fold: only nodes that
+ * have children keep their numbers, and their entries do.
  */
 void tree_take(
 	struct prefix_index *ix, uint32_t use, uint32_t count, enum prefix_evict reason);

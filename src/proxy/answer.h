@@ -15,8 +15,8 @@
 #define REQUEST_ID_MAX 128
 
 /*
- * The id that a request goes by: what the client sent if it is sane (1 to REQUEST_ID_MAX
- * of A-Z a-z 0-9 . _ : -), else 32 hex digits of chance. Into out (REQUEST_ID_MAX bytes);
+ * The id of a request: the one that the client sent if it is sane (1 to REQUEST_ID_MAX
+ * of A-Z a-z 0-9 . _ : -), else 32 random hex digits. Into out (REQUEST_ID_MAX bytes);
  * returns the length.
  */
 size_t answer_request_id(struct span sent, struct rng *rng, char *out);
@@ -28,7 +28,7 @@ size_t answer_id_line(struct span id, char *out);
 size_t answer_allow_line(unsigned methods, char *out);
 /* Retry-After in seconds. */
 size_t answer_retry_line(unsigned secs, char *out);
-/* WWW-Authenticate: what a client without a good key should show. */
+/* WWW-Authenticate, for a client without a valid key. */
 size_t answer_challenge_line(char *out);
 /* X-Kvsteer-Worker and X-Kvsteer-Cached (matched/total blocks). worker: at most 64 bytes.
  */

@@ -1,8 +1,8 @@
 /*
  * A request's body: collected whole, in one contiguous piece; or, where routing does not
- * need it, held only until the worker has it (body_stream). A small one with a length stays
- * where it was read, behind its head in the client's buffer; others get their own memory,
- * counted in the request's budget. Owned by the request.
+ * need it, held only until the worker has it (body_stream). A small one with a length
+ * stays where it was read, behind its head in the client's buffer; others get their own
+ * memory, counted in the request's budget. Owned by the request.
  */
 #ifndef PROXY_BODY_H
 #define PROXY_BODY_H
@@ -17,7 +17,7 @@ struct budget;
 struct client;
 struct io_thread;
 
-#define BODY_DISCARD_MAX 65536 /* of a refused request, to keep its connection */
+#define BODY_DISCARD_MAX 65536 /* read from a refused request, to keep its connection */
 #define BODY_WINDOW 65536      /* of one that is streamed */
 
 struct body {

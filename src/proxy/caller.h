@@ -1,6 +1,6 @@
 /*
- * Keys of clients, where the router asks for them (api_keys), and the limits of their
- * tenants (pool/tenant.h), for one request. Part of the request (by value); all zero is a
+ * Keys of clients, if the router needs them (api_keys), and the limits of their tenants
+ * (pool/tenant.h), for one request. Part of the request (by value); all zero is a
  * request of no tenant.
  *
  * A request counts for its tenant from caller_enter() until caller_leave(), just before
@@ -20,10 +20,10 @@ struct tenant;
 struct tenants;
 
 struct caller {
-	const struct tenant *tenant; /* the site's; NULL: nobody was asked for a key */
+	const struct tenant *tenant;       /* the site's; NULL: no key is needed */
 	const struct conf_client_key *key; /* the site's */
 	bool is_entered;                   /* among the tenant's requests */
-	unsigned retry_after_secs;         /* of a limit that was reached; 0: of none */
+	unsigned retry_after_secs;         /* of a limit that was reached; 0: none */
 };
 
 /* Finds the tenant of the key that the header presents. authorization, x_api_key: fields

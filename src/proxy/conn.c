@@ -1,7 +1,7 @@
 /*
  * One client connection. States: OPEN (requests one after another), CLOSING (the last
- * answer is flushed, FIN sent, and what the client still sends is read and dropped for a
- * while, so that the answer is not lost to a reset). See conn.h.
+ * response is flushed and FIN is sent; then input is read and dropped for a while, so
+ * that the response is not lost to a reset). See conn.h.
  */
 #include "proxy/conn.h"
 

@@ -15,15 +15,16 @@ struct io_thread;
 int conn_open(struct io_thread *t, int fd, const union sock_addr *peer) MUST_CHECK;
 /* Gives such a place back. */
 void conn_leave_place(struct io_thread *t);
-/* Connections close after what they are doing, idle ones now, or with keeps_idle after
- * one more request or when their time is up; t->on_last_conn is called when none is left.
- * May be called again. keeps_listening: those that come from now on are late; they are
- * told what they ask of the daemon itself, nothing else, and are not waited for. */
+/* Connections close after their current request. Idle ones close now, or with keeps_idle
+ * after one more request or when their time is up. t->on_last_conn is called when none is
+ * left. May be called again. keeps_listening: connections accepted from now on are late.
+ * The daemon answers them what concerns itself, refuses the rest, and does not wait for
+ * them. */
 void conn_drain_all(struct io_thread *t, bool keeps_idle, bool keeps_listening);
-/* Late connections are waited for, too: each is told now, or closed if it asks nothing.
- * The listeners are closed. */
+/* Late connections are waited for now too: each gets its answer, or is closed if it sent
+ * no request. The listeners are closed. */
 void conn_drain_late(struct io_thread *t);
-/* Everything is cut. */
+/* Cuts all connections. */
 void conn_close_all(struct io_thread *t);
 
 #endif

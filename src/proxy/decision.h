@@ -1,6 +1,6 @@
 /*
- * What happens to a request after a step, or after something that concerns it: one
- * value, decided by the feature that knows (attempt, prefill_decode, resume,
+ * A decision: what happens to a request after a step, or after an event. It is one
+ * value, made by the feature that knows (attempt, prefill_decode, resume,
  * stored_response, response) and applied in one place, request.c.
  */
 #ifndef PROXY_DECISION_H

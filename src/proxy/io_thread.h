@@ -19,7 +19,7 @@
 
 #define IO_SCRATCH_BYTES 65536 /* what one read of an answer takes at most */
 #define IO_OUT_BYTES (HTTP_RESPONSE_HEAD_MAX + 8192)
-#define IO_IN_BYTES 20480 /* lent to a client connection while bytes are there */
+#define IO_IN_BYTES 20480 /* lent to a client connection while it has bytes */
 #define IO_BODY_MIN \
 	(32u << 10) /* memory of bodies comes in powers of two, and is kept for the next \
 		       up to */
@@ -39,15 +39,16 @@ struct conn;
 struct process {
 	_Atomic uint64_t body_memory; /* bytes of request bodies held */
 	_Atomic unsigned connections; /* of clients */
-	struct slots slots;           /* of requests that a worker has */
-	_Atomic unsigned queued;      /* of requests that wait for one */
+	struct slots slots;           /* of requests at a worker */
+	_Atomic unsigned queued;      /* of requests that wait for a worker */
 	unsigned max_connections;     /* set before the threads start */
-	_Atomic bool is_draining;     /* readiness says no, answers close */
+	_Atomic bool is_draining;     /* /readiness is 503, responses close */
 	_Atomic uint64_t next_conn_id;
-	/* A worker came into doubt (reach.h); any thread. Set before; NULL: nobody asks. */
+	/* A worker came into doubt (reach.h); any thread. Set before; NULL: nobody
+	 * asks. */
 	void (*tell_doubt)(void *arg);
 	void *tell_arg;
-	struct response_map *responses; /* set before; NULL: where they are is not kept */
+	struct response_map *responses; /* set before; NULL: none is remembered */
 };
 
 struct io_thread {
@@ -59,7 +60,7 @@ struct io_thread {
 	struct site *site;        /* references; replaced by a mailbox message */
 	unsigned spare_site_refs; /* beside its own, for requests to come */
 	struct rng rng;
-	bool is_draining; /* answers that begin say so */
+	bool is_draining; /* responses that begin say Connection: close */
 	bool keeps_idle;  /* and connections that were not told yet are kept until then */
 	/* Draining, it still accepts connections, to tell them: they are late, and the
 	 * drain does not wait for them. */
@@ -115,7 +116,7 @@ void io_block_put(struct io_thread *t, char *block);
  */
 char *io_body_get(struct io_thread *t, size_t want, size_t *cap);
 void io_body_put(struct io_thread *t, char *body, size_t cap); /* NULL is fine */
-/* The thread ends: the memory of what was given back. */
+/* The thread ends: frees all blocks that were given back. */
 void io_free_all(struct io_thread *t);
 
 #endif

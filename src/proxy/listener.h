@@ -10,14 +10,14 @@
 struct io_thread;
 struct listener;
 
-/* Takes fd; closes it at the end. Accepts nothing before it is opened. NULL: out of memory
- * (fd stays the caller's). */
+/* Takes fd; closes it at the end. Accepts nothing before it is opened. NULL: out of
+ * memory (fd stays the caller's). */
 struct listener *listener_new(struct io_thread *t, int fd);
 void listener_open(struct listener *l);
-/* What waits in the accept queue is accepted. */
+/* Accepts all connections in the accept queue. */
 void listener_accept_all(struct listener *l);
-/* What waits in the accept queue is accepted first. for_good: the socket listens no more,
- * wherever else it is open (the service manager may keep a copy). NULL is fine. */
+/* Accepts all connections in the accept queue first. for_good: the socket stops listening
+ * even where it is open elsewhere (the service manager may keep a copy). NULL is fine. */
 void listener_free(struct listener *l, bool for_good);
 
 #endif

@@ -13,17 +13,17 @@ struct io_thread;
 struct request;
 struct site;
 
-/* The id that the request goes by. */
+/* Makes the id of the request. */
 void own_answer_make_id(struct request *r);
-/* In place of what the client sent. */
+/* A new id in place of the client's. */
 void own_answer_new_id(struct request *r);
-/* Of a path that is served here: whole. */
+/* The whole answer of a path that the router serves itself. */
 void own_answer_local(struct request *r);
-/* Says why it failed (r->why, which has a status). */
+/* The answer of a failure (r->why, which has a status). */
 void own_answer_failure(struct request *r);
 
 /*
- * Asked for answers that are made here; set once by the daemon before the threads start.
+ * Makes the router's own answers; set once by the daemon before the threads start.
  * Returns the status and sets *body to new memory (NULL: none) with its length and
  * content type.
  */

@@ -11,9 +11,9 @@
 struct request;
 struct routing;
 
-/* routing lives as long as what is returned. */
+/* routing must live as long as the result. */
 struct pool_ask pick_ask(struct request *r, struct routing *routing);
-/* The key of the leg that the request is at; NULL: nothing is known of the prompt. */
+/* The key of the request's current leg; NULL: nothing is known of the prompt. */
 struct route_key *pick_key(struct request *r);
 /*
  * PICK: asks, or asks whether the queue has a worker by now; where a stored response may

@@ -13,8 +13,8 @@ struct pool_ask;
 
 /*
  * Sets the pins of ask from the values of the two fields, which are empty where the field
- * is absent, and must live as long as ask. A rank that is no number is one that nobody
- * has.
+ * is absent, and must live as long as ask. A rank that is no number matches no
+ * worker.
  */
 void pin_read(struct span worker, struct span rank, struct pool_ask *ask);
 /* The same from a head whose bytes begin at base. */

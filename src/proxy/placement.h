@@ -1,8 +1,8 @@
 /*
  * A worker that serves a request, or one of its legs: the slot that is held (guard.h),
- * what the pool said of the choice, and the exchange with it. Embedded by value; all zero
+ * the pool's notes on the choice, and the exchange with it. Embedded by value; all zero
  * is no worker. placement_drop() is the one place of the data path that drops a guard,
- * so that no slot is freed in silence.
+ * so that the queue learns of each freed slot.
  */
 #ifndef PROXY_PLACEMENT_H
 #define PROXY_PLACEMENT_H
@@ -27,8 +27,9 @@ struct placement {
  */
 void placement_withdraw(
 	struct placement *p, struct pool *pool, const struct route_key *key);
-/* Drops the guard, and serves those that wait for the slot. The exchange may go on to its
- * end. A guard without a report is neutral for its worker. Harmless without a worker. */
+/* Drops the guard, and serves requests that wait for the slot. The exchange may go on
+ * to its end. A guard without a report is neutral for its worker. Harmless without a
+ * worker. */
 void placement_drop(struct placement *p, struct io_thread *t, struct pool *pool);
 /*
  * Ends it: closes the exchange if there is one, withdraws, and drops the guard. Harmless

@@ -1,8 +1,8 @@
 /*
- * Writes an answer to the client as it arrives: what one read of the worker returned is
- * on the wire before the next read (no gathering). Re-frames: chunked, by length or until
- * close. Stops the source by its return value when the client is slow (stream's water
- * marks).
+ * Writes a response to the client as it arrives: the bytes of one read from the worker
+ * are on the wire before the next read (no gathering). Re-frames: chunked, by length or
+ * until close. Stops the source by its return value when the client is slow (stream's
+ * water marks).
  */
 #ifndef PROXY_RELAY_H
 #define PROXY_RELAY_H
@@ -22,9 +22,8 @@ struct relay {
 
 /*
  * Sends head (may be empty) and data (may be empty) in one write; last: the body ends
- * here. 0; ERR_CLOSED: the client is gone; ERR_NOMEM: bytes were lost, nothing can follow.
- * is_full is set when the source should rest.
- * Both spans may be reused at once.
+ * here. 0; ERR_CLOSED: the client is gone; ERR_NOMEM: bytes were lost, nothing can
+ * follow. is_full is set when the source should rest. Both spans may be reused at once.
  */
 int relay_send(struct relay *r, struct span head, struct span data, bool last) MUST_CHECK;
 

@@ -1,6 +1,7 @@
 /*
- * The body of a request that routing does not need: it goes to the worker as it comes from
- * the client. At most one window of it is held (body.h). Each side waits for the other: a slow worker pauses the client's stream, and a slow client leaves the exchange
+ * The body of a request that routing does not need: it goes to the worker as it comes
+ * from the client. At most one window of it is held (body.h). Each side waits for the
+ * other: a slow worker pauses the client's stream, and a slow client leaves the exchange
  * without a piece. Part of its request (by value), which runs it whenever one side may
  * have moved; one upload spans the exchanges that are tried one after another.
  */
@@ -23,7 +24,7 @@ struct upload {
 	bool is_begun;      /* the exchange has its first piece */
 	bool awaits_client; /* bytes of the body are due */
 	char line[HTTP_CHUNK_LINE_MAX];
-	size_t offset; /* of what is held, where the next piece begins */
+	size_t offset; /* where the next piece begins in the held bytes */
 };
 
 /* From now on b is held only until the worker has it. */

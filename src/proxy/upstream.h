@@ -1,8 +1,8 @@
 /*
  * One exchange with a worker (connect or re-use, send, read the answer), and each
- * thread's pool of idle worker connections. Does not know what a request is: it is asked
- * (exchange_head, exchange_body) and calls the one wake(arg) it was given when asking
- * again may help.
+ * thread's pool of idle worker connections. It knows no requests. Its owner asks it
+ * (exchange_head, exchange_body), and it calls the one wake(arg) that it was given when
+ * asking again may help.
  *
  * A connection goes back to the pool only when the request was fully sent, the answer
  * ended by its framing with no byte to spare, neither side said close, and the version
@@ -64,7 +64,7 @@ struct exchange_piece {
 /* Connected, all that was given is taken, and the last was not given yet. */
 bool exchange_wants_piece(const struct exchange *ex);
 void exchange_piece(struct exchange *ex, const struct exchange_piece *p);
-/* Whom it calls from now on: its owner changes. */
+/* Sets the wake that it calls from now on: its owner changes. */
 void exchange_set_wake(struct exchange *ex, void (*wake)(void *arg), void *arg);
 /* Closes the worker's connection at once (the worker sees it and aborts). No wake after
  * it returns. Nulls the pointer; NULL is fine. */
@@ -107,8 +107,8 @@ enum fail exchange_failure(const struct exchange *ex);
 bool exchange_trial_is_over(struct exchange *ex);
 /* It was cut at total_due_ms: it failed as WORKER_TIMEOUT, but not by its worker. */
 bool exchange_was_overlong(const struct exchange *ex);
-/* It was cut for silence, which says nothing of its worker: inside an answer, or while its
- * engine's counters grew. */
+/* It was cut for silence, which says nothing of its worker: inside an answer, or while
+ * its engine's counters grew. */
 bool exchange_was_excused(const struct exchange *ex);
 bool exchange_was_reused(const struct exchange *ex);
 /* Not a byte of an answer came, or none that its owner has got. */

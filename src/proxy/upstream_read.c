@@ -242,7 +242,7 @@ static enum exchange_result take_chunks(struct exchange *ex, struct span *data)
 	ex->n_pending = 0;
 	if (err != 0 && err != ERR_AGAIN) {
 		exchange_fail(ex, FAIL_WORKER_BROKE);
-		/* What came before the fault was sent by the worker, and is given. */
+		/* The worker sent the bytes before the fault, so they are delivered. */
 		return n > 0 ? EXCHANGE_OK : EXCHANGE_FAILED;
 	}
 	return n > 0 || ex->is_last ? EXCHANGE_OK : EXCHANGE_AGAIN;

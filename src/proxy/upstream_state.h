@@ -1,6 +1,6 @@
 /*
- * What an exchange is made of: upstream.c connects and sends, upstream_read.c reads the
- * answer; nobody else sees it. Touched by its own thread alone.
+ * The parts of an exchange: upstream.c connects and sends, upstream_read.c reads the
+ * response. No other file includes this. Touched by its own thread alone.
  */
 #ifndef PROXY_UPSTREAM_STATE_H
 #define PROXY_UPSTREAM_STATE_H

@@ -1,7 +1,8 @@
 /*
- * What kv_split.c finds in a client's body and kv_splice.c changes: the members that are
- * not the same in every body, and the ends of the objects that something may be added to.
- * In order of place; a member's own members follow it. Of these two files alone.
+ * The places in a client's body that kv_split.c finds and kv_splice.c changes: the
+ * members that differ between the bodies, and the ends of the objects to which members
+ * may be added. In order of place; a member's own members follow it. Used by these two
+ * files alone.
  */
 #ifndef REWRITE_KV_PLACE_H
 #define REWRITE_KV_PLACE_H

@@ -292,7 +292,8 @@ static void end_object(struct writer *w, const struct kv_place *p)
 
 /* ---- what is changed ---- */
 
-/* More than one token is asked for at least. What an engine will not take is left. */
+/* True if at least two tokens are asked for. Values that an engine refuses stay as they
+ * are. */
 static bool is_above_one(const struct writer *w, const struct kv_place *p)
 {
 	struct span value = span_make(w->body.p + p->value, p->end - p->value);

@@ -66,7 +66,7 @@ static const struct known {
 	{SPAN_LIT("echo"), KV_IS_WHOLE, IN_ALL},
 	{SPAN_LIT("prompt_logprobs"), KV_IS_WHOLE, IN_ALL},
 	{SPAN_LIT("return_logprob"), KV_IS_WHOLE, IN(ENDPOINT_GENERATE)},
-	/* What one worker keeps: the other has not heard of it. */
+	/* State on one worker, which the other does not have. */
 	{SPAN_LIT("previous_response_id"), KV_IS_WHOLE, IN(ENDPOINT_RESPONSES)},
 	{SPAN_LIT("conversation"), KV_IS_WHOLE, IN(ENDPOINT_RESPONSES)},
 	{SPAN_LIT("background"), KV_IS_WHOLE, IN(ENDPOINT_RESPONSES)},
@@ -137,7 +137,7 @@ static enum kv_what what_is(
 
 /* ---- places ---- */
 
-/* What a walk through the body's objects has learned. */
+/* The results of a walk through the body's objects. */
 struct reading {
 	struct kv_request *k;
 	struct span body;

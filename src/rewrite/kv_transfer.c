@@ -1,6 +1,6 @@
 /*
- * What connectors need, prefill's answers, ids. See kv_transfer.h; the bodies of the two
- * legs are kv_split.c.
+ * The needs of connectors, prefill's responses, ids. See kv_transfer.h. The bodies of the
+ * two legs are in kv_split.c.
  */
 #include "rewrite/kv_transfer.h"
 

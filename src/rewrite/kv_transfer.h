@@ -60,7 +60,8 @@ struct kv_form {
 	 * fails where there is no prefill worker. */
 	bool decodes_alone;
 };
-/* Of the connector in force: CONNECTOR_NONE counts as CONNECTOR_NIXL (conf.h). */
+/* The form of the connector in force; CONNECTOR_NONE counts as CONNECTOR_NIXL
+ * (conf.h). */
 const struct kv_form *kv_form(enum kv_connector connector);
 
 /* ---- the client's request ---- */
@@ -108,8 +109,8 @@ int kv_request_read(struct kv_request *k, enum kv_connector connector,
 	enum route_endpoint endpoint, struct span body) MUST_CHECK;
 void kv_request_free(struct kv_request *k); /* of a zeroed one: nothing happens */
 
-/* What both legs of one attempt share. Spans are borrowed for the call. Another attempt
- * (another pair) takes another room and another transfer id. */
+/* The values that both legs of one attempt share. Spans are borrowed for the call.
+ * Another attempt (another pair) takes another room and another transfer id. */
 struct kv_pair {
 	struct span prefill_host; /* of prefill's URL, as conf_url has it (no brackets) */
 	unsigned bootstrap_port;  /* of prefill, as kv_bootstrap_port() takes it */

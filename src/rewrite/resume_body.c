@@ -246,7 +246,7 @@ uint64_t resume_body_left(const struct resume_body *b, uint64_t tokens)
 
 #define EDITS_MAX 8
 
-/* What stands at [at, at + drop) becomes three spans. */
+/* The bytes at [at, at + drop) are replaced by three spans. */
 struct edit {
 	uint32_t at, drop;
 	struct span put[3];

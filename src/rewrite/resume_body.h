@@ -13,10 +13,10 @@
 #include "base/base.h"
 #include "base/span.h"
 
-/* What engines take for a completion that does not say (vLLM, SGLang, OpenAI). */
+/* The default token limit of a completion (vLLM, SGLang, OpenAI). */
 #define RESUME_COMPLETION_TOKENS 16
 
-/* Of a value, in bytes of the body; end 0: it is absent. */
+/* The place of a value, in bytes of the body; end 0: it is absent. */
 struct resume_place {
 	uint32_t start, end;
 };

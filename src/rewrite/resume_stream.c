@@ -38,7 +38,7 @@ static void lose(struct resume_stream *s)
 
 /* ---- one event's JSON ---- */
 
-/* What is changed of it: values that become others, in order of place. */
+/* The most values of an event that are replaced; they stand in order of place. */
 #define CHANGES_MAX 8
 
 struct change {
@@ -369,7 +369,7 @@ static bool has_error(struct resume_stream *s, struct span event)
 	return s->has_error;
 }
 
-/* Of a whole event: what the client gets of it goes to out. */
+/* Takes a whole event; the part that the client gets goes to out. */
 static int take_event(struct resume_stream *s, struct span event)
 {
 	struct event e = {.n_changes = 0};

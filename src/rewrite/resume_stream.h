@@ -5,9 +5,9 @@
  *
  * Always true: only whole events are handed on, so that a break never leaves half of one
  * with the client; text holds exactly the text of the events handed on, as long as
- * is_lost is false. Of a continuation id, created and model become the first stream's;
- * the role, which the client has, goes; and usage counts what came before as the
- * answer's.
+ * is_lost is false. In a continuation, id, created and model become the first stream's;
+ * the role, which the client has, is dropped; and usage counts the tokens before it as
+ * part of the response.
  */
 #ifndef REWRITE_RESUME_STREAM_H
 #define REWRITE_RESUME_STREAM_H

@@ -52,7 +52,7 @@ static bool is_hex(char c)
 	return is_digit(c) || ((c | 0x20) >= 'a' && (c | 0x20) <= 'f');
 }
 
-/* What may follow a backslash, beside u. */
+/* The letters that may follow a backslash, except u. */
 static bool is_escape(char c)
 {
 	switch (c) {

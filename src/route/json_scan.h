@@ -54,9 +54,9 @@ struct json_token {
 };
 
 /*
- * What need not be reported. Tokens at a depth above all_depth are left out, except
- * containers up to open_depth and strings (not keys) of at least long_string bytes,
- * quotes included.
+ * The tokens that need not be reported. Tokens at a depth above all_depth are left out,
+ * except containers up to open_depth and strings (not keys) of at least long_string
+ * bytes, quotes included.
  */
 struct json_scan_opts {
 	unsigned all_depth, open_depth;
@@ -85,7 +85,7 @@ enum json_event json_scan_next(
  * depth 0 counts as finished. */
 bool json_scan_is_done(const struct json_scan *s);
 
-/* What may stand between tokens. */
+/* The bytes that may stand between tokens. */
 static inline bool json_is_blank(char c)
 {
 	return (unsigned char)c <= ' ' &&

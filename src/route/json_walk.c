@@ -254,7 +254,7 @@ static size_t put_utf8(unsigned code, char *out)
 	return 4;
 }
 
-/* What the letter after a backslash stands for. */
+/* The byte that the letter after a backslash stands for. */
 static char plain_escape(char c)
 {
 	switch (c) {

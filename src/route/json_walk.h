@@ -101,7 +101,7 @@ struct span json_name(
 	const struct json_text *t, struct json_value string, char out[JSON_NAME_ROOM]);
 /*
  * Finds members by name in one walk: found[i] is the value of names[i], of duplicates the
- * last (as in Python), kind NONE where absent. Of a value that is no object all are
+ * last (as in Python), kind NONE where absent. If the value is no object, all are
  * absent.
  */
 void json_members(const struct json_text *t, struct json_value object,

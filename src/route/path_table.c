@@ -72,8 +72,8 @@ static char take_byte(struct span *rest)
 	return c == '\\' ? '/' : c;
 }
 
-/* What follows a prefix row has no empty segment, "." or "..", however spelt: it leads to
- * no other path. */
+/* The part behind a prefix row has no empty segment, "." or "..", however spelt, so it
+ * leads to no other path. */
 static bool is_plain_name(struct span name)
 {
 	size_t len = 0, dots = 0; /* of the segment in hand */

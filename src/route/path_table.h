@@ -1,8 +1,8 @@
 /*
- * Which method and exact raw path is forwarded, answered here, or refused; and the row's
- * name, the `route` label of metrics and logs. An explicit table, since engines leave
- * dangerous routes open (a prefix "/v1/" would open /v1/load_lora_adapter). Pure and
- * immutable.
+ * The table of methods and exact raw paths: which are forwarded, answered here, or
+ * refused; and the row's name, the `route` label of metrics and logs. The table is
+ * explicit because engines leave dangerous routes open (a prefix "/v1/" would open
+ * /v1/load_lora_adapter). Pure and immutable.
  */
 #ifndef ROUTE_PATH_TABLE_H
 #define ROUTE_PATH_TABLE_H
@@ -19,7 +19,7 @@ enum path_action {
 	PATH_HEALTH,         /* answered here: the process is up */
 	PATH_READINESS,      /* every pool has a usable worker for each role */
 	PATH_MODELS,         /* merged over healthy workers */
-	PATH_FINISH_SESSION, /* for who may administer */
+	PATH_FINISH_SESSION, /* for clients with the admin key */
 	PATH_REFUSE,         /* fail says why */
 };
 

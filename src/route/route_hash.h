@@ -1,10 +1,10 @@
 /*
- * The prompt stream's far end: takes its bytes (or token ids) in order and writes the
+ * The end of the prompt stream: takes its bytes (or token ids) in order and writes the
  * public chain of block hashes into a route key.
  *
  * Always true: what was put is either hashed, or lies in the stage; long plain bytes are
- * hashed where they are and never copied (but for the edges). The first error sticks and
- * is told by route_hash_end(). Called by route_prompt.c only.
+ * hashed where they are and never copied (but for the edges). The first error sticks, and
+ * route_hash_end() returns it. Called by route_prompt.c only.
  */
 #ifndef ROUTE_ROUTE_HASH_H
 #define ROUTE_ROUTE_HASH_H
@@ -38,7 +38,7 @@ void route_hash_forget(struct route_hash *h);
 /* Hashes what is whole, sets prompt_units, frees. 0 or ERR_NOMEM. */
 int route_hash_end(struct route_hash *h) MUST_CHECK;
 
-/* What route_hash_bytes() does not put into the stage at once. */
+/* Puts the bytes that route_hash_bytes() does not put into the stage at once. */
 void route_hash_long(struct route_hash *h, const char *p, size_t n);
 /* The bytes of a JSON string, decoded where escaped. */
 void route_hash_string(struct route_hash *h, struct span raw, bool escaped);

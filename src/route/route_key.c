@@ -1,6 +1,6 @@
 /*
- * Route keys: what the two phases found, as one struct route_key; the client's own
- * hashes; the secret that parts name spaces.
+ * Builds struct route_key from the results of the two phases or from the client's own
+ * hashes, and computes the secret that separates name spaces.
  */
 #include "route/route_key.h"
 
@@ -14,7 +14,8 @@
 #include <endian.h>
 #include <stdlib.h>
 
-/* What a key keeps from one request to the next: 2 KiB of hashes, 1 KiB of text. */
+/* A key keeps this much memory from one request to the next: 2 KiB of hashes, 1 KiB of
+ * text. */
 #define KEPT_BLOCKS 256
 #define KEPT_TEXT 1024
 

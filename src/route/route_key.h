@@ -1,6 +1,6 @@
 /*
  * Request head + body -> struct route_key: model, stream flag, session fields, block
- * hashes of the prompt. Pure; no copies of what is not needed.
+ * hashes of the prompt. Pure; copies nothing that is not needed.
  *
  * Two phases. (1) route_scan_feed() runs while the body arrives: one resumable pass
  * (json_scan) that records the spans of the fields that matter. (2) route_key_build()
@@ -18,7 +18,7 @@
 #include "base/base.h"
 #include "base/span.h"
 
-/* What kind of prompt the path carries. The path table gives each route one. */
+/* The kind of prompt that a path carries. The path table gives each route one. */
 enum route_endpoint {
 	ENDPOINT_OTHER, /* not read: proxied by load */
 	ENDPOINT_CHAT,
@@ -62,7 +62,7 @@ struct route_key_opts {
 	unsigned block_bytes;  /* pool's prefix_block (default 128) */
 	unsigned block_tokens; /* 32 */
 	size_t max_blocks;     /* hashing stops there; 0: no limit */
-	bool skip_prompt;      /* nobody wants its hashes: only the fields are read */
+	bool skip_prompt;      /* no policy needs the hashes: only the fields are read */
 };
 
 #define ROUTE_ROLES_MAX 3
@@ -87,7 +87,7 @@ struct route_key {
 	char *text;
 	size_t text_cap;
 	/* pool_seal_key() turned `hashes` into index keys of this generation, and kept
-	 * what prefix_affinity goes by in each role (routing_prefix()). */
+	 * the key of prefix_affinity for each role (routing_prefix()). */
 	bool is_sealed;
 	struct {
 		bool is_known;
@@ -118,13 +118,13 @@ int route_key_from_header(
 	struct span value, size_t max_blocks, struct route_key *k) MUST_CHECK;
 
 /*
- * Where the body is not read: what the head says in place of its members `model`,
- * `lora_path` and `cache_salt` (copied; empty: absent). ERR_NOMEM.
+ * For a body that is not read: sets the values that the headers give in place of its
+ * members `model`, `lora_path` and `cache_salt` (copied; empty: absent). ERR_NOMEM.
  */
 int route_key_say(struct route_key *k, struct span model, struct span lora,
 	struct span cache_salt) MUST_CHECK;
 
-/* What separates name spaces of equal prompts. */
+/* The values that separate name spaces of equal prompts. */
 struct route_salt {
 	uint64_t boot_secret[2];
 	struct span model, lora, cache_salt, tenant;

@@ -2,7 +2,7 @@
  * The prompt stream of each endpoint (route_prompt.h). Each put_ function appends one
  * thing; the endpoint functions at the end say the order.
  *
- * Always true: the stream depends on what the JSON means, not on how it is spelled
+ * Always true: the stream depends on the meaning of the JSON, not on its spelling
  * (blanks, escapes, order of members), except inside tools and unknown parts, where
  * member order and numbers count as spelled. No function calls itself.
  */
@@ -10,7 +10,7 @@
 
 #include "route/route_hash.h"
 
-/* What follows 0xFF. These letters are part of the public format. */
+/* The letters that follow 0xFF. They are part of the public format. */
 enum tag {
 	TAG_TOOL = 't',     /* JSON of one tool */
 	TAG_FUNCTION = 'f', /* JSON of one legacy function */

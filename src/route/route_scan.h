@@ -1,6 +1,6 @@
 /*
  * The first phase of a route key: while the body arrives, the spans of its top-level
- * fields and the ends of what is long.
+ * fields and the ends of long values.
  *
  * Always true: of duplicate fields the last is kept; the skips are in order of start and
  * belong to fields of the table only, so that memory is at most about 1.5 times the body

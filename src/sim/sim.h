@@ -45,9 +45,9 @@ struct sim_result {
 	double virtual_s, real_s;
 };
 
-/* What no policy can beat: one cache without bounds, and no prompt that waits. */
+/* An upper bound for all policies: one unlimited cache, and no prompt that waits. */
 void sim_ceiling(const struct sim_opts *o, struct sim_result *out);
-/* ERR_PARSE and *why, a new text: the spec is none. Dies without memory. */
+/* ERR_PARSE and *why, a new text: the spec is invalid. Dies without memory. */
 int sim_run(const struct sim_opts *o, const char *spec, struct sim_result *out,
 	char **why) MUST_CHECK;
 void sim_result_free(struct sim_result *r);

@@ -1,6 +1,6 @@
 /*
- * What will happen, in order of time; at one time in order of kind, then as it was
- * pushed. Pure.
+ * The events to come, in order of time; at one time in order of kind, then in the order
+ * in which they were pushed. Pure.
  */
 #ifndef SIM_SIM_EVENT_H
 #define SIM_SIM_EVENT_H
@@ -10,7 +10,7 @@
 struct sim_job;
 struct sim_worker;
 
-/* What ends comes before what begins. */
+/* At one time ends come before begins. */
 enum sim_event_kind {
 	SIM_EVENT_END,    /* of a job: its last token */
 	SIM_EVENT_GROW,   /* a job's next token needs a block */

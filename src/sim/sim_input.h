@@ -2,9 +2,9 @@
  * A trace as the simulator plays it: each block of each prompt as a small number (for the
  * workers) and as a public hash (for the router), times after --speed. Pure.
  *
- * A trace has no names of sessions. Requests with the same first block count as one, not
- * looking at blocks that many have (a system prompt): more than one in 20 requests, and
- * at least 50 of them.
+ * A trace has no names of sessions. Requests with the same first block count as one,
+ * without blocks that many have (a system prompt): more than one in 20 requests, and at
+ * least 50 of them.
  */
 #ifndef SIM_SIM_INPUT_H
 #define SIM_SIM_INPUT_H

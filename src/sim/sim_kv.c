@@ -3,7 +3,7 @@
  *
  * A node stands for one block of the trace, or (a tail) for what one sequence generated.
  * Always true: a node is in the list of the free ones exactly while it holds blocks and
- * nobody refers to it; those in use and those in the list never exceed the capacity.
+ * no sequence refers to it; those in use and those in the list never exceed the capacity.
  */
 #include "sim/sim_kv.h"
 
@@ -153,7 +153,7 @@ static struct node *node_of(
 	return &kv->nodes[1 + p->ids[i]];
 }
 
-/* What a take would find and change. */
+/* The blocks that a take would find and change. */
 struct plan {
 	struct sim_found found;
 	uint64_t blocks; /* found, as far as they count */

@@ -1,9 +1,9 @@
 /*
- * The KV cache of one simulated worker: which blocks of the trace it truly holds, apart
- * from what a router believes. Room is counted in blocks of 16 tokens, as kvsteer-engine
- * does; a full one can be found again by its prefix until its room is needed. What nobody
- * uses goes least recently released first, and of one prompt its end before its
- * beginning. Pure.
+ * The KV cache of one simulated worker: the blocks of the trace that it really holds,
+ * whatever the router expects. Room is counted in blocks of 16 tokens, as kvsteer-engine
+ * does; a full one can be found again by its prefix until its room is needed. Unused
+ * blocks go least recently released first, and the end of a prompt before its beginning.
+ * Pure.
  *
  * Where it is simpler than the engine: a block of the trace has one age, and a prompt
  * that is held whole and ends with a full block keeps that one too while it is computed
@@ -25,9 +25,9 @@ struct sim_prompt {
 	uint32_t id_tokens; /* of a whole one, a multiple of SIM_KV_TOKENS */
 };
 
-/* What a sequence uses. All zero: nothing. */
+/* The blocks that a sequence uses. All zero: none. */
 struct sim_hold {
-	uint32_t own;  /* blocks for what is not the prompt's full blocks */
+	uint32_t own;  /* blocks besides the prompt's full blocks */
 	uint32_t tail; /* its generated blocks, left in the cache by a preemption; 0: none
 			*/
 };

@@ -1,6 +1,6 @@
 /*
- * The comparison as a drawing: an SVG with bars for each policy, and marks for what no
- * policy can beat and for round robin. Pure.
+ * The comparison as a drawing: an SVG with bars for each policy, and marks for the
+ * upper bound and for round robin. Pure.
  */
 #ifndef SIM_SIM_PLOT_H
 #define SIM_SIM_PLOT_H

@@ -12,7 +12,7 @@ struct js;
 struct sim_report {
 	const struct sim_flags *flags;
 	const struct sim_input *input;
-	struct sim_result ceiling;  /* what no policy can beat */
+	struct sim_result ceiling;  /* an upper bound for all policies */
 	struct sim_result *results; /* of the policies, in order */
 	size_t n;
 };

@@ -111,7 +111,7 @@ static void add_workers(struct words *w, unsigned n)
 				    i & 255));
 }
 
-/* Of the first error, or of the first warning. */
+/* The text of the first error, or of the first warning. */
 static char *first_text(const struct conf_errors *errors, bool warnings)
 {
 	for (size_t i = 0; i < errors->n; i++) {
@@ -277,7 +277,7 @@ static void sweep(struct sim_router *r, uint64_t now_ms)
 	}
 }
 
-/* What the policy goes by, as if the body's session_id said it. */
+/* The policy's key, as if the body's session_id gave it. */
 static const struct routing *find_routing(
 	struct sim_router *r, const struct sim_request *req, struct routing *out)
 {

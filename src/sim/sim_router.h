@@ -21,7 +21,7 @@ struct sim_router_opts {
 
 /*
  * spec: POLICY[:SIGNAL[:COST]][,KEY=VALUE]..., keys as in [pool NAME]. ERR_PARSE and
- * *why, a new text, where it is no configuration. Dies without memory.
+ * *why, a new text, if it is not a configuration. Dies without memory.
  */
 int sim_router_new(const char *spec, const struct sim_router_opts *opts,
 	struct sim_router **out, char **why) MUST_CHECK;

@@ -2,7 +2,7 @@
  * A worker in virtual time, as kvsteer-engine with its sim backend is one: prompts are
  * computed one after another, first come first served, beside the sequences that decode,
  * each at its own rate; a prompt is admitted when fewer than max_seqs run and its blocks
- * are free (and 1 % more while others run), and nobody overtakes it; a sequence that
+ * are free (and 1 % more while others run), and none overtakes it; a sequence that
  * finds no block for its next token takes those of the one that came last, which waits
  * again. Pure.
  */
@@ -66,8 +66,8 @@ void sim_worker_close(struct sim_worker *w);
 bool sim_worker_fits(const struct sim_worker *w, const struct sim_job *job);
 /* It arrives. Its events follow. */
 void sim_worker_submit(struct sim_worker *w, struct sim_job *job, uint64_t now_us);
-/* What an event of one of its jobs brings. The job says what came of it: has_first,
- * SIM_DONE when it has left. */
+/* Handles an event of one of its jobs. The job then shows the result: has_first, SIM_DONE
+ * when it has left. */
 void sim_worker_event(const struct sim_event *event);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-/* Whether --simulate is among the arguments. */
+/* True if --simulate is among the arguments. */
 bool simulate_is_asked(int argc, char **argv);
 /* The exit status: 0, 1 (the report could not be written), 2 (usage). */
 int simulate_main(int argc, char **argv);

@@ -1,16 +1,16 @@
 /*
  * The circuit breaker of one worker: closed, open, half-open, by failures within a
- * rolling window. Shared between threads: what a pick asks is two atomic reads while
- * nothing is wrong; the rest is under a lock of its own. Pure: time is an argument.
- * Called by pool.c (admits, begin) and by guard.c, which every outcome passes through.
+ * rolling window. Shared between threads: while nothing is wrong a pick
+ * costs two atomic reads; the rest is under a lock of its own. Pure: time is an argument.
+ * Called by pool.c (admits, begin) and by guard.c, which reports every outcome.
  *
  * Closed: `failure_threshold` failures within the last `window_ms` open it (a failure
  * counts for window_ms to window_ms + 1/16 of it). Open: nothing is admitted for
  * `timeout_ms`. Half-open: one request at a time is admitted, the trial;
  * success_threshold trials that succeed in a row close it, one that fails opens it anew.
- * Only trials count then: what began before it opened says nothing about now. A neutral
- * outcome (4xx, 429, the client left) counts neither way and gives the trial's place
- * back.
+ * Only trials count then, because requests that began before it opened say nothing about
+ * now. A neutral outcome (4xx, 429, the client left) counts neither way and gives the
+ * trial's place back.
  */
 #ifndef WORKER_BREAKER_H
 #define WORKER_BREAKER_H
@@ -51,10 +51,10 @@ struct breaker {
 
 void breaker_init(struct breaker *b, const struct breaker_opts *o);
 void breaker_destroy(struct breaker *b);
-/* New options; what was counted stays, but for a window of another length. */
+/* New options. The counts stay, unless the length of the window changes. */
 void breaker_configure(struct breaker *b, const struct breaker_opts *o);
 
-/* Whether a request may go there now. */
+/* True if a request may go to the worker now. */
 bool breaker_admits(struct breaker *b, uint64_t now_ms);
 /*
  * One goes there. True: it is the trial of a half-open breaker, and must be reported with
@@ -68,7 +68,8 @@ enum breaker_change { BREAKER_SAME, BREAKER_OPENED, BREAKER_HAS_CLOSED };
 enum breaker_change breaker_report(
 	struct breaker *b, enum outcome o, bool is_trial, uint64_t now_ms);
 
-/* What changed, with its figures, for the log. why: of the last failure. */
+/* Describes the change, with its figures, for the log. why: reason of the last
+ * failure. */
 void breaker_change_text(struct breaker *b, enum breaker_change c, bool was_trial,
 	const char *why, char *out, size_t n);
 

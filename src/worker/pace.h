@@ -1,13 +1,13 @@
 /*
- * How fast a worker computes prompts, learned from its answers' first tokens, and so how
- * much of what is queued there is done by now. Without it a prompt of a minute counts in
- * full until its last second.
+ * The pace at which a worker computes prompts, learned from the first tokens of its
+ * responses. It tells how many of the queued blocks are computed by now. Without it a
+ * prompt of a minute counts in full until its last second.
  *
- * A worker that is late is not believed to be nearly done: what should have taken half as
- * long counts in full again. So is one of which nothing is known.
- * Any thread may write and read; a reader may see a time and a pace that do not belong
- * together, which is a small error once. Pure: the time is an argument, in ms; a step
- * back counts as none. Zeroed knows nothing.
+ * A worker that is late is not assumed to be nearly done: blocks that should have taken
+ * half as long count in full again. So do the blocks of a worker of which nothing is
+ * known. Any thread may write and read; a reader may see a time and a pace that do not
+ * belong together, which is a small error once. Pure: the time is an argument, in ms; a
+ * step back counts as none. Zeroed knows nothing.
  */
 #ifndef WORKER_PACE_H
 #define WORKER_PACE_H

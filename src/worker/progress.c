@@ -115,8 +115,9 @@ static double rate_of(const struct progress *p, bool is_counted)
 	return is_counted ? p->whole_rate : p->rate;
 }
 
-/* Of the peers whose last slice says something and who are not degraded or stalled
- * themselves; < 0: none. Workers beyond PEERS_MAX are left out: enough to be a median. */
+/* The median rate of the peers whose last slice counts and that are not degraded or
+ * stalled themselves; < 0: none. Workers beyond PEERS_MAX are left out: enough for a
+ * median. */
 #define PEERS_MAX 256
 static double peer_median(struct progress *const *group, unsigned n, unsigned self)
 {
@@ -225,7 +226,7 @@ static bool has_recovered(
 {
 	if (p->verdict == PROGRESS_STALLED)
 		return p->proof_ms > p->since_ms || o->stall_timeout_ms == 0;
-	/* Of a slice that began after the verdict. */
+	/* The slice must have begun after the verdict. */
 	return o->degraded_ratio <= 0 || trial_was_quick(p, o) ||
 	       (has_slice && p->stale == 0 && !is_slow(p, o));
 }

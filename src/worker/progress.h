@@ -1,7 +1,7 @@
 /*
- * Completion progress: which workers of one role are stalled or degraded, told from what
- * the relay already counts (requests in flight, bytes of answers, events of streams,
- * completions), not from what /health says. Pure: the control thread takes samples at
+ * Completion progress: finds the workers of one role that are stalled or degraded. It
+ * uses counts that the relay has anyway (requests in flight, bytes of responses, events
+ * of streams, completions), and not /health. Pure: the control thread takes samples at
  * regular times and asks for a verdict on each; nothing here is on the data path.
  *
  * Why (vLLM router pull request 238): an engine held 129 requests without a byte for 61
@@ -16,19 +16,20 @@
  *             over a slice, a tenth of the window; it counts when its slice saw at least
  *             one stream all the time (or PROGRESS_MIN_STREAM_MS of streams). A slice
  * that says nothing (too few streams here or at every peer) neither adds to the time nor
- * ends it, but PROGRESS_STALE_SLICES of them in a row do end it: old evidence is none.
- * Peers are the other workers of the group given: same pool, role and models. Rates are
- * per active stream, so that neither many short nor few long requests look slow; and of
- * events, a token each, so that it does not matter how many bytes one takes (log
- * probabilities) or what comes in one piece (embeddings). Stalled goes before degraded.
+ * ends it, but PROGRESS_STALE_SLICES of them in a row do end it, since old evidence does
+ * not count. Peers are the other workers of the group given: same pool, role and models.
+ * Rates are per active stream, so that neither many short nor few long requests look
+ * slow; and of events, a token each, so that it does not matter how many bytes one takes
+ * (log probabilities) or that a response comes in one piece (embeddings). Stalled goes
+ * before degraded.
  *
- * What waits for its client, who is slow to read or still sends, is no work of the
- * worker's: the caller leaves it out of in_flight and streams.
+ * A request that waits for its client, because the client reads slowly or still sends, is
+ * no work of the worker: the caller leaves it out of in_flight and streams.
  *
  * Back to normal: a stalled worker by progress after the verdict; a degraded one by a
  * slice whose rate is not below the ratio. One that has become idle can show neither: it
  * is tried (progress_trial_due) with one small request after a back-off that doubles from
- * PROGRESS_TRIAL_MS to PROGRESS_TRIAL_MAX_MS with each trial that brought nothing, and
+ * PROGRESS_TRIAL_MS to PROGRESS_TRIAL_MAX_MS with each trial without a result, and
  * counts from the end of the last one. A trial that completes before it streamed long
  * enough for a rate shows a degraded one well.
  */
@@ -43,7 +44,7 @@
 #define PROGRESS_TRIAL_MS 5000
 #define PROGRESS_TRIAL_MAX_MS 300000
 
-/* One worker now. Counters never go back, but for a new worker. */
+/* The state of one worker now. Counters never go back, except for a new worker. */
 struct progress_sample {
 	unsigned in_flight; /* its load */
 	unsigned streams;   /* of these, past the first byte of a streamed answer */
@@ -103,9 +104,9 @@ unsigned progress_judge(struct progress *const *group, const struct progress_sam
 /* How long work has waited here without progress; 0: it has not, or there is none. */
 uint64_t progress_age_ms(const struct progress *p, uint64_t now_ms);
 
-/* Whether one small request may try a worker that is stalled or degraded and idle. */
+/* True if one small request may try a worker that is stalled or degraded and idle. */
 bool progress_trial_due(const struct progress *p, unsigned in_flight, uint64_t now_ms);
-/* It was given one: the next comes later. */
+/* A trial begins; the next one comes later. */
 void progress_trial_begun(struct progress *p, uint64_t now_ms);
 
 #endif

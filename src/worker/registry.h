@@ -29,9 +29,9 @@ struct registry_ops {
 
 /*
  * Makes the registry hold exactly confs (in that order), then those added by the admin
- * API, which survive. Same name, URL, role and rank: kept and reconfigured. What may fail
- * is prepared (ERR_NOMEM: nothing changed); the commit cannot fail. A plan is committed
- * or abandoned, once, and the registry does not change in between.
+ * API, which survive. Same name, URL, role and rank: kept and reconfigured. Everything
+ * that can fail happens in prepare (ERR_NOMEM: nothing changed); the commit cannot fail.
+ * A plan is committed or abandoned, once, and the registry does not change in between.
  */
 int registry_prepare(const struct registry *r, const struct worker_conf *const *confs,
 	size_t n, struct registry_plan **out) MUST_CHECK;

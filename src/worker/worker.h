@@ -27,7 +27,7 @@ struct addr_list;
 
 #define KV_ENGINE_MAX 128
 
-/* What the worker can be used for now; the order is the order of worker_state_name(). */
+/* The state of a worker; in the order of worker_state_name(). */
 enum worker_state {
 	WORKER_STARTING, /* never answered a probe: no traffic */
 	WORKER_HEALTHY,
@@ -94,7 +94,7 @@ struct worker {
 		uint32_t index_slot;
 		uint64_t learned_tokens; /* KV cache as the worker says; 0: not said */
 		uint64_t measured;       /* completions that pool_measure() has seen */
-		/* What its bootstrap server calls it (Mooncake); empty: not known. */
+		/* Its engine id at its bootstrap server (Mooncake); empty: not known. */
 		char kv_engine[KV_ENGINE_MAX];
 	} pool;
 
@@ -173,16 +173,16 @@ struct worker {
 struct worker *worker_new(const struct worker_conf *c);
 /*
  * Rank `rank` of c, which has several (dp_size > 1), or the one worker of it. sibling:
- * one behind the same URL, or NULL. What is known of their process holds for the new one
- * from the start: its state and addresses, and whether it drains.
+ * one behind the same URL, or NULL. The new one takes over what is known of their
+ * process: its state and addresses, and whether it drains.
  */
 struct worker *worker_new_rank(
 	const struct worker_conf *c, unsigned rank, struct worker *sibling);
 struct worker *worker_ref(struct worker *w);
 void worker_unref(struct worker *w);
 /*
- * New options for the same identity (name, URL, role), in two steps: what may fail, and
- * then what cannot; the caller of commit holds the pool's lock. A change is committed or
+ * New options for the same identity (name, URL, role), in two steps. The first may fail,
+ * the second cannot; the caller of commit holds the pool's lock. A change is committed or
  * abandoned, once. ERR_NOMEM.
  */
 struct worker_change {
@@ -198,9 +198,9 @@ void worker_abandon(struct worker_change *c);
 int worker_configure(struct worker *w, const struct worker_conf *c) MUST_CHECK;
 /* w is the worker of c, or one of its ranks. */
 bool worker_same_identity(const struct worker *w, const struct worker_conf *c);
-/* The same, whatever its rank and however many there are to be. */
+/* The same, whatever its rank and the number of ranks. */
 bool worker_is_sibling(const struct worker *w, const struct worker_conf *c);
-/* Of its kv_group, never 0; under the pool's lock. */
+/* The number of its kv_group, never 0; under the pool's lock. */
 uint64_t worker_kv_group(const struct worker *w);
 /* name is w's, or that of its group. */
 bool worker_has_name(const struct worker *w, struct span name);
@@ -211,8 +211,8 @@ bool worker_is_usable(const struct worker *w);
 /* It has max_requests. */
 bool worker_is_full(const struct worker *w);
 
-/* Sequentially consistent, as the drop is: who finds it full and then waits is seen by
- * whoever drops after that (pool_wait.c). */
+/* Sequentially consistent, as the drop is: a request that finds the worker full and then
+ * waits is seen by a drop after that (pool_wait.c). */
 static inline unsigned worker_load(const struct worker *w)
 {
 	return atomic_load(&w->guard.load);
@@ -231,8 +231,8 @@ static inline unsigned worker_streams(const struct worker *w)
 
 /*
  * The worker said at now_ms that it has running and waiting requests; that counts up to
- * until_ms. own: the highest load that this router had there since it asked: what is
- * beyond it, others sent.
+ * until_ms. own: the highest load that this router had there since it asked. Requests
+ * beyond that are from other clients.
  */
 void worker_report(struct worker *w, unsigned running, unsigned waiting, unsigned own,
 	uint64_t now_ms, uint64_t until_ms);
@@ -255,7 +255,7 @@ static inline unsigned worker_whole_load(const struct worker *w, uint64_t now_ms
 
 /* It is stalled or degraded, idle, and may be tried with one request. */
 bool worker_offers_trial(const struct worker *w);
-/* Someone was picked for it, as a trial (true) or not; under the pool's lock. */
+/* A request was picked for it; true if it is a trial. Under the pool's lock. */
 bool worker_take_trial(struct worker *w);
 /*
  * slow_start: the share of its traffic that a worker which has just come (back) takes, up
