@@ -188,6 +188,7 @@ libkvsteer_a_SOURCES += src/proxy/prefill_decode_parallel.c
 libkvsteer_a_SOURCES += src/proxy/prefill_decode_state.h
 libkvsteer_a_SOURCES += src/proxy/relay.c src/proxy/relay.h
 libkvsteer_a_SOURCES += src/proxy/request.c src/proxy/request.h
+libkvsteer_a_SOURCES += src/proxy/request_leave.c src/proxy/request_leave.h
 libkvsteer_a_SOURCES += src/proxy/request_life.c
 libkvsteer_a_SOURCES += src/proxy/request_log.c src/proxy/request_log.h
 libkvsteer_a_SOURCES += src/proxy/request_state.h

@@ -15,7 +15,6 @@
 #include "base/metric.h"
 #include "proxy/admission.h"
 #include "proxy/cache_drop.h"
-#include "proxy/cleanup.h"
 #include "proxy/decide.h"
 #include "proxy/dispatch.h"
 #include "proxy/intake.h"
@@ -23,6 +22,7 @@
 #include "proxy/own_answer.h"
 #include "proxy/pick.h"
 #include "proxy/prefill_decode.h"
+#include "proxy/request_leave.h"
 #include "proxy/request_log.h"
 #include "proxy/request_state.h"
 #include "proxy/response.h"
@@ -53,57 +53,6 @@ enum step_id {
 		STEP_MAX
 };
 
-/* ---- leaving workers ---- */
-
-/* The request's own. */
-static void leave_worker(struct request *r)
-{
-	placement_leave(&r->place, r->t, r->pool, pick_key(r));
-}
-
-/* The prefill that runs in parallel with decode, if there is one. */
-static void leave_prefill(struct request *r)
-{
-	struct placement *prefill = pd_parallel(r->pd);
-
-	if (prefill != NULL)
-		placement_leave(prefill, r->t, r->pool, r->is_keyed ? &r->key : NULL);
-}
-
-/* KV blocks that no decode worker took go back to their prefill. */
-static void release_blocks(struct request *r)
-{
-	struct worker *w;
-	size_t n;
-	char *body = pd_release(r->pd, &w, &n);
-
-	if (body != NULL)
-		cleanup_release(r->t, w, dispatch_authorization(r, w), body, n);
-}
-
-/* A request on two workers holds more: all of it is given back. may_drain: decode has
- * answered in full, and a slower prefill is read to its end without the request. */
-static void leave_legs(struct request *r, bool may_drain)
-{
-	struct placement *prefill = pd_parallel(r->pd);
-	struct route_key *decode_key = pd_decode_key(r->pd);
-	struct slots *slot = pd_take_slot(r->pd);
-
-	release_blocks(r);
-	if (may_drain && prefill != NULL && prefill->ex != NULL)
-		cleanup_drain(r->t, r->pool, prefill, pd_take_parallel_body(r->pd));
-	leave_prefill(r);
-	pd_drop_bodies(r->pd);
-	if (!decode_key->is_sealed)
-		decode_key = &r->key;
-	placement_leave(
-		pd_reserved(r->pd), r->t, r->pool, r->is_keyed ? decode_key : NULL);
-	if (slot != NULL) {
-		slots_give(slot);
-		admission_freed(r->t, r->pool);
-	}
-}
-
 /* ---- decisions, applied ---- */
 
 /* Another attempt: of the prefill alone, or, where decode failed, of both. */
@@ -111,10 +60,10 @@ static void begin_again(struct request *r)
 {
 	assert(!r->head_sent || r->resume != NULL);
 	upload_pause(&r->upload, r->c);
-	leave_worker(r);
+	request_leave_worker(r);
 	if (r->pd == NULL || pd_repeats_prefill(r->pd))
 		return;
-	leave_legs(r, false);
+	request_leave_legs(r, false);
 	pd_begin_again(r->pd);
 }
 
@@ -124,7 +73,7 @@ static void end_prefill(struct request *r)
 	exchange_finish(&r->place.ex);
 	pd_hand_over(r->pd, &r->place);
 	r->attempts.died_reused = false;
-	leave_worker(r);
+	request_leave_worker(r);
 }
 
 /* The last bytes that the client gets, of no worker. The guard is dropped before them: a
@@ -133,7 +82,7 @@ static struct decision send_end(struct request *r, struct span rest)
 {
 	enum fail why;
 
-	leave_worker(r);
+	request_leave_worker(r);
 	caller_leave(&r->caller);
 	why = response_send(r, rest, true);
 	return why == FAIL_NONE ? next_is(NEXT_END) : next_fail(why);
@@ -159,7 +108,7 @@ static struct decision send_kept(struct request *r)
 	if (!attempt_kept(&r->attempts, r->head.method, &a, &base, &body))
 		return next_fail(FAIL_INTERNAL);
 	memcpy(r->worker_name, r->attempts.kept_worker, sizeof(r->worker_name));
-	leave_prefill(r);
+	request_leave_prefill(r);
 	if (!response_make_header(r, &a, base))
 		return next_fail(FAIL_WORKER_PROTOCOL);
 	return end_as(
@@ -181,7 +130,7 @@ static struct decision carry_out(struct request *r, struct decision d)
 		end_prefill(r);
 		return d;
 	case NEXT_SKIP_PREFILL:
-		leave_worker(r);
+		request_leave_worker(r);
 		pd_skip_prefill(r->pd, r->pool, r->key.model);
 		return d;
 	case NEXT_KEPT:
@@ -279,7 +228,7 @@ static void begin_resume(struct request *r, const struct http_head *a, const cha
 static void note_refusal(struct request *r)
 {
 	placement_withdraw(&r->place, r->pool, pick_key(r));
-	leave_prefill(r);
+	request_leave_prefill(r);
 	guard_prefilled(&r->place.guard);
 }
 
@@ -367,7 +316,7 @@ static void parallel_ended(struct request *r, enum parallel end, int status)
 	} else if (status >= 500) {
 		outcome_end(&prefill->guard, prefill->ex, FAIL_WORKER_PROTOCOL);
 	}
-	leave_prefill(r);
+	request_leave_prefill(r);
 }
 
 /* Reads what has come of a prefill in parallel. True: it failed, and *d is next. */
@@ -541,11 +490,11 @@ static void leave_all(struct request *r)
 	admission_leave(&r->ticket);
 	if (r->place.ex != NULL && r->why == FAIL_NONE)
 		exchange_finish(&r->place.ex);
-	leave_worker(r);
+	request_leave_worker(r);
 	if (r->pd != NULL && r->picked_us > 0)
 		pd_count(r->pd);
 	if (r->pd != NULL)
-		leave_legs(r, r->why == FAIL_NONE);
+		request_leave_legs(r, r->why == FAIL_NONE);
 	caller_leave(&r->caller);
 }
 

@@ -1,8 +1,8 @@
 /*
  * The parts of a request. Each feature has its own part, and gets that part alone; the
  * whole is known to the spine (request.c) and to the files that stand beside it: intake,
- * pick, dispatch, response, own_answer, request_life and request_log. A field is written
- * by the step that it belongs to.
+ * pick, dispatch, response, own_answer, request_leave, request_life and request_log. A
+ * field is written by the step that it belongs to.
  */
 #ifndef PROXY_REQUEST_STATE_H
 #define PROXY_REQUEST_STATE_H
