@@ -54,9 +54,9 @@ def test_a_stream_waits_until_its_first_event(stepped):
     w.wait_requests(1)
     assert counts(r) == (1, 0, 40), "from the pick on"
     steps.step(lambda x: x.begin())
-    assert c.read_head().status == 200
     assert counts(r) == (1, 0, 40), "engines send the head of a stream before they compute"
     steps.step(lambda x: x.event("one"))
+    assert c.read_head().status == 200, "held back until there is something to show"
     assert c.read_chunk() == b"data: one\n\n"
     assert counts(r) == (1, 1, 0)
     steps.step(lambda x: x.event("two"))
@@ -112,10 +112,10 @@ def test_a_client_that_leaves(stepped, when):
     c = slow_request(r, dict(prompt(1, 40), stream=True))
     w.wait_requests(1)
     if when != "before the head":
-        steps.step(lambda x: x.begin())
-        c.read_head()
+        steps.step(lambda x: x.begin())  # held back until the first event
     if when == "in the stream":
         steps.step(lambda x: x.event("one"))
+        c.read_head()
         c.read_chunk()
     assert counts(r) == ((1, 1, 0) if when == "in the stream" else (1, 0, 40))
     c.reset()
@@ -130,9 +130,9 @@ def test_a_worker_that_breaks_off(stepped, when):
     w.wait_requests(1)
     if when != "before the head":
         steps.step(lambda x: x.begin())
-        c.read_head()
     if when == "in the stream":
         steps.step(lambda x: x.event("one"))
+        c.read_head()
         c.read_chunk()
     steps.close()
     wait_counts(r, (0, 0, 0))

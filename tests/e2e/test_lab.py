@@ -131,7 +131,7 @@ def test_connects_that_hang(lab):
         crowd.serve(20)
         streams = hold_each(b)
         b.fault("w0", hang_connect=True)
-        b.wait_out("w0", "breaker")
+        b.wait_out("w0", "unreachable")
         crowd.serve(30)
         b.clear("w0")
         b.wait_back()

@@ -368,7 +368,16 @@ def test_a_failed_decode_begins_anew(pd, how):
     assert len(releases(p)) == 1 and went(r, split=1)
 
 
-@pytest.mark.parametrize("status", [400, 409, 500])
+def test_a_500_of_decode_is_tried_once_more(pd):
+    """Its worker may be the sick one; two that say so are believed."""
+    r, ps, ds = pd(decode=[says(500), answer_ok])
+    assert r.request(body=CHAT).status == 200 and counts(ds) == [1, 1]
+    ds[1].handler = says(500)
+    m = r.request(body=CHAT)
+    assert m.status == 500 and b"says" in m.body and sum(counts(ds)) == 4
+
+
+@pytest.mark.parametrize("status", [400, 409])
 def test_decodes_own_answer_is_relayed(pd, status):
     r, (p,), ds = pd(decode=[says(status), answer_ok])
     m = r.request(body=CHAT)
