@@ -615,7 +615,9 @@ def test_total_timeout_while_the_client_is_slow(worker, router, idle):
         r.wait_idle()
         m = c.read_head()
         c.read_body(m)
-        assert m.status == 200 and not m.ended and b'"code":"worker_timeout"' in m.body[-1024:]
+        # An error event stands only behind a whole event; the broken end says it otherwise.
+        says_so = b'"code":"worker_timeout"' in m.body[-1024:]
+        assert m.status == 200 and not m.ended and (says_so or not m.body.endswith(b"\n\n"))
     assert "worker_timeout" in r.wait_log(r".*route=.*").group(0)
 
 

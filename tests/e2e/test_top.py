@@ -158,7 +158,7 @@ def fleet(router, worker):
         assert r.request(body=CHAT, headers={"X-Kvsteer-Worker": "w3"}).status == 200
     with r.connect() as c:
         c.send(make_request(body=CHAT, headers={"X-Kvsteer-Worker": "w10"}))
-        c.read_to_eof()
+        assert c.read_response("POST").status == 502
     wires = [r.connect(), r.connect()]
     for wire in wires:
         wire.send(make_request(body=CHAT, headers={"X-Kvsteer-Worker": "w2"}))
