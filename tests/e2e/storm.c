@@ -80,6 +80,7 @@ struct peer {
 static struct peer peers[PEERS_MAX];
 static uint64_t rng_state;
 static unsigned router_port, cycles_left, n_clients, abreast, streams;
+static bool all_may_be_out; /* breakers are open all the time: 503 is an answer */
 static unsigned n_cycles, n_complete, n_violations, n_left, n_cut, n_eof, statuses[600];
 static char violation[512];
 
@@ -603,7 +604,8 @@ static bool is_complete(const struct peer *p, const struct verdict *v)
 /* Its worker's connection was dead, and what it had sent of its body was held no more. */
 static bool is_unrepeatable(const struct peer *p, int status)
 {
-	return streams && p->is_long && status == 502;
+	return (streams && p->is_long && status == 502) ||
+	       (all_may_be_out && status == 503);
 }
 
 static void judge_complete(struct peer *p, const struct verdict *v)
@@ -813,6 +815,8 @@ static bool read_command(void)
 		fprintf(stderr, "storm: what is %s", line);
 		exit(1);
 	}
+	all_may_be_out = (streams & 2) != 0;
+	streams &= 1;
 	return true;
 }
 
