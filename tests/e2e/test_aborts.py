@@ -138,7 +138,7 @@ def test_storm_while_the_control_thread_changes_everything(router, storm):
     r = router(conf=s.conf(pool), keys="threads = 4\n", wait=False, env=LEAN)
     r.wait_workers("s0", "s1", "s2", "s3")
     told = []
-    t = threading.Thread(target=lambda: told.append(s.go(r.port, 4000, streams=True)))
+    t = threading.Thread(target=lambda: told.append(s.go(r.port, 4000, streams=True, all_may_be_out=True)))
     t.start()
     i = 0
     while t.is_alive():
@@ -154,7 +154,9 @@ def test_storm_while_the_control_thread_changes_everything(router, storm):
         r.admin("POST", "workers/s1/undrain")
     t.join()
     assert i > 3 and told[0]["cycles"] == 4000
-    assert told[0]["violations"] == 0, told[0]["violation"]  # s0 was there all the time
+    assert told[0]["violations"] == 0, told[0]["violation"]
+    # s0 was there all the time; but where it said 500 and the one that was to say more has been
+    # removed meanwhile, a 500 that was too late to be kept is a 503
     r.wait_idle()
 
 
