@@ -88,21 +88,6 @@ static bool is_transfer(struct span name)
 	return false;
 }
 
-static bool generates(enum route_endpoint endpoint)
-{
-	switch (endpoint) {
-	case ENDPOINT_CHAT:
-	case ENDPOINT_COMPLETIONS:
-	case ENDPOINT_RESPONSES:
-	case ENDPOINT_MESSAGES:
-	case ENDPOINT_GENERATE:
-	case ENDPOINT_INFERENCE_GENERATE:
-		return true;
-	default:
-		return false;
-	}
-}
-
 /* The endpoint takes its limits from sampling_params, or from there, too. */
 static bool has_sampling(enum route_endpoint endpoint)
 {
@@ -429,7 +414,7 @@ static bool may_hide(struct span body)
 
 static enum kv_verdict judge_unread(const struct kv_request *k, struct span body)
 {
-	if (!generates(k->endpoint) || body.n == 0)
+	if (!route_generates(k->endpoint) || body.n == 0)
 		return KV_WHOLE;
 	if (!kv_form(k->connector)->decodes_alone)
 		return KV_UNSAFE;
@@ -440,7 +425,7 @@ static enum kv_verdict judge_read(const struct reading *r)
 {
 	const struct kv_form *form = kv_form(r->k->connector);
 
-	if (!generates(r->k->endpoint))
+	if (!route_generates(r->k->endpoint))
 		return KV_WHOLE;
 	if (r->is_lost && r->k->connector != CONNECTOR_SGLANG)
 		return form->decodes_alone ? KV_WHOLE : KV_UNSAFE;

@@ -17,17 +17,7 @@ void stream_watch_free(struct stream_watch *w)
 
 bool stream_watch_knows(enum route_endpoint endpoint)
 {
-	switch (endpoint) {
-	case ENDPOINT_CHAT:
-	case ENDPOINT_COMPLETIONS:
-	case ENDPOINT_RESPONSES:
-	case ENDPOINT_MESSAGES:
-	case ENDPOINT_GENERATE:
-	case ENDPOINT_INFERENCE_GENERATE:
-		return true;
-	default:
-		return false;
-	}
+	return route_generates(endpoint);
 }
 
 static void note_strange(struct stream_watch *w)

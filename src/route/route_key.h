@@ -34,6 +34,22 @@ enum route_endpoint {
 	ENDPOINT_MAX
 };
 
+/* Whether a model answers with text of its own. */
+static inline bool route_generates(enum route_endpoint endpoint)
+{
+	switch (endpoint) {
+	case ENDPOINT_CHAT:
+	case ENDPOINT_COMPLETIONS:
+	case ENDPOINT_RESPONSES:
+	case ENDPOINT_MESSAGES:
+	case ENDPOINT_GENERATE:
+	case ENDPOINT_INFERENCE_GENERATE:
+		return true;
+	default:
+		return false;
+	}
+}
+
 /* Body session fields in their order of precedence. */
 enum route_session {
 	SESSION_PARAMS_ID,
