@@ -55,7 +55,7 @@
 	X(OVERLOADED, 503, "overloaded_error", "overloaded", "There is not enough memory for this request.")             \
 	X(DRAINING, 503, "overloaded_error", "draining", "The router is shutting down.")                                 \
 	X(WORKER_TIMEOUT, 504, "upstream_error", "worker_timeout", "The worker did not respond in time.")                \
-	X(HTTP_VERSION, 505, "invalid_request_error", "http_version", "Only HTTP/1.0 and HTTP/1.1 are supported.")       \
+	X(HTTP_VERSION, 505, "invalid_request_error", "http_version", "Only HTTP/1.x is supported.")                    \
 	X(CLIENT_GONE, 0, "", "client_gone", "")                                                                         \
 	X(CLIENT_STALLED, 0, "", "client_stalled", "")                                                                   \
 	X(SHUTDOWN, 0, "", "shutdown", "")

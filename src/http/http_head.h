@@ -82,7 +82,7 @@ enum http_framing {
 
 struct http_head {
 	bool is_response;
-	uint8_t minor;           /* HTTP/1.minor: 0 or 1 */
+	uint8_t minor;           /* HTTP/1.minor: 0 or 1; a higher one is 1 here */
 	enum http_method method; /* requests */
 	uint16_t status;         /* answers: 100-599 */
 	/* Requests. target: origin form as it came ("/v1/x?a=1"), or "*". For an absolute

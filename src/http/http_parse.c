@@ -291,6 +291,17 @@ static void read_target(struct http_judged *j, struct span target)
 	h->path_len = query != NULL ? (uint32_t)(query - target.p) : h->target_len;
 }
 
+/* The digit of "HTTP/1.x". A higher minor version than ours is read as ours (RFC 9110,
+ * 2.5). */
+static void read_minor(struct http_judged *j, const char *digit)
+{
+	j->head->minor = (uint8_t)(*digit - '0');
+	if (j->head->minor <= 1)
+		return;
+	j->head->minor = 1;
+	j->higher_minor = digit;
+}
+
 /* "METHOD target HTTP/1.x": returns the start of the next line. */
 static const char *read_request_line(
 	struct http_judged *j, const char *p, const char *end)
@@ -303,7 +314,7 @@ static const char *read_request_line(
 	target_end = memchr(method_end + 1, ' ', (size_t)(end - method_end - 1));
 	j->method = span_make(p, (size_t)(method_end - p));
 	read_target(j, span_make(method_end + 1, (size_t)(target_end - method_end - 1)));
-	j->head->minor = (uint8_t)(target_end[8] - '0');
+	read_minor(j, target_end + 8);
 	return target_end + 11;
 }
 
@@ -312,7 +323,7 @@ static const char *read_status_line(struct http_judged *j, const char *p, const 
 {
 	const char *cr = memchr(p, '\r', (size_t)(end - p));
 
-	j->head->minor = (uint8_t)(p[7] - '0');
+	read_minor(j, p + 7);
 	j->head->status =
 		(uint16_t)((p[9] - '0') * 100 + (p[10] - '0') * 10 + (p[11] - '0'));
 	return cr + 2;
@@ -348,13 +359,31 @@ static const llhttp_settings_t opinion_settings = {
 	.on_message_complete = on_message_complete,
 };
 
-static void opinion_ask(
-	struct opinion *o, llhttp_type_t type, bool has_no_body, const char *p, size_t n)
+/* higher_minor: the digit that llhttp, which knows 1.0 and 1.1 alone, sees as 1; NULL:
+ * none. */
+static llhttp_errno_t opinion_read(
+	struct opinion *o, const char *p, size_t n, const char *higher_minor)
+{
+	llhttp_errno_t err = HPE_OK;
+
+	if (LIKELY(higher_minor == NULL))
+		return llhttp_execute(&o->parser, p, n);
+	err = llhttp_execute(&o->parser, p, (size_t)(higher_minor - p));
+	if (err == HPE_OK)
+		err = llhttp_execute(&o->parser, "1", 1);
+	if (err == HPE_OK)
+		err = llhttp_execute(
+			&o->parser, higher_minor + 1, n - (size_t)(higher_minor + 1 - p));
+	return err;
+}
+
+static void opinion_ask(struct opinion *o, llhttp_type_t type, bool has_no_body,
+	const char *p, size_t n, const char *higher_minor)
 {
 	o->saw_head = o->is_complete = o->would_close = false;
 	o->has_no_body = has_no_body;
 	llhttp_init(&o->parser, type, &opinion_settings);
-	if (llhttp_execute(&o->parser, p, n) != HPE_OK && !o->is_complete)
+	if (opinion_read(o, p, n, higher_minor) != HPE_OK && !o->is_complete)
 		o->saw_head = false;
 }
 
@@ -392,13 +421,15 @@ static bool opinion_fits_framing(const struct opinion *o, const struct http_head
 }
 
 /* False, and counted: llhttp sees another message than we do. */
-static bool opinion_agrees(struct http_head *h, const char *buf, uint32_t head_len)
+static bool opinion_agrees(
+	const struct http_judged *j, const char *buf, uint32_t head_len)
 {
+	struct http_head *h = j->head;
 	struct opinion o;
 	bool has_no_body = h->is_response && h->framing == HTTP_BODY_NONE;
 
 	opinion_ask(&o, h->is_response ? HTTP_RESPONSE : HTTP_REQUEST, has_no_body, buf,
-		head_len);
+		head_len, j->higher_minor);
 	if (!opinion_fits_end(&o, buf + head_len) || !opinion_fits_start(&o, h) ||
 		!opinion_fits_framing(&o, h)) {
 		metric_inc(METRIC_FRAMING_DISAGREE);
@@ -415,7 +446,7 @@ static bool loose_takes(llhttp_type_t type, const char *text)
 {
 	struct opinion o;
 
-	opinion_ask(&o, type, false, text, strlen(text));
+	opinion_ask(&o, type, false, text, strlen(text), NULL);
 	return o.is_complete;
 }
 
@@ -456,7 +487,7 @@ int http_parse_request(
 	read_fields(&j, read_request_line(&j, buf, end), end);
 	if (http_rules_request(&j, why) < 0)
 		return ERR_PARSE;
-	if (opinion_agrees(out, buf, head_len))
+	if (opinion_agrees(&j, buf, head_len))
 		return 0;
 	*why = FAIL_BAD_FRAMING;
 	return ERR_PARSE;
@@ -474,7 +505,7 @@ int http_parse_response(const char *buf, uint32_t head_len, enum http_method for
 	read_fields(&j, read_status_line(&j, buf, end), end);
 	if (http_rules_response(&j, why) < 0)
 		return ERR_PARSE;
-	if (opinion_agrees(out, buf, head_len))
+	if (opinion_agrees(&j, buf, head_len))
 		return 0;
 	*why = FAIL_WORKER_PROTOCOL;
 	return ERR_PARSE;

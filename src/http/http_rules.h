@@ -28,7 +28,8 @@ struct http_judged {
 	struct span method;          /* requests */
 	enum http_method for_method; /* responses: the request's method */
 	enum http_target_form form;
-	bool has_lookalike; /* a framing or credential field spelled with '_' */
+	const char *higher_minor; /* the digit of HTTP/1.2 to 1.9; NULL: 1.0 or 1.1 */
+	bool has_lookalike;       /* a framing or credential field spelled with '_' */
 	uint16_t
 		first[FIELD_ID_MAX]; /* the place in head->fields, where count is not 0 */
 	uint16_t count[FIELD_ID_MAX];

@@ -85,12 +85,12 @@ static const struct {
 };
 
 /*
- * Texts of fixed shape: '9' is any digit, '5' one of 1-5, 'b' 0 or 1, the rest itself. In
- * SCAN_SHAPE opaque is the place in the shape, and above it for requests "is 1.0 or 1.1"
- * so far.
+ * Texts of fixed shape: '9' is any digit, '5' one of 1-5, the rest itself. In SCAN_SHAPE
+ * opaque is the place in the shape, and above it for requests "the major version is not
+ * 1".
  */
 static const char version_shape[] = "HTTP/9.9";
-static const char status_shape[] = "HTTP/1.b 599";
+static const char status_shape[] = "HTTP/1.9 599";
 #define SHAPE_PLACE 0xff
 #define SHAPE_IS_OTHER_VERSION 0x100
 
@@ -120,8 +120,6 @@ static bool fits_shape(char want, char c)
 		return c >= '0' && c <= '9';
 	case '5':
 		return c >= '1' && c <= '5';
-	case 'b':
-		return c == '0' || c == '1';
 	default:
 		return c == want;
 	}
@@ -145,7 +143,7 @@ static enum fail step_version(struct http_scan *s, char c)
 		return end_version(s, c);
 	if (!fits_shape(version_shape[place], c))
 		return FAIL_MALFORMED_REQUEST;
-	if ((place == 5 && c != '1') || (place == 7 && c > '1'))
+	if (place == 5 && c != '1')
 		s->opaque |= SHAPE_IS_OTHER_VERSION;
 	s->opaque++;
 	return FAIL_NONE;

@@ -734,6 +734,34 @@ def test_http10_clients(pair):
             assert c.read_response().get("connection") == "close" and c.at_eof()
 
 
+@pytest.mark.parametrize("minor", range(2, 10))
+def test_a_higher_minor_version_is_read_as_1_1(pair, minor):
+    """RFC 9110, 2.5: of clients and of workers. Keep-alive and chunks are as in 1.1, and the
+    messages that the router sends say 1.1."""
+    r, w = pair
+    version = f"HTTP/1.{minor}".encode()
+
+    def say(x):
+        x.send(version + b" 100 Continue\r\n\r\n" + version + b" 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
+    w.handler = say
+    with r.connect() as c:
+        for _ in range(2):
+            c.send(make_request(body=Q0).replace(b"HTTP/1.1", version))
+            m = c.read_response()
+            assert m.start.startswith("HTTP/1.1 200 ") and m.body == b"abc" and m.ended and m.get("transfer-encoding") == "chunked"
+    assert all(x.start.endswith(" HTTP/1.1") for x in w.requests) and len({x.conn_no for x in w.exchanges}) == 1
+
+
+@pytest.mark.parametrize("version,status", [("0.9", 505), ("2.0", 505), ("2.1", 505), ("9.9", 505), ("1.10", 400), ("1.", 400), ("01.1", 400), ("1.x", 400)])
+def test_other_versions_are_refused(pair, version, status):
+    r, w = pair
+    with r.connect() as c:
+        c.send(make_request(body=Q0).replace(b"HTTP/1.1", b"HTTP/" + version.encode()))
+        m = c.read_response()
+        assert m.status == status and c.at_eof()
+    assert w.requests == []
+
+
 def test_http10_workers(pair):
     """A 1.1 answer for the client from a 1.0 worker: by length, and until it closes."""
     r, w = pair

@@ -300,6 +300,12 @@ static const struct own own_requests[] = {
 	{ "GET / HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n" EVIL, "forward", 1, false },
 	{ "GET / HTTP/1.0\r\n\r\n" EVIL, "forward", 1, false },
 	{ "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n" GET_A, "forward", 2, true },
+	/* A higher minor version is read as 1.1 */
+	{ "GET / HTTP/1.2\r\n" HOST "\r\n" GET_A, "forward", 2, true },
+	{ "\r\nGET / HTTP/1.9\r\n" HOST "Connection: close\r\n\r\n", "forward", 1, false },
+	{ "POST / HTTP/1.7\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n" GET_A, "forward", 2, true },
+	{ "POST / HTTP/1.7\r\n" HOST "Content-Length: 2\r\nContent-Length: 2\r\n\r\nab", "reject-400", 0, false },
+	{ "GET / HTTP/1.2\r\n\r\n", "reject-400", 0, false },
 	/* Upgrade is ignored: what follows is the next request */
 	{ "GET / HTTP/1.1\r\n" HOST "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n" GET_A, "forward", 2, true },
 	{ POST "Connection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\nab" GET_A, "forward", 2, true },
@@ -333,6 +339,9 @@ static const struct own own_responses[] = {
 	{ "HTTP/1.1 200 OK\r\n\r\n", "forward", 1, false },
 	{ "HTTP/1.1 200 OK\r\n\r\nx", "forward", 1, false },
 	{ "HTTP/1.1 204 X\r\nTransfer-Encoding: chunked\r\n\r\n", "forward", 1, true },
+	{ "HTTP/1.2 200 OK\r\nContent-Length: 2\r\n\r\nab", "forward", 1, true },
+	{ "HTTP/1.9 100 Continue\r\n\r\nHTTP/1.2 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", "forward", 1, true },
+	{ "HTTP/1.2 200 OK\r\n\r\nab", "forward", 1, false },
 	{ "HTTP/1.1 200 OK\r\nX: a\r\n b\r\n\r\n", "reject-502", 0, false },
 	{ "\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "reject-502", 0, false },
 };
