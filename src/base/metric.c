@@ -22,6 +22,8 @@ enum {
 	REQUEST_PROBES = 64,
 	ROUTE_OTHER = METRIC_ROUTES_MAX,
 	STATUS_MAX = 999,
+	RETRY_FIRST = 400, /* statuses of errors */
+	RETRY_STATUSES = 200,
 };
 
 /* One series of requests_total; key 0 is free. */
@@ -39,6 +41,7 @@ struct histogram {
 struct metric_set {
 	_Atomic int64_t values[METRIC_MAX];
 	struct histogram histograms[METRIC_HISTOGRAM_MAX];
+	_Atomic uint64_t retries[RETRY_STATUSES];
 	_Atomic uint64_t requests_unplaced; /* found no cell: printed as "other" */
 	struct request_cell requests[REQUEST_CELLS];
 	bool is_shared; /* written by many: add atomically */
@@ -161,6 +164,14 @@ void metric_observe(enum metric_histogram h, uint64_t value)
 	bump(set, &set->histograms[h].sum, value);
 }
 
+void metric_retry(int status)
+{
+	struct metric_set *set = set_here();
+
+	assert(status >= RETRY_FIRST && status < RETRY_FIRST + RETRY_STATUSES);
+	bump(set, &set->retries[status - RETRY_FIRST], 1);
+}
+
 static uint32_t request_key(unsigned route, int status, enum fail why)
 {
 	assert((unsigned)why < FAIL_MAX);
@@ -271,6 +282,35 @@ void metric_family(struct text *out, const char *name, const char *type, const c
 	text_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
+static bool is_retried_by_default(int status)
+{
+	static const int statuses[] = {408, 429, 500, 502, 503, 504};
+
+	for (size_t i = 0; i < ARRAY_LEN(statuses); i++) {
+		if (statuses[i] == status)
+			return true;
+	}
+	return false;
+}
+
+/* The rest of their family: of any status, if it was retried. */
+static void print_retries(struct text *out)
+{
+	uint64_t counts[RETRY_STATUSES] = {0};
+
+	pthread_mutex_lock(&sets_lock);
+	for (struct metric_set *set = sets; set != NULL; set = set->next) {
+		for (int i = 0; i < RETRY_STATUSES; i++)
+			counts[i] += peek(&set->retries[i]);
+	}
+	pthread_mutex_unlock(&sets_lock);
+	for (int i = 0; i < RETRY_STATUSES; i++) {
+		if (counts[i] > 0 || is_retried_by_default(RETRY_FIRST + i))
+			text_printf(out, "kvsteer_retries_total{reason=\"%d\"} %llu\n",
+				RETRY_FIRST + i, (unsigned long long)counts[i]);
+	}
+}
+
 static void print_values(struct text *out)
 {
 	static const struct {
@@ -293,6 +333,8 @@ static void print_values(struct text *out)
 		memcpy(last, family, sizeof(last));
 		text_printf(out, "%s %lld\n", rows[i].name,
 			(long long)metric_total((enum metric_id)i));
+		if (i == METRIC_RETRIES_ERROR) /* the last that is no status */
+			print_retries(out);
 	}
 }
 

@@ -57,6 +57,8 @@ void metric_observe(enum metric_histogram h, uint64_t value);
  */
 #define METRIC_ROUTES_MAX 64
 void metric_request(unsigned route, int status, enum fail why);
+/* retries_total{reason}, of a worker's response with this status. */
+void metric_retry(int status);
 /*
  * All requests ended, and those of them that went wrong on our side or a worker's: status
  * 500 and above, or a response that ended early.

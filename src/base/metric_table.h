@@ -23,12 +23,6 @@
 	X(RETRIES_TIMEOUT, COUNTER, "kvsteer_retries_total{reason=\"worker_timeout\"}", "")                  \
 	X(RETRIES_BROKE, COUNTER, "kvsteer_retries_total{reason=\"worker_broke\"}", "")                      \
 	X(RETRIES_ERROR, COUNTER, "kvsteer_retries_total{reason=\"worker_error\"}", "")                      \
-	X(RETRIES_408, COUNTER, "kvsteer_retries_total{reason=\"408\"}", "")                                  \
-	X(RETRIES_429, COUNTER, "kvsteer_retries_total{reason=\"429\"}", "")                                  \
-	X(RETRIES_500, COUNTER, "kvsteer_retries_total{reason=\"500\"}", "")                                  \
-	X(RETRIES_502, COUNTER, "kvsteer_retries_total{reason=\"502\"}", "")                                  \
-	X(RETRIES_503, COUNTER, "kvsteer_retries_total{reason=\"503\"}", "")                                  \
-	X(RETRIES_504, COUNTER, "kvsteer_retries_total{reason=\"504\"}", "")                                  \
 	X(RETRIES_REFUSED, COUNTER, "kvsteer_retries_refused_total", "Retries that retry_budget did not allow") \
 	X(RESUMES_RESUMED, COUNTER, "kvsteer_resumes_total{result=\"resumed\"}", "Streams whose worker broke, with resume_streams: went on on another, ended by the router, found none, could not") \
 	X(RESUMES_ENDED, COUNTER, "kvsteer_resumes_total{result=\"ended\"}", "")                              \

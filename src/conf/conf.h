@@ -77,6 +77,21 @@ struct conf_list {
 	size_t n;
 };
 
+/* Statuses from STATUS_SET_FIRST on: one bit each. */
+#define STATUS_SET_FIRST 400
+#define STATUS_SET_LAST 599
+struct status_set {
+	uint64_t bits[4];
+};
+
+static inline bool status_set_has(const struct status_set *s, int status)
+{
+	unsigned i = (unsigned)status - STATUS_SET_FIRST;
+
+	return i <= STATUS_SET_LAST - STATUS_SET_FIRST &&
+	       (s->bits[i / 64] >> i % 64 & 1) != 0;
+}
+
 /* [router]. Times in milliseconds (0: none), sizes in bytes. */
 struct router_opts {
 	/* process */
@@ -136,6 +151,7 @@ struct worker_opts {
 	uint64_t connect_timeout_ms, first_byte_timeout_ms, stream_idle_timeout_ms,
 		total_timeout_ms, upstream_idle_ms;
 	unsigned retry_max_retries;
+	struct status_set retry_on;
 	unsigned retry_budget; /* per cent of recent requests */
 	bool hold_headers, resume_streams;
 	uint64_t no_worker_wait_ms;

@@ -172,6 +172,8 @@
 	  "how long an idle connection to a worker is kept; engines close at 5s") \
 	K(retry_max_retries, retry_max_retries, COUNT, "4", 0, 1000, live, open, \
 	  "further attempts on other workers before the client has a byte") \
+	K(retry_on, retry_on, STATUSES, "408 429 500 502 503 504", 0, 0, live, open, \
+	  "statuses of a worker's response after which another worker is asked; none: no status") \
 	K(retry_budget, retry_budget, PERCENT, "20%", 0, 100, live, open, \
 	  "share of recent requests that may be retries") \
 	K(hold_headers, hold_headers, SWITCH, "on", 0, 0, live, open, \

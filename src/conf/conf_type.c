@@ -408,6 +408,61 @@ static char *print_choice(const struct conf_key *key, const void *field)
 
 /* Strings and lists */
 
+/* "none" unsets what may be unset; the types that must have a value take it as any other
+ * word. */
+static bool is_none(const struct conf_key *key, struct span text)
+{
+	return span_is(text, "none") && key->type != CONF_TYPE_TARGET &&
+	       !(key->type == CONF_TYPE_NAME && key->def != NULL);
+}
+
+static bool read_status(struct span word, struct status_set *to)
+{
+	uint64_t status, i;
+
+	if (span_to_u64(word, &status) != 0 || status < STATUS_SET_FIRST ||
+		status > STATUS_SET_LAST)
+		return false;
+	i = status - STATUS_SET_FIRST;
+	to->bits[i / 64] |= UINT64_C(1) << i % 64;
+	return true;
+}
+
+static int read_statuses(const struct conf_key *key, struct span text, void *field,
+	struct conf_fault *fault)
+{
+	struct status_set all = *(struct status_set *)field;
+	struct span word;
+
+	if (is_none(key, span_trim(text))) {
+		*(struct status_set *)field = (struct status_set){{0}};
+		return 0;
+	}
+	while (span_next_word(&text, &word)) {
+		if (read_status(word, &all))
+			continue;
+		conf_fault_set(fault, "is not a list of error statuses",
+			"from %d to %d, separated by blanks, such as 502 503; or none",
+			STATUS_SET_FIRST, STATUS_SET_LAST);
+		return ERR_PARSE;
+	}
+	*(struct status_set *)field = all;
+	return 0;
+}
+
+static char *print_statuses(const struct conf_key *key UNUSED, const void *field)
+{
+	char text[4 * (STATUS_SET_LAST - STATUS_SET_FIRST + 1) + 1] = "none";
+	size_t used = 0;
+
+	for (int status = STATUS_SET_FIRST; status <= STATUS_SET_LAST; status++) {
+		if (status_set_has(field, status))
+			used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%d",
+				used > 0 ? " " : "", status);
+	}
+	return strdup(text);
+}
+
 static bool all_in(struct span text, const char *marks)
 {
 	for (size_t i = 0; i < text.n; i++) {
@@ -499,14 +554,6 @@ static int check_glob(struct span text, struct conf_fault *fault)
 	conf_fault_set(fault, "is not a model pattern",
 		"separate patterns by blanks, not commas");
 	return ERR_PARSE;
-}
-
-/* "none" unsets what may be unset; the types that must have a value take it as any other
- * word. */
-static bool is_none(const struct conf_key *key, struct span text)
-{
-	return span_is(text, "none") && key->type != CONF_TYPE_TARGET &&
-	       !(key->type == CONF_TYPE_NAME && key->def != NULL);
 }
 
 static int read_string(const struct conf_key *key, struct span text, void *field,
@@ -665,6 +712,7 @@ static const struct type_row types[CONF_TYPE_MAX] = {
 	[CONF_TYPE_HEADERS] = { "list of header names", LIST(check_header) },
 	[CONF_TYPE_GLOBS] = { "list of patterns", LIST(check_glob) },
 	[CONF_TYPE_CIDRS] = { "list of networks", LIST(conf_cidr_check) },
+	[CONF_TYPE_STATUSES] = { "list of statuses", PLAIN(struct status_set, read_statuses, print_statuses), NULL },
 };
 /* clang-format on */
 
@@ -714,6 +762,7 @@ int conf_value_check(
 		struct conf_url url;
 		uint64_t number;
 		double real;
+		struct status_set statuses;
 	} scratch;
 	struct conf_key moved = *key;
 	int rc;

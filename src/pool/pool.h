@@ -119,6 +119,7 @@ struct pool_pick {
 	uint64_t connect_timeout_ms, first_byte_timeout_ms, stream_idle_timeout_ms,
 		total_timeout_ms, upstream_idle_ms;
 	unsigned max_retries;
+	struct status_set retry_on;
 	bool holds_headers, resumes_streams;
 	/* This request is the trial of a worker in doubt (its breaker is half-open, or it
 	 * is stalled or degraded and idle). The trial may take that long; 0: any time. */

@@ -480,6 +480,7 @@ static void copy_timeouts(const struct worker_opts *o, struct pool_pick *out)
 	out->total_timeout_ms = o->total_timeout_ms;
 	out->upstream_idle_ms = o->upstream_idle_ms;
 	out->max_retries = o->retry_max_retries;
+	out->retry_on = o->retry_on;
 	out->holds_headers = o->hold_headers;
 	out->resumes_streams = o->resume_streams;
 }

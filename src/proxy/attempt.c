@@ -73,43 +73,21 @@ void attempt_forget_tried(struct retry_case *c)
 
 /* ---- leave ---- */
 
-static const struct {
-	int status;
-	enum metric_id metric;
-} worth[] = {
-	{408, METRIC_RETRIES_408},
-	{429, METRIC_RETRIES_429},
-	{500, METRIC_RETRIES_500},
-	{502, METRIC_RETRIES_502},
-	{503, METRIC_RETRIES_503},
-	{504, METRIC_RETRIES_504},
-};
-
-bool attempt_is_worth_a_retry(int status)
+bool attempt_is_worth_a_retry(const struct retry_case *c, int status)
 {
-	size_t i;
-
-	for (i = 0; i < ARRAY_LEN(worth); i++) {
-		if (worth[i].status == status)
-			return true;
-	}
-	return false;
+	return status_set_has(&c->at->pick.retry_on, status);
 }
 
 static void count(int status, enum fail why)
 {
-	size_t i;
-
-	if (status == 0)
+	if (status != 0)
+		metric_retry(status);
+	else
 		metric_inc(why == FAIL_WORKER_UNREACHABLE ? METRIC_RETRIES_UNREACHABLE
 			   : why == FAIL_WORKER_TIMEOUT   ? METRIC_RETRIES_TIMEOUT
 			   : why == FAIL_WORKER_BROKE     ? METRIC_RETRIES_BROKE
 			   : why == FAIL_WORKER_ERROR     ? METRIC_RETRIES_ERROR
 							  : METRIC_RETRIES_RESET);
-	for (i = 0; i < ARRAY_LEN(worth); i++) {
-		if (worth[i].status == status)
-			metric_inc(worth[i].metric);
-	}
 }
 
 /* As far as retry_max_retries goes. A trial that failed is no doing of the client's. */
@@ -305,7 +283,7 @@ struct decision attempt_trial_is_over(struct retry_case *c)
 struct decision attempt_answered(
 	struct retry_case *c, const struct http_head *a, const char *base)
 {
-	if (!attempt_is_worth_a_retry(a->status) ||
+	if (!attempt_is_worth_a_retry(c, a->status) ||
 		!attempt_retry(c, c->at->guard.worker->id, a->status, FAIL_NONE))
 		return next_is(NEXT_STEP);
 	attempt_keep(c, a, base);

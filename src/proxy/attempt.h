@@ -90,8 +90,8 @@ struct decision attempt_gives_up(const struct attempts *a, enum fail why);
 
 /* ---- for all that retry ---- */
 
-/* The status says: not here, not now. */
-bool attempt_is_worth_a_retry(int status);
+/* The status says: not here, not now (retry_on of the worker that the request leaves). */
+bool attempt_is_worth_a_retry(const struct retry_case *c, int status);
 /*
  * Whether another worker is there (even a full one if status is 0), retry_max_retries has
  * one left, and the pool's budget has it; all but the first are not asked after a trial.

@@ -333,7 +333,7 @@ struct decision pd_prefill_failed(
 struct decision pd_prefill_refused(
 	struct pd *m, struct retry_case *c, const struct http_head *a, const char *base)
 {
-	if ((a->status >= 500 || attempt_is_worth_a_retry(a->status)) &&
+	if (attempt_is_worth_a_retry(c, a->status) &&
 		attempt_retry(c, c->at->guard.worker->id, a->status, FAIL_NONE)) {
 		attempt_keep(c, a, base);
 		return next_is(NEXT_ELSEWHERE);

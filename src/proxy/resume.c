@@ -189,7 +189,7 @@ struct decision resume_answered(struct resume *m, struct retry_case *c,
 	}
 	log_at(LOG_LEVEL_DEBUG, c->request, "does not resume a stream: %d", a->status);
 	/* Another worker would find the same fault in the request. */
-	return a->status >= 500 || attempt_is_worth_a_retry(a->status)
+	return a->status >= 500 || attempt_is_worth_a_retry(c, a->status)
 		       ? resume_failed(m, c, broke)
 		       : resume_gives_up(broke);
 }

@@ -91,6 +91,40 @@ def test_two_workers_that_agree_are_believed(router, worker, status):
     assert counts(ws) == [1, 1, 0, 0] and retries(r) == {str(status): 1}
 
 
+def test_retry_on_is_what_is_retried(router, worker):
+    """In place of the default: 529 is, and 503 is not. It is counted as what it is."""
+    ws = [worker("w0", says(529)), worker("w1")]
+    r = router(ws, pool=POOL + "retry_on = 404\nretry_on = 529\n")
+    assert r.request(body=CHAT).json()["worker"] == "w1"
+    ws[0].handler = says(404)
+    assert r.request(body=CHAT).json()["worker"] == "w1"
+    ws[0].handler = says(503)
+    assert {r.request(body=CHAT).status for _ in range(2)} == {200, 503}, "ties take turns"
+    assert retries(r) == {"404": 1, "529": 1}
+
+
+def test_retry_on_none_retries_no_status(router, worker):
+    """A worker that cannot be reached is no status: that is retried."""
+    ws = [worker("w0", says(500)), worker("w1"), worker("w2")]
+    r = router(ws, pool=POOL + "retry_on = none\n")
+    assert r.request(body=CHAT).status == 500
+    assert retries(r) == {}
+    ws[0].stop()
+    assert {r.request(body=CHAT).status for _ in range(3)} == {200}
+    assert set(retries(r)) <= {"worker_unreachable"}
+
+
+def test_retry_on_of_the_worker_that_answers(router, worker):
+    """And of now: a reload changes it."""
+    ws = [worker("w0", says(503)), worker("w1")]
+    conf = worker_conf(ws, POOL + "retry_on = none\n")
+    r = router(conf=conf.replace(ws[0].url, ws[0].url + "\nretry_on = 503"), wait=False).wait_workers("w0", "w1")
+    assert r.request(body=CHAT).json()["worker"] == "w1"
+    assert r.reload(conf)[0]
+    assert {r.request(body=CHAT).status for _ in range(2)} == {200, 503}
+    assert retries(r) == {"503": 1}
+
+
 @pytest.mark.parametrize("head", [False, True])
 def test_every_method_that_is_forwarded(router, worker, head):
     ws = [worker("w0", says(503)), worker("w1")]

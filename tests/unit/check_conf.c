@@ -265,6 +265,17 @@ static const struct {
 		"begin with /", 0},
 	{"[pool default]\nworker_cidrs = localhost\n" W, 2, "worker_cidrs",
 		"not a network", "10.", 0},
+	{"[pool default]\nretry_on = 503 200\n" W, 2, "retry_on",
+		"not a list of error statuses", "from 400 to 599", 0},
+	{"[pool default]\nretry_on = 5xx\n" W, 2, "retry_on",
+		"not a list of error statuses", "502 503", 0},
+	{W "retry_on = 502,503\n", 3, "retry_on", "not a list of error statuses",
+		"blanks", 0},
+	{W "retry_on = 503 none\n", 3, "retry_on", "not a list of error statuses",
+		"or none", 0},
+	{W "retry_on = off\n", 3, "retry_on", "not a list of error statuses", "or none",
+		0},
+	{W "retry_on = 600\n", 3, "retry_on", "not a list of error statuses", "599", 0},
 	/* workers */
 	{"[worker a]\nrole = decode\n", 1, "url", "has no url", "http://", 0},
 	{"[worker a]\nurl = http://::1:8001\n", 2, "url", "more than one colon",
@@ -522,6 +533,37 @@ START_TEST(reads_lists_and_none)
 	ck_assert_uint_eq(conf->pools[0].models.n, 2);
 	ck_assert_uint_eq(conf->workers[0].models.n, 1);
 	ck_assert_str_eq(conf->workers[0].models.items[0], "c");
+}
+END_TEST
+
+static void retries_on(size_t worker, const char *expected)
+{
+	const struct conf_key *key = conf_key_find(SECTION_WORKER, SPAN_LIT("retry_on"));
+	scoped_free char *text = conf_value_text(key, &conf->workers[worker].opts);
+
+	ck_assert_str_eq(text, expected);
+}
+
+START_TEST(reads_lists_of_statuses)
+{
+	const struct status_set *set;
+
+	load_good("[pool a]\nmodels = a\nretry_on = 503 599\nretry_on = 400 503\n"
+		  "[pool b]\nmodels = b\nretry_on = none\n[pool default]\n"
+		  "[worker d]\nurl = http://h:1\n"
+		  "[worker a]\nurl = http://h:2\npool = a\n"
+		  "[worker b]\nurl = http://h:3\npool = b\n"
+		  "[worker c]\nurl = http://h:4\npool = a\nretry_on = 529\n");
+	retries_on(0, "408 429 500 502 503 504");
+	retries_on(1, "400 503 599");
+	retries_on(2, "none");
+	retries_on(3, "529");
+	set = &conf->workers[1].opts.retry_on;
+	ck_assert(status_set_has(set, 400) && status_set_has(set, 503) &&
+		  status_set_has(set, 599));
+	ck_assert(!status_set_has(set, 0) && !status_set_has(set, 399) &&
+		  !status_set_has(set, 401) && !status_set_has(set, 600) &&
+		  !status_set_has(set, -1));
 }
 END_TEST
 
@@ -1033,6 +1075,7 @@ static Suite *conf_suite(void)
 	tcase_add_test(values, every_default_is_readable_and_prints_as_written);
 	tcase_add_test(values, reads_units);
 	tcase_add_test(values, reads_lists_and_none);
+	tcase_add_test(values, reads_lists_of_statuses);
 	tcase_add_test(values, reads_crlf_bom_utf8_and_quotes);
 	tcase_add_test(values, takes_lines_of_64_kib);
 	tcase_add_test(values, a5_role_keys_hold_with_an_inherited_policy);
