@@ -50,7 +50,7 @@ struct event {
 	struct json_text json;
 	struct change changes[CHANGES_MAX];
 	unsigned n_changes;
-	char digits[2][24];
+	char digits[4][24];
 	char *delta; /* malloc'd: what a delta becomes */
 	bool is_needless;
 };
@@ -146,28 +146,71 @@ static void change_count(struct event *e, unsigned i, struct json_value v, uint6
 	change(e, v, span_make(out, (size_t)len));
 }
 
-/* The text so far was this worker's prompt, and is the client's answer; their sum stays.
+static bool read_member(const struct event *e, struct json_value object, struct span name,
+	struct json_value *v, uint64_t *n)
+{
+	json_members(&e->json, object, &name, 1, v);
+	return read_count(e, *v, n);
+}
+
+/*
+ * The prompt's own tokens. Where an earlier worker has told them, that holds. Else the
+ * text so far is part of this worker's prompt, and counts as it was counted before: if a
+ * tokenizer cuts it otherwise, the difference stands here.
  */
+static uint64_t prompt_tokens(struct resume_stream *s, uint64_t counted)
+{
+	if (!s->has_prompt)
+		s->prompt = counted > s->tokens_before ? counted - s->tokens_before : 0;
+	s->has_prompt = true;
+	return s->prompt;
+}
+
+/* Of the text so far this worker may have cached some, too. */
+static void change_cached(struct event *e, struct json_value usage, uint64_t prompt)
+{
+	struct span details = SPAN_LIT("prompt_tokens_details");
+	struct json_value v;
+	uint64_t cached;
+
+	json_members(&e->json, usage, &details, 1, &v);
+	if (v.kind == JSON_IS_OBJECT &&
+		read_member(e, v, SPAN_LIT("cached_tokens"), &v, &cached) &&
+		cached > prompt)
+		change_count(e, 3, v, prompt);
+}
+
+/* The text so far was this worker's prompt, and is the client's answer. */
+static void change_usage(struct resume_stream *s, struct event *e,
+	struct json_value usage, struct json_value completion)
+{
+	struct json_value v;
+	uint64_t prompt, total;
+
+	change_count(e, 0, completion, s->tokens);
+	if (!read_member(e, usage, SPAN_LIT("prompt_tokens"), &v, &prompt))
+		return;
+	prompt = prompt_tokens(s, prompt);
+	change_count(e, 1, v, prompt);
+	if (read_member(e, usage, SPAN_LIT("total_tokens"), &v, &total))
+		change_count(e, 2, v, prompt + s->tokens);
+	change_cached(e, usage, prompt);
+}
+
 static void read_usage(struct resume_stream *s, struct event *e, struct json_value usage)
 {
-	static const struct span names[] = {
-		{"prompt_tokens", 13}, {"completion_tokens", 17}};
-	struct json_value v[2];
-	uint64_t prompt, completion;
+	struct json_value v;
+	uint64_t n;
 
-	if (usage.kind != JSON_IS_OBJECT)
-		return;
-	json_members(&e->json, usage, names, 2, v);
-	if (!read_count(e, v[1], &completion))
+	if (usage.kind != JSON_IS_OBJECT ||
+		!read_member(e, usage, SPAN_LIT("completion_tokens"), &v, &n))
 		return;
 	s->counts_usage = true;
-	s->tokens = s->tokens_before + completion;
-	if (s->tokens_before == 0)
-		return;
-	change_count(e, 1, v[1], s->tokens);
-	if (read_count(e, v[0], &prompt))
-		change_count(e, 0, v[0],
-			prompt > s->tokens_before ? prompt - s->tokens_before : 0);
+	s->tokens = s->tokens_before + n;
+	if (s->tokens_before > 0)
+		change_usage(s, e, usage, v);
+	else if (read_member(e, usage, SPAN_LIT("prompt_tokens"), &v, &n))
+		prompt_tokens(s, n);
 }
 
 static int take_text(struct resume_stream *s, const struct event *e, struct json_value v)

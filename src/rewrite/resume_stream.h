@@ -7,7 +7,7 @@
  * with the client; text holds exactly the text of the events handed on, as long as
  * is_lost is false. In a continuation, id, created and model become the first stream's;
  * the role, which the client has, is dropped; and usage counts the tokens before it as
- * part of the response.
+ * part of the response, in which total is the sum of the two other counts.
  */
 #ifndef REWRITE_RESUME_STREAM_H
 #define REWRITE_RESUME_STREAM_H
@@ -38,6 +38,8 @@ struct resume_stream {
 	uint64_t tokens;        /* so far */
 	uint64_t tokens_before; /* of the workers before this one */
 	bool counts_usage;      /* this worker says how many */
+	bool has_prompt;        /* a worker said how many the prompt has */
+	uint64_t prompt;
 	struct text tail, out;
 	struct stream_watch watch; /* of this worker's events */
 	bool has_error;            /* it said that it failed: in these events */

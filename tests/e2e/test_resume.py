@@ -234,6 +234,31 @@ def test_a_completion_as_the_next_worker_is_asked_it(router, worker):
     assert ws[1].requests[0].json() == {**TEXT, "prompt": "Once upon a\t", "max_tokens": 8}
 
 
+def counted(id_, text, prompt, completion, finish=None, cached=None):
+    details = {"prompt_tokens_details": {"cached_tokens": cached}} if cached is not None else {}
+    return json.dumps({"id": id_, "object": "text_completion", "created": 7, "model": "m",
+                       "choices": [] if text is None else [{"index": 0, "text": text, "finish_reason": finish}],
+                       "usage": {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion, **details}})
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["told", "not told"])
+def test_f5_usage_of_a_resumed_stream(router, worker, is_told):
+    """The next worker cuts the text so far into 53 tokens, which were 5: the prompt has as many as
+    the first worker said. Where it said nothing, the sum is that of the next worker."""
+    first = [counted("A", f" w{i}", 14, i + 1) if is_told else text_event("A", f" w{i}") for i in range(5)]
+    second = [counted("B", " end", 67, 1), counted("B", " it is", 67, 2, "length"), counted("B", None, 67, 2, cached=64)]
+    ws = [worker("w0", story(*first, end="rst")), worker("w1", story(*second, "[DONE]"))]
+    r = router(ws, pool=ON)
+    m = all_of(r, dict(TEXT, stream_options={"include_usage": True, "continuous_usage_stats": is_told}), "/v1/completions")
+    assert m.ended
+    usage = [json.loads(e[6:])["usage"] for e in m.body.decode().split("\n\n") if e and "usage" in e]
+    assert all(u["prompt_tokens"] + u["completion_tokens"] == u["total_tokens"] for u in usage)
+    assert {u["prompt_tokens"] for u in usage} == {14 if is_told else 62}
+    assert [u["completion_tokens"] for u in usage] == ([1, 2, 3, 4, 5] if is_told else []) + [6, 7, 7]
+    assert usage[-1]["prompt_tokens_details"]["cached_tokens"] == (14 if is_told else 62)
+    assert ws[1].requests[0].json()["max_tokens"] == 5
+
+
 @pytest.mark.parametrize("step", [1, 7, 64])
 def test_wherever_bytes_break_the_client_sees_whole_events(router, worker, step):
     """A stream of four events is cut after every step-th byte, inside events and between them."""

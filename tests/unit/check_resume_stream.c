@@ -199,6 +199,66 @@ START_TEST(a_completion_goes_on_too)
 }
 END_TEST
 
+/* Tokens of a completion's event with usage, as the third of three workers tells it. */
+#define COUNTED(id, text, p, c, t, more)                                   \
+	"data: {\"id\":\"" id                                              \
+	"\",\"created\":1,\"choices\":[{\"index\":0,\"text\":\"" text      \
+	"\"}],\"usage\":{\"prompt_tokens\":" p ",\"completion_tokens\":" c \
+	",\"total_tokens\":" t more "}}\n\n"
+#define CACHED(n) ",\"prompt_tokens_details\":{\"cached_tokens\":" n "}"
+
+/* Workers may cut the text so far into other tokens than those that made it. */
+START_TEST(f5_a_prompt_keeps_the_count_that_was_told_first)
+{
+	static const char *const given[] = {COUNTED("a", "x", "14", "3", "17", ""),
+		COUNTED("a", "y", "70", "2", "72", CACHED("64")),
+		COUNTED("a", "z", "90", "1", "91", CACHED("13"))};
+	static const char *const wanted[] = {COUNTED("a", "x", "14", "3", "17", ""),
+		COUNTED("a", "y", "14", "5", "19", CACHED("14")),
+		COUNTED("a", "z", "14", "6", "20", CACHED("13"))};
+	struct resume_stream s;
+
+	resume_stream_init(&s, false);
+	for (size_t i = 0; i < ARRAY_LEN(given); i++) {
+		struct seen seen = {.n = 0};
+
+		if (i > 0)
+			resume_stream_continue(&s);
+		feed(&s, given[i], strlen(given[i]), false, 7, &seen);
+		ck_assert_str_eq(seen.p, wanted[i]);
+	}
+	resume_stream_free(&s);
+}
+END_TEST
+
+/* Nobody told: the text so far counts as its events did, and once told it holds. */
+START_TEST(f5_a_prompt_that_nobody_counted_is_derived)
+{
+	static const char *const given[] = {
+		"data: {\"id\":\"a\",\"created\":1,\"choices\":[{\"index\":0,\"text\":"
+		"\"x\"}]}\n\n",
+		COUNTED("a", "y", "15", "2", "17", ""),
+		COUNTED("a", "z", "30", "4", "34", "")};
+	static const char *const wanted[] = {
+		"data: {\"id\":\"a\",\"created\":1,\"choices\":[{\"index\":0,\"text\":"
+		"\"x\"}]}\n\n",
+		COUNTED("a", "y", "14", "3", "17", ""),
+		COUNTED("a", "z", "14", "7", "21", "")};
+	struct resume_stream s;
+
+	resume_stream_init(&s, false);
+	for (size_t i = 0; i < ARRAY_LEN(given); i++) {
+		struct seen seen = {.n = 0};
+
+		if (i > 0)
+			resume_stream_continue(&s);
+		feed(&s, given[i], strlen(given[i]), false, 7, &seen);
+		ck_assert_str_eq(seen.p, wanted[i]);
+	}
+	resume_stream_free(&s);
+}
+END_TEST
+
 START_TEST(a_second_role_goes_but_not_what_is_with_it)
 {
 	struct resume_stream s;
@@ -439,6 +499,8 @@ static Suite *resume_stream_suite(void)
 	tcase_add_loop_test(tc, it_is_one_stream_wherever_it_breaks, 1, 4);
 	tcase_add_test(tc, it_may_break_again_and_again);
 	tcase_add_test(tc, a_completion_goes_on_too);
+	tcase_add_test(tc, f5_a_prompt_keeps_the_count_that_was_told_first);
+	tcase_add_test(tc, f5_a_prompt_that_nobody_counted_is_derived);
 	tcase_add_test(tc, a_second_role_goes_but_not_what_is_with_it);
 	tcase_add_loop_test(tc, what_is_not_text_is_lost, 0, ARRAY_LEN(lost));
 	tcase_add_test(tc, what_is_too_long_is_lost);
