@@ -70,7 +70,7 @@ static int wait_for_worker(struct request *r, const struct pool_ask *ask)
 		.priority = priority_of(r),
 		.is_begun = pd_is_begun(r->pd),
 		.was_tried = pd_was_tried(r->pd, r->attempts.n_tried),
-		.may_skip = pd_may_skip(r->pd, r->attempts.kept != NULL),
+		.may_skip = pd_may_skip(r->pd),
 	};
 	int err;
 
@@ -175,8 +175,7 @@ struct decision pick_worker(struct request *r)
 		return no_worker(r, err);
 	if (r->pd == NULL || !pd_take_reserved(r->pd, &r->place))
 		err = r->ticket != NULL ? resume_waiting(r) : ask_for_worker(r);
-	if ((err == ERR_NOENT || err == ERR_STATE) &&
-		pd_may_skip(r->pd, r->attempts.kept != NULL))
+	if ((err == ERR_NOENT || err == ERR_STATE) && pd_may_skip(r->pd))
 		return next_is(NEXT_SKIP_PREFILL);
 	if (err != 0)
 		return no_worker(r, err);

@@ -166,10 +166,11 @@ bool pd_is_prefill(const struct pd *m)
 	return m != NULL && m->at == PD_PREFILL && !m->is_relayed;
 }
 
-bool pd_may_skip(const struct pd *m, bool is_kept)
+/* An overloaded prefill role is back pressure: decode is not given its work. */
+bool pd_may_skip(const struct pd *m)
 {
 	return pd_is_prefill(m) && m->form->decodes_alone && !m->is_prefill_pinned &&
-	       !is_kept;
+	       !m->is_pressed;
 }
 
 /* ---- PICK ---- */
@@ -322,22 +323,36 @@ struct decision pd_prefill_failed(
 	a->last_failure = end->why;
 	if (may_repeat && attempt_retry(c, c->at->guard.worker->host_id, 0, end->why))
 		return next_is(NEXT_ELSEWHERE);
-	/* No other prefill worker may have it, and decode can compute the prompt; but not
-	 * after a prefill that has used up its time. */
-	if (may_repeat && end->why != FAIL_WORKER_TIMEOUT &&
-		pd_may_skip(m, a->kept != NULL))
+	/* No other prefill worker may have it, and decode can compute the prompt. */
+	if (may_repeat && c->has_time && pd_may_skip(m))
 		return next_is(NEXT_SKIP_PREFILL);
 	return attempt_gives_up(a, end->why);
+}
+
+static bool is_pressure(const struct http_head *a)
+{
+	return a->status == 429 ||
+	       (a->status == 503 && http_head_find(a, FIELD_RETRY_AFTER) != NULL);
+}
+
+/* Not where two prefill workers fell over it: it may be the request's doing. */
+static bool may_skip_after(const struct pd *m, const struct retry_case *c, int status)
+{
+	return status >= 500 && attempt_is_worth_a_retry(c, status) &&
+	       !(status == 500 && c->attempts->had_500) && c->has_time && pd_may_skip(m);
 }
 
 struct decision pd_prefill_refused(
 	struct pd *m, struct retry_case *c, const struct http_head *a, const char *base)
 {
+	m->is_pressed |= is_pressure(a);
 	if (attempt_is_worth_a_retry(c, a->status) &&
 		attempt_retry(c, c->at->guard.worker->id, a->status, FAIL_NONE)) {
 		attempt_keep(c, a, base);
 		return next_is(NEXT_ELSEWHERE);
 	}
+	if (may_skip_after(m, c, a->status))
+		return next_is(NEXT_SKIP_PREFILL);
 	m->is_relayed = true;
 	return next_is(NEXT_STEP);
 }
@@ -385,11 +400,13 @@ struct slots *pd_take_slot(struct pd *m)
 	return s;
 }
 
-bool pd_repeats_prefill(struct pd *m)
+bool pd_repeats_leg(struct pd *m, bool is_unheard)
 {
+	/* One that was connected may have taken the blocks, and an engine that refuses a
+	 * request (vLLM) tells prefill to let go of them. */
 	if (m->at != PD_PREFILL) {
 		m->failed[ROLE_DECODE]++;
-		return false;
+		return is_unheard && m->is_computed && m->form->waits_for_any;
 	}
 	m->failed[ROLE_PREFILL]++;
 	pd_drop_answer(m);

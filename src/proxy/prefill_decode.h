@@ -72,9 +72,8 @@ bool pd_was_tried(const struct pd *m, unsigned n_tried);
 bool pd_is_begun(const struct pd *m);
 /* It has one of the process's slots already. */
 bool pd_has_slot(const struct pd *m);
-/* Where no worker is fit for this leg, the request does without it: no last resort.
- * is_kept: a response is kept (attempt.h). */
-bool pd_may_skip(const struct pd *m, bool is_kept);
+/* Where no worker is fit for this leg, the request does without it: no last resort. */
+bool pd_may_skip(const struct pd *m);
 
 /* ---- PICK: of a request that has legs ---- */
 
@@ -107,7 +106,8 @@ bool pd_is_prefill(const struct pd *m);
  * worth another worker, but not of a request that has killed two. */
 struct decision pd_prefill_failed(
 	struct pd *m, struct retry_case *c, const struct no_response *end);
-/* A prefill's header, no 2xx: elsewhere, or NEXT_STEP: the client gets the refusal. */
+/* A prefill's header, no 2xx: elsewhere, without prefill, or NEXT_STEP: the client gets
+ * the refusal. */
 struct decision pd_prefill_refused(
 	struct pd *m, struct retry_case *c, const struct http_head *a, const char *base);
 /* 0: the prefill's response is whole, and good. ERR_AGAIN. Else ERR_STATE and *why. */
@@ -142,9 +142,9 @@ char *pd_take_parallel_body(struct pd *m);
 
 /* ---- the ends ---- */
 
-/* NEXT_ELSEWHERE: prefill alone is repeated. False: both are, once both legs' holdings are
- * ended; pd_begin_again() follows. */
-bool pd_repeats_prefill(struct pd *m);
+/* NEXT_ELSEWHERE: the leg alone is repeated. False: both are, once both legs' holdings are
+ * ended; pd_begin_again() follows. is_unheard: its worker was never connected. */
+bool pd_repeats_leg(struct pd *m, bool is_unheard);
 void pd_begin_again(struct pd *m);
 /* Blocks that no decode worker took: the body of the call that releases them, for the
  * caller to free. NULL: there are none. */

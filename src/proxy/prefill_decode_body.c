@@ -188,26 +188,22 @@ static int append(struct pd *m, struct span data)
 	return 0;
 }
 
-static enum fail read_params(struct pd *m)
+static bool is_read(const struct pd *m)
 {
-	struct span answer = span_make(m->answer, m->answer_len);
+	return m->form->has_params || m->form->needs_cut;
+}
 
-	switch (kv_answer_read(answer, &m->params)) {
-	case KV_ANSWER_PARAMS:
-		return FAIL_NONE;
-	case KV_ANSWER_NONE:
-		if (m->form->decodes_alone) /* others find the blocks without */
-			m->way = WAY_RECOMPUTED;
-		return FAIL_NONE;
-	default:
-		return FAIL_WORKER_PROTOCOL;
-	}
+/* Only some forms know the blocks by what it says. */
+static bool names_no_blocks(const struct pd *m)
+{
+	return m->form->has_params && m->form->decodes_alone;
 }
 
 /* A prefill whose text ended by itself hands nothing over: decode computes the prompt. */
 static void look_for_the_cut(struct pd *m)
 {
-	if (kv_answer_was_cut(span_make(m->answer, m->answer_len), m->kv.endpoint))
+	if (!m->form->needs_cut ||
+		kv_answer_was_cut(span_make(m->answer, m->answer_len), m->kv.endpoint))
 		return;
 	m->way = WAY_RECOMPUTED;
 	m->engine[0] = '\0';
@@ -215,14 +211,27 @@ static void look_for_the_cut(struct pd *m)
 
 static enum fail read_answer(struct pd *m)
 {
-	if (m->form->needs_cut)
-		look_for_the_cut(m);
-	return m->form->has_params ? read_params(m) : FAIL_NONE;
+	struct span answer = span_make(m->answer, m->answer_len);
+
+	if (!is_read(m))
+		return FAIL_NONE;
+	switch (kv_answer_read(answer, &m->params)) {
+	case KV_ANSWER_PARAMS:
+		break;
+	case KV_ANSWER_NONE:
+		if (names_no_blocks(m))
+			m->way = WAY_RECOMPUTED;
+		break;
+	default:
+		return FAIL_WORKER_PROTOCOL;
+	}
+	look_for_the_cut(m);
+	return FAIL_NONE;
 }
 
 static enum fail take_data(struct pd *m, struct span data)
 {
-	if (!m->form->has_params && !m->form->needs_cut)
+	if (!is_read(m))
 		return FAIL_NONE;
 	if (data.n > PD_ANSWER_MAX - m->answer_len)
 		return FAIL_WORKER_PROTOCOL;

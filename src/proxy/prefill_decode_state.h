@@ -52,6 +52,7 @@ struct pd {
 	uint64_t began_us, took_us;
 	bool is_computed; /* its answer is there, and good */
 	bool is_relayed;  /* it refused: the client gets its answer */
+	bool is_pressed;  /* a prefill worker said that it has too much to do */
 	bool is_taken;    /* decode answered: the blocks are its affair */
 	char transfer_id[KV_TRANSFER_ID_ROOM];
 	char id[KV_ID_ROOM];

@@ -55,13 +55,16 @@ enum step_id {
 
 /* ---- decisions, applied ---- */
 
-/* Another attempt: of the prefill alone, or, where decode failed, of both. */
+/* Another attempt: of the leg that failed alone, or of both. */
 static void begin_again(struct request *r)
 {
+	bool is_unheard = r->place.ex != NULL && exchange_never_connected(r->place.ex) &&
+			  !r->attempts.died_reused;
+
 	assert(!r->head_sent || r->resume != NULL);
 	upload_pause(&r->upload, r->c);
 	request_leave_worker(r);
-	if (r->pd == NULL || pd_repeats_prefill(r->pd))
+	if (r->pd == NULL || pd_repeats_leg(r->pd, is_unheard))
 		return;
 	request_leave_legs(r, false);
 	pd_begin_again(r->pd);

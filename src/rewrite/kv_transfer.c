@@ -15,9 +15,11 @@
 static const struct kv_form forms[CONNECTOR_MAX] = {
 	[CONNECTOR_NIXL] = {
 		.has_params = true,
+		.waits_for_any = true,
 		.decodes_alone = true,
 	},
 	[CONNECTOR_MOONCAKE] = {
+		.waits_for_any = true,
 		.needs_cut = true,
 		.needs_engine = true,
 		.needs_port = true,

@@ -51,6 +51,9 @@ struct kv_form {
 	 * forgets the transfer of one that ended by itself, and decode would wait): its
 	 * answer is read for that, too (kv_answer_was_cut()). */
 	bool needs_cut;
+	/* Prefill's blocks wait for whoever names them: any decode worker may take them, as
+	 * long as none has. */
+	bool waits_for_any;
 	/* Prefill workers have a bootstrap port. */
 	bool needs_port;
 	/* Both legs carry kv_make_id() as X-Request-Id; else the request's own. */

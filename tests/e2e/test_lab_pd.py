@@ -117,3 +117,26 @@ def test_the_text_is_that_of_one_engine(lab):
         for d in ("d0", "d1"):  # computes the last token of each prompt, and the answers
             there = m[d]["vllm:external_prefix_cache_hits_total"] + m[d]["vllm:prefix_cache_hits_total"]
             assert there == m[d]["vllm:prompt_tokens_total"] - m[d]["vllm:time_to_first_token_seconds_count"]
+
+
+def test_a_decode_engine_that_refuses_the_connect_is_replaced(router):
+    """Its process is gone when the prompt is computed: the other one takes the blocks that wait, once computed."""
+    with Engine("--role", "prefill", "--sim-speed", "0") as p, Engine("--role", "decode", "--sim-speed", "0") as d0, Engine("--role", "decode", "--sim-speed", "0") as d1:
+        conf = "[pool default]\npolicy = round_robin\nkv_connector = nixl\nhealth_interval = 1000s\n"
+        for name, role, e in (("p", "prefill", p), ("d0", "decode", d0), ("d1", "decode", d1)):
+            conf += f"[worker {name}]\nurl = {e.url}\nrole = {role}\n"
+        r = router(conf=conf, keys="expose_worker = on\n", wait=False)
+        r.wait_workers("p", "d0", "d1")
+        prompts = [f"{i} times upon a time " * 90 for i in range(2)]
+
+        def ask(prompt):
+            m = r.request(path="/v1/completions", body={"model": "sim", "prompt": prompt, "max_tokens": 20})
+            assert m.status == 200 and m.json()["choices"][0]["text"] == expected(tokenize(prompt), 20)
+            return m.get("x-kvsteer-worker")
+        first = ask(prompts[0])
+        left, dead = (d0, d1) if first == "d0" else (d1, d0)
+        dead.stop()
+        assert ask(prompts[1]) == first and "retries=1" in r.wait_log(r"(?s)(.*route=.*status=200[^\n]*){2}").group(0)
+        assert p.metrics()["vllm:time_to_first_token_seconds_count"] == 2, "each prompt is computed once"
+        assert left.metrics()["kvsteer_engine_kv_leases"] == p.metrics()["kvsteer_engine_kv_leases"] == 0
+        assert r.metric("kvsteer_pd_requests_total", way="split") == 2 and r.metric("kvsteer_kv_releases_total") == 0

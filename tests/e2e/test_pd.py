@@ -229,13 +229,6 @@ def test_what_cannot_be_split_goes_to_decode_whole(pd):
 @pytest.mark.parametrize("how", [500, 502, 503, 429, 408, "dies", "refuses", "lies", "bad_json", "error_in_200", "no_object", "huge", "cut", "slow"])
 def test_a_failed_prefill_is_had_elsewhere(pd, how):
     """Before a byte was relayed: another prefill worker, and the client sees nothing of it."""
-    def lies(x):
-        x.send(b"HTTP/9.9 nonsense\r\n\r\n")
-        return "close"
-
-    def cut(x):
-        x.send(b'HTTP/1.1 200 X\r\nContent-Length: 100\r\n\r\n{"kv_tr')
-        return "close"
     handler = {"dies": dies, "lies": lies, "cut": cut, "slow": hangs, "bad_json": lambda x: x.answer(200, "{nonsense"),
                "error_in_200": lambda x: x.answer(200, '{"error":{"message":"no"}}'), "no_object": lambda x: x.answer(200, '{"kv_transfer_params":7}'),
                "huge": lambda x: x.answer(200, json.dumps({"kv_transfer_params": params(x), "more": "x" * (1 << 20)}))}.get(how, None)
@@ -305,6 +298,98 @@ def test_f4_the_only_prefill_that_dies_while_it_computes_is_done_without(pd):
     assert counts([p]) == [1] and d.requests[0].json() == CHAT and went(r, no_prefill=1)
 
 
+def lies(x):
+    x.send(b"HTTP/9.9 nonsense\r\n\r\n")
+    return "close"
+
+
+def cut(x):
+    x.send(b'HTTP/1.1 200 X\r\nContent-Length: 100\r\n\r\n{"kv_tr')
+    return "close"
+
+
+def knows_engine(r, p, d):
+    """mooncake: prefill's engine is known, so that it is asked."""
+    def is_asked():
+        assert r.request(body=CHAT).status == 200
+        return legs(p)
+    wait_until(is_asked, "the engine id is known")
+    p.clear()
+    d.clear()
+
+
+def cut_half(x):
+    """It computes, and its process is gone before the response is whole."""
+    x.send(b'HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"kv_\r\n')
+    return dies(x)
+
+
+PREFILL_FAILS = {"dies": dies, "lies": lies, "cut": cut, "slow": hangs, "half": cut_half, "bad_json": lambda x: x.answer(200, "{nonsense"),
+                 "error_in_200": lambda x: x.answer(200, '{"error":{"message":"no"}}'), "no_object": lambda x: x.answer(200, '{"kv_transfer_params":7}'),
+                 **{s: says(s) for s in (500, 502, 503, 504)}}
+
+
+@pytest.mark.parametrize("connector", ["nixl", "mooncake"])
+@pytest.mark.parametrize("how", ["refuses", *PREFILL_FAILS])
+def test_f4_where_no_other_prefill_is_decode_computes(pd, worker, connector, how):
+    """Whatever the only prefill worker's failure is, and whenever it comes: no byte was sent, and
+    the prompt is decode's to compute."""
+    boot = worker("boot")
+    boot.told["/query"] = {"0": {"engine_id": "eng-a"}}
+    well = prefilled if connector == "nixl" else lambda x: x.answer(200, '{"choices":[{"index":0,"text":"x","finish_reason":"length"}]}')
+    r, (p,), (d,) = pd([well], pool=POOL.replace("nixl", connector),
+                       p0_keys=f"bootstrap_port = {boot.port}\n" + ("first_byte_timeout = 300ms\n" if how == "slow" else ""))
+    if connector == "mooncake":
+        knows_engine(r, p, d)
+    if how == "refuses":
+        p.stop()
+    else:
+        p.handler = PREFILL_FAILS[how]
+    m = r.request(body=dict(CHAT, user="failing"))
+    assert m.status == 200 and m.json()["worker"] == "d0"
+    assert counts([p]) == [0 if how == "refuses" else 1]
+    assert [x.json() for x in d.requests] == [dict(CHAT, user="failing")], "as it came: nothing is handed over"
+    r.wait_idle()
+    assert ways(r)["no_prefill"] >= 1 and releases(p) == []
+
+
+@pytest.mark.parametrize("first,second", [(500, "refuses"), ("dies", 502), (503, 504)])
+def test_f4_after_the_last_prefill_decode_computes(pd, first, second):
+    """Also where a response of an earlier one is kept."""
+    r, ps, (d,) = pd([prefilled] * 2)
+    for p, how in zip(ps, (first, second)):
+        if how == "refuses":
+            p.stop()
+        else:
+            p.handler = PREFILL_FAILS[how]
+    # Either may be first: in the other order, too, each fails once.
+    assert r.request(body=CHAT).json()["worker"] == "d0" and d.requests[0].json() == CHAT
+    assert went(r, no_prefill=1)
+
+
+def test_f4_two_prefills_that_say_500_are_believed(pd):
+    """It may be the request that makes them fail: decode is spared."""
+    r, ps, (d,) = pd([says(500)] * 2)
+    m = r.request(body=CHAT)
+    assert m.status == 500 and b"says 500" in m.body and counts(ps) == [1, 1] and counts([d]) == [0]
+
+
+@pytest.mark.parametrize("status,fields", [(429, []), (429, [("Retry-After", "1")]), (503, [("Retry-After", "1")])])
+def test_f4_an_overloaded_prefill_is_back_pressure(pd, status, fields):
+    r, (p,), (d,) = pd([says(status, fields)])
+    m = r.request(body=CHAT)
+    assert m.status == status and b"p0 says" in m.body and counts([d]) == [0]
+
+
+@pytest.mark.parametrize("connector", ["sglang", "p2p_nccl"])
+def test_f4_decode_that_would_wait_for_a_prefill_is_not_asked(pd, connector):
+    """These decode workers compute nothing themselves: the failure is the client's response."""
+    r, (p,), (d,) = pd([dies], [hangs], pool=POOL.replace("nixl", connector))
+    m = r.request(body=CHAT)
+    assert m.status == 502 and m.json()["error"]["code"] == "worker_reset"
+    r.wait_idle()
+
+
 def test_without_parameters_decode_computes(pd):
     r, (p,), (d,) = pd([lambda x: x.answer(200, '{"choices":[],"kv_transfer_params":null}')])
     assert r.request(body=CHAT).status == 200
@@ -354,15 +439,63 @@ def test_without_a_decode_worker_there_is_none(pd):
 
 # ---- decode fails ----
 
-@pytest.mark.parametrize("how", [502, 503, 429, 504, "dies", "refuses"])
+@pytest.mark.parametrize("connector", ["nixl", "mooncake"])
+def test_a_decode_that_refuses_the_connect_is_replaced(pd, worker, connector):
+    """It knows nothing of the blocks, which wait for whoever names them: another decode worker gets
+    the same parameters, and nothing is computed twice."""
+    boot = worker("boot")
+    boot.told["/query"] = {"0": {"engine_id": "eng-a"}}
+    hold = Hold(prefilled)
+    r, (p,), ds = pd([prefilled], [answer_ok] * 3, pool=POOL.replace("nixl", connector).replace("least_requests", "round_robin"),
+                     p0_keys=f"bootstrap_port = {boot.port}", d0_keys="max_requests = 9")
+    if connector == "mooncake":
+        knows_engine(r, p, ds[0])
+        wait_until(lambda: ways(r).get("split"), "it is over")
+    for w in [p, *ds]:
+        w.clear()
+    p.handler = lambda x: hold(x) if x.request.target != RELEASE else prefilled(x)
+    with r.connect() as c:
+        c.send(make_request(body=CHAT))
+        p.wait_requests(1)
+        for d in ds[:2]:
+            d.stop()
+        hold.release()
+        m = c.read_response()
+    assert m.status == 200 and m.json()["worker"] == "d2"
+    assert counts([p]) == [1] and counts(ds) == [0, 0, 1]
+    told = ds[2].requests[0].json()["kv_transfer_params"]
+    if connector == "nixl":
+        assert told["remote_request_id"] == "cmpl-p0-1" and releases(p) == []
+    else:
+        assert told["transfer_id"] == p.requests[0].json()["kv_transfer_params"]["transfer_id"] and told["remote_engine_id"] == "eng-a"
+    r.wait_idle()
+    assert ways(r)["split"] >= 1 and r.metric("kvsteer_kv_releases_total") == 0
+
+
+def test_blocks_that_no_decode_could_be_connected_for_are_given_back(pd):
+    """All of them refuse the connect: the client hears it, and prefill keeps nothing."""
+    hold = Hold(prefilled)
+    r, (p,), ds = pd([hold], [answer_ok] * 2)
+    with r.connect() as c:
+        c.send(make_request(body=CHAT))
+        p.wait_requests(1)
+        for d in ds:
+            d.stop()
+        p.handler = prefilled
+        hold.release()
+        m = c.read_response()
+    assert m.status == 502 and m.json()["error"]["code"] == "worker_unreachable"
+    assert wait_release(r, p) == {"remote_request_id": "cmpl-p0-1", "token": "t0ken"} and counts([p]) == [1]
+
+
+@pytest.mark.parametrize("how", [502, 503, 429, 504, "dies"])
 def test_a_failed_decode_begins_anew(pd, how):
-    """Another pair from the start; what the first prefill keeps is given back."""
+    """Another pair from the start; what the first prefill keeps is given back. One that had the
+    request may have taken the blocks, and an engine that refuses it has prefill free them."""
     r, (p,), ds = pd(decode=[says(how) if isinstance(how, int) else dies, answer_ok])
-    if how == "refuses":
-        ds[0].stop()
     m = r.request(body=CHAT)
     assert m.status == 200 and m.json()["worker"] == "d1"
-    assert counts([p]) == [2] and counts(ds) == [0 if how == "refuses" else 1, 1]
+    assert counts([p]) == [2] and counts(ds) == [1, 1]
     assert ds[1].requests[0].json()["kv_transfer_params"]["remote_request_id"] == "cmpl-p0-2"
     assert wait_release(r, p) == {"remote_request_id": "cmpl-p0-1", "token": "t0ken"}
     assert len(releases(p)) == 1 and went(r, split=1)
