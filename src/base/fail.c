@@ -7,6 +7,7 @@
 #include "base/fail.h"
 
 #include <stdio.h>
+#include <string.h>
 
 struct fail_row {
 	int status;
@@ -43,6 +44,11 @@ const char *fail_type(enum fail why)
 const char *fail_text(enum fail why)
 {
 	return row_of(why)->text;
+}
+
+bool fail_is_workers(enum fail why)
+{
+	return strcmp(row_of(why)->type, "upstream_error") == 0;
 }
 
 size_t fail_body(enum fail why, char *out, size_t n)
@@ -139,11 +145,17 @@ bool fail_keeps_connection(enum fail why)
 	case FAIL_BAD_HOST:
 	case FAIL_BAD_FRAMING:
 	case FAIL_BAD_CHUNK:
+	case FAIL_CHUNK_EXTENSIONS:
+	case FAIL_CHUNK_OVERHEAD:
+	case FAIL_CONNECTION_TOO_LONG:
 	case FAIL_BAD_HEADER:
 	case FAIL_CLIENT_TIMEOUT:
 	case FAIL_BODY_TOO_LARGE:
+	case FAIL_MAX_BODY_SIZE:
 	case FAIL_LINE_TOO_LARGE:
 	case FAIL_HEAD_TOO_LARGE:
+	case FAIL_TOO_MANY_FIELDS:
+	case FAIL_TRAILER_TOO_LARGE:
 	case FAIL_EXPECTATION:
 	case FAIL_NOT_IMPLEMENTED:
 	case FAIL_HTTP_VERSION:

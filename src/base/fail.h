@@ -20,6 +20,8 @@ int fail_status(enum fail why);
 const char *fail_code(enum fail why);
 const char *fail_type(enum fail why);
 const char *fail_text(enum fail why);
+/* It is a worker's failure, not the client's or the router's. */
+bool fail_is_workers(enum fail why);
 /*
  * True if the next request's start is still known after this failure, so that the
  * connection may stay open.

@@ -171,6 +171,7 @@ struct role_opts {
 	enum load_source load_source;
 	enum kv_connector kv_connector; /* the same for prefill and decode */
 	unsigned pd_min_prefill;        /* uncached tokens; that of ROLE_DECODE counts */
+	uint64_t max_prefill_response;  /* bytes; that of ROLE_PREFILL counts */
 	struct worker_opts worker;
 };
 

@@ -138,7 +138,9 @@
 	K(kv_connector, kv_connector, CONNECTOR, NULL, 0, 0, live, open, \
 	  "how prefill hands its KV cache to decode: nixl (also none), mooncake, p2p_nccl or sglang") \
 	K(pd_min_prefill, pd_min_prefill, COUNT, "256", 0, CONF_MANY, live, open, \
-	  "with fewer uncached tokens than this, the decode worker computes the prompt itself")
+	  "with fewer uncached tokens than this, the decode worker computes the prompt itself") \
+	K(max_prefill_response, max_prefill_response, SIZE, "1m", 4096, CONF_TERA, live, open, \
+	  "largest response of a prefill worker that is read for its transfer parameters")
 
 /* [pool NAME], [pool NAME prefill|decode] and [worker NAME]: struct worker_opts */
 #define CONF_OPTS_KEYS(K) \

@@ -205,7 +205,7 @@ static void print_states(struct text *out, const struct items *items)
 /* The failures that are a worker's. */
 static bool is_workers_own(enum fail why)
 {
-	return strcmp(fail_type(why), "upstream_error") == 0;
+	return fail_is_workers(why);
 }
 
 static void print_failures(struct text *out, const struct items *items)

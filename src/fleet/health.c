@@ -76,10 +76,11 @@ struct entry {
 	struct wheel_timer timer;
 	uint64_t started_ms; /* of the last turn */
 	struct fetch *probe, *models_fetch;
-	int probe_status;             /* of the last probe, a good one */
-	bool was_refused;             /* since the last good probe */
-	bool has_no_sleep;            /* its process does not say whether it sleeps */
-	unsigned restarts;            /* of its host, as it was asked that */
+	bool is_list_long; /* its models were more than is read, and this was said */
+	int probe_status;  /* of the last probe, a good one */
+	bool was_refused;  /* since the last good probe */
+	bool has_no_sleep; /* its process does not say whether it sleeps */
+	unsigned restarts; /* of its host, as it was asked that */
 	unsigned failures, successes; /* in a row */
 	uint64_t failed_ms;           /* when the last of them was counted */
 	bool is_doubt_known;          /* that its workers are in doubt */
@@ -394,6 +395,11 @@ static void on_models(void *arg, const struct fetch_answer *a)
 	struct js *models = NULL;
 
 	e->models_fetch = NULL;
+	if (a->result == FETCH_TOO_BIG && !e->is_list_long)
+		log_warn(
+			"worker %s: its /v1/models is larger than %u MiB and is not read",
+			name_of(e), MODELS_MAX_BYTES >> 20);
+	e->is_list_long = a->result == FETCH_TOO_BIG;
 	if (a->result == FETCH_OK &&
 		(!host_said_yes(a) || models_parse(a->body, &models) == 0))
 		set_models(e, models);
@@ -526,7 +532,8 @@ static void on_sleep(void *arg, const struct fetch_answer *a)
 	bool is_sleeping = false, is_said = read_sleep(a, &is_sleeping);
 
 	e->probe = NULL;
-	e->has_no_sleep = a->result == FETCH_OK && !is_said;
+	e->has_no_sleep =
+		(a->result == FETCH_OK || a->result == FETCH_TOO_BIG) && !is_said;
 	/* One that does not answer that now is as it was. */
 	if (is_sleeping || (a->result != FETCH_OK && e->state == WORKER_SLEEPING))
 		fall_asleep(e);

@@ -21,9 +21,9 @@
 #include <string.h>
 
 #define BODY_MAX_BYTES (8u << 20)
-#define RESTART_SECONDS 0.01 /* start times further apart are two processes */
-#define ABSENT_FOR_MS 300000 /* a path that says nothing is asked again then */
-#define FRESH_INTERVALS 3    /* of probes: how long a report of load counts */
+#define RESTART_SECONDS 0.01  /* start times further apart are two processes */
+#define ABSENT_FOR_MS 300000u /* a path that says nothing is asked again then */
+#define FRESH_INTERVALS 3     /* of probes: how long a report of load counts */
 
 enum { WANT_CAPACITY = 1, WANT_LOAD = 2, WANT_IDENTITY = 4, WANT_ENGINE = 8 };
 
@@ -269,13 +269,26 @@ static void read_answer(struct report *r, struct span answer)
 		take_engines(r, answer);
 }
 
+/* It counts as saying nothing; others may say it. */
+static void pass_over_big(struct report *r)
+{
+	log_warn("worker %s: %s is larger than %u MiB and is not read; asked again in %u "
+		 "minutes",
+		host_worker(r->host)->group, sources[r->at].path, BODY_MAX_BYTES >> 20,
+		ABSENT_FOR_MS / 60000);
+	leave_alone(r, r->at, ABSENT_FOR_MS);
+	r->at++;
+}
+
 static void on_answer(void *arg, const struct fetch_answer *a)
 {
 	struct report *r = arg;
 	unsigned before = wanted(r);
 
 	r->fetch = NULL;
-	if (a->result != FETCH_OK) {
+	if (a->result == FETCH_TOO_BIG) {
+		pass_over_big(r);
+	} else if (a->result != FETCH_OK) {
 		/* It is away or slow: no time for the other paths. */
 		r->at = ARRAY_LEN(sources);
 	} else {

@@ -128,7 +128,7 @@ static enum fail step_ext(struct http_chunk *c, char byte)
 static enum fail count_ext(struct http_chunk *c, char byte)
 {
 	if (byte != '\r' && ++c->ext_bytes > HTTP_CHUNK_EXT_MAX)
-		return FAIL_BAD_CHUNK;
+		return FAIL_CHUNK_EXTENSIONS;
 	return step_ext(c, byte);
 }
 
@@ -142,8 +142,10 @@ static bool is_overhead(const struct http_chunk *c, uint64_t raw)
 /* The end of a size line: data follows, or the trailer section. */
 static enum fail end_size_line(struct http_chunk *c, char byte)
 {
-	if (byte != '\n' || is_overhead(c, c->raw_bytes))
+	if (byte != '\n')
 		return FAIL_BAD_CHUNK;
+	if (is_overhead(c, c->raw_bytes))
+		return FAIL_CHUNK_OVERHEAD;
 	c->state = c->left > 0 ? CHUNK_DATA : CHUNK_TRAILER;
 	c->chunks += c->left > 0;
 	c->digits = 0;
@@ -221,9 +223,17 @@ static enum fail take_trailer(struct http_chunk *c, const char *p, size_t n, siz
 	return r == ERR_PARSE ? why : FAIL_NONE;
 }
 
+static enum fail failure_of_worker(enum fail found)
+{
+	return found == FAIL_CHUNK_EXTENSIONS || found == FAIL_CHUNK_OVERHEAD ||
+			       found == FAIL_TRAILER_TOO_LARGE
+		       ? FAIL_WORKER_CHUNKS
+		       : FAIL_WORKER_PROTOCOL;
+}
+
 static int chunk_fail(struct http_chunk *c, enum fail found, enum fail *why)
 {
-	*why = c->is_response ? FAIL_WORKER_PROTOCOL : found;
+	*why = c->is_response ? failure_of_worker(found) : found;
 	c->state = CHUNK_FAILED;
 	c->opaque[0] = found;
 	return ERR_PARSE;

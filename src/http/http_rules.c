@@ -327,7 +327,7 @@ static const struct rule request_rules[] = {
 	{ FAIL_BAD_HEADER, lookalike_is_there },
 	{ FAIL_BAD_HEADER, singleton_is_repeated },
 	{ FAIL_BAD_HEADER, connection_names_needed },
-	{ FAIL_BAD_HEADER, connection_is_endless },
+	{ FAIL_CONNECTION_TOO_LONG, connection_is_endless },
 	/* C18 */
 	{ FAIL_EXPECTATION, expects_more },
 };
@@ -341,7 +341,7 @@ static const struct rule response_rules[] = {
 	{ FAIL_WORKER_PROTOCOL, coding_is_in_10 },
 	{ FAIL_WORKER_PROTOCOL, coding_is_bad },
 	{ FAIL_WORKER_PROTOCOL, length_is_bad },
-	{ FAIL_WORKER_PROTOCOL, connection_is_endless },
+	{ FAIL_WORKER_HEAD_TOO_LARGE, connection_is_endless },
 };
 /* clang-format on */
 

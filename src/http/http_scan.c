@@ -201,7 +201,7 @@ static enum fail begin_field(struct http_scan *s, char c)
 	if (!http_is(c, HTTP_TOKEN))
 		return FAIL_BAD_HEADER;
 	if (s->fields == limits[s->kind].fields_max)
-		return FAIL_HEAD_TOO_LARGE;
+		return FAIL_TOO_MANY_FIELDS;
 	s->fields++;
 	s->state = SCAN_NAME;
 	if (s->kind == HTTP_SCAN_TRAILER) {
@@ -445,10 +445,26 @@ static size_t take_usual(struct http_scan *s, const char *p, size_t n)
 	return len;
 }
 
+static bool is_limit(enum fail found)
+{
+	return found == FAIL_LINE_TOO_LARGE || found == FAIL_HEAD_TOO_LARGE ||
+	       found == FAIL_TOO_MANY_FIELDS;
+}
+
+/* As it is said of this kind. */
+static enum fail failure_of(const struct http_scan *s, enum fail found)
+{
+	if (s->kind == HTTP_SCAN_RESPONSE)
+		return is_limit(found) ? FAIL_WORKER_HEAD_TOO_LARGE
+				       : FAIL_WORKER_PROTOCOL;
+	return s->kind == HTTP_SCAN_TRAILER && is_limit(found) ? FAIL_TRAILER_TOO_LARGE
+							       : found;
+}
+
 /* A failed scan stays failed, whatever comes. */
 static int scan_fail(struct http_scan *s, enum fail found, enum fail *why)
 {
-	*why = s->kind == HTTP_SCAN_RESPONSE ? FAIL_WORKER_PROTOCOL : found;
+	*why = found;
 	s->state = SCAN_FAILED;
 	s->opaque = *why;
 	return ERR_PARSE;
@@ -495,7 +511,7 @@ int http_scan_feed(
 		return 0;
 	if (found == FAIL_NONE && s->at == head_max)
 		found = FAIL_HEAD_TOO_LARGE;
-	return found == FAIL_NONE ? ERR_AGAIN : scan_fail(s, found, why);
+	return found == FAIL_NONE ? ERR_AGAIN : scan_fail(s, failure_of(s, found), why);
 }
 
 int http_scan_run(struct http_scan *s, const char *buf, size_t n, uint32_t *head_len,

@@ -85,9 +85,9 @@ static void count(int status, enum fail why)
 	else
 		metric_inc(why == FAIL_WORKER_UNREACHABLE ? METRIC_RETRIES_UNREACHABLE
 			   : why == FAIL_WORKER_TIMEOUT   ? METRIC_RETRIES_TIMEOUT
-			   : why == FAIL_WORKER_BROKE     ? METRIC_RETRIES_BROKE
+			   : why == FAIL_WORKER_RESET     ? METRIC_RETRIES_RESET
 			   : why == FAIL_WORKER_ERROR     ? METRIC_RETRIES_ERROR
-							  : METRIC_RETRIES_RESET);
+							  : METRIC_RETRIES_BROKE);
 }
 
 /* As far as retry_max_retries goes. A trial that failed is no doing of the client's. */

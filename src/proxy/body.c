@@ -31,7 +31,7 @@ enum fail body_start(struct body *b, const struct http_head *h, uint64_t limit)
 	b->expected = h->content_length;
 	b->is_inline =
 		b->expected <= IO_IN_BYTES && h->head_len + b->expected <= IO_IN_BYTES;
-	return b->expected > limit ? FAIL_BODY_TOO_LARGE : FAIL_NONE;
+	return b->expected > limit ? FAIL_MAX_BODY_SIZE : FAIL_NONE;
 }
 
 void body_discard(struct body *b)
@@ -68,7 +68,7 @@ static int count_memory(struct body *b, struct budget *budget, enum fail *why)
 	b->counted += more;
 	if (more == 0 || budget_hold(budget, more))
 		return 0;
-	*why = FAIL_OVERLOADED;
+	*why = FAIL_BODY_MEMORY;
 	return ERR_PARSE;
 }
 
@@ -192,8 +192,11 @@ static int decode(struct body *b, struct client *c, enum fail *why)
 	if (n == 0)
 		return ERR_AGAIN;
 	err = http_chunk_decode(&b->chunk, at, n, &data_len, &used, why);
-	if (err == ERR_PARSE)
+	if (err == ERR_PARSE) {
+		if (*why == FAIL_BODY_TOO_LARGE)
+			*why = FAIL_MAX_BODY_SIZE;
 		return err;
+	}
 	if (b->is_discarded)
 		b->len += data_len;
 	else if (append(b, c->t, at, data_len, why) != 0)

@@ -104,10 +104,10 @@ void outcome_header(struct guard *g, const struct http_head *a, const char *base
 }
 
 /* The worker's own, and not what the operator wanted cut, nor a silence that may be
- * work. */
+ * work, nor a limit of ours that a request ran into. */
 static bool is_failure(const struct exchange *ex, enum fail why)
 {
-	return strcmp(fail_type(why), "upstream_error") == 0 &&
+	return fail_is_workers(why) && why != FAIL_WORKER_PREFILL_TOO_LARGE &&
 	       (ex == NULL || (!exchange_was_overlong(ex) && !exchange_was_excused(ex)));
 }
 

@@ -78,6 +78,7 @@ static enum fail read_body(struct pd *m, const struct pd_opts *o)
 		return FAIL_BAD_TRANSFER;
 	m->form = kv_form(m->kv.connector);
 	m->min_prefill = role_opts(o->site, o->pool, ROLE_DECODE)->pd_min_prefill;
+	m->max_answer = role_opts(o->site, o->pool, ROLE_PREFILL)->max_prefill_response;
 	if (o->is_stored && m->form->decodes_alone)
 		m->kv.verdict = KV_WHOLE;
 	if (m->kv.verdict == KV_SPLIT)
@@ -317,14 +318,16 @@ struct decision pd_prefill_failed(
 	struct pd *m, struct retry_case *c, const struct no_response *end)
 {
 	struct attempts *a = c->attempts;
-	bool may_repeat = !end->is_death || !a->died_fresh;
+	bool is_large = end->why == FAIL_WORKER_PREFILL_TOO_LARGE;
+	bool is_fatal = end->is_death || is_large,
+	     may_repeat = !is_fatal || !a->died_fresh;
 
-	a->died_fresh |= end->is_death;
+	a->died_fresh |= is_fatal;
 	a->last_failure = end->why;
 	if (may_repeat && attempt_retry(c, c->at->guard.worker->host_id, 0, end->why))
 		return next_is(NEXT_ELSEWHERE);
 	/* No other prefill worker may have it, and decode can compute the prompt. */
-	if (may_repeat && c->has_time && pd_may_skip(m))
+	if ((may_repeat || is_large) && c->has_time && pd_may_skip(m))
 		return next_is(NEXT_SKIP_PREFILL);
 	return attempt_gives_up(a, end->why);
 }

@@ -130,7 +130,7 @@ static enum fail make_parallel(struct pd *m, struct span body)
 		m->parallel_len = 0;
 		return FAIL_OVERLOADED;
 	}
-	return budget_hold(m->budget, m->parallel_len) ? FAIL_NONE : FAIL_OVERLOADED;
+	return budget_hold(m->budget, m->parallel_len) ? FAIL_NONE : FAIL_BODY_MEMORY;
 }
 
 enum fail pd_prepare(struct pd *m, struct span body)
@@ -144,7 +144,7 @@ enum fail pd_prepare(struct pd *m, struct span body)
 		return FAIL_OVERLOADED;
 	}
 	if (!budget_hold(m->budget, m->body_len))
-		return FAIL_OVERLOADED;
+		return FAIL_BODY_MEMORY;
 	return pd_is_parallel(m) ? make_parallel(m, body) : FAIL_NONE;
 }
 
@@ -165,7 +165,7 @@ struct span pd_request_id(const struct pd *m, struct span id)
 
 /* ---- the prefill's answer ---- */
 
-static int append(struct pd *m, struct span data)
+static enum fail append(struct pd *m, struct span data)
 {
 	size_t cap = MAX(m->answer_cap, (size_t)4096);
 	char *grown;
@@ -175,17 +175,17 @@ static int append(struct pd *m, struct span data)
 	if (cap != m->answer_cap) {
 		grown = realloc(m->answer, cap);
 		if (grown == NULL)
-			return ERR_NOMEM;
+			return FAIL_OVERLOADED;
 		m->answer = grown;
 		if (!budget_hold(m->budget, cap - m->answer_cap)) {
 			m->answer_cap = cap;
-			return ERR_NOMEM;
+			return FAIL_BODY_MEMORY;
 		}
 		m->answer_cap = cap;
 	}
 	memcpy(m->answer + m->answer_len, data.p, data.n);
 	m->answer_len += data.n;
-	return 0;
+	return FAIL_NONE;
 }
 
 static bool is_read(const struct pd *m)
@@ -223,7 +223,7 @@ static enum fail read_answer(struct pd *m)
 			m->way = WAY_RECOMPUTED;
 		break;
 	default:
-		return FAIL_WORKER_PROTOCOL;
+		return FAIL_WORKER_PREFILL;
 	}
 	look_for_the_cut(m);
 	return FAIL_NONE;
@@ -233,9 +233,8 @@ static enum fail take_data(struct pd *m, struct span data)
 {
 	if (!is_read(m))
 		return FAIL_NONE;
-	if (data.n > PD_ANSWER_MAX - m->answer_len)
-		return FAIL_WORKER_PROTOCOL;
-	return append(m, data) == 0 ? FAIL_NONE : FAIL_OVERLOADED;
+	return data.n > m->max_answer - m->answer_len ? FAIL_WORKER_PREFILL_TOO_LARGE
+						      : append(m, data);
 }
 
 int pd_read_answer(struct pd *m, struct exchange *ex, enum fail *why)

@@ -12,8 +12,6 @@
 
 struct budget;
 
-#define PD_ANSWER_MAX (1u << 20) /* of a prefill */
-
 enum pd_at {
 	PD_LOOK,    /* is a prefill worth it, and has decode room? */
 	PD_RESERVE, /* decode's worker, before prefill's */
@@ -37,6 +35,7 @@ struct pd {
 	const struct kv_form *form;
 	struct budget *budget; /* of its request */
 	uint64_t min_prefill;  /* tokens */
+	uint64_t max_answer;   /* bytes of a prefill's response */
 	bool is_prefill_pinned;
 	uint64_t pinned_group, kv_group; /* 0: any */
 	unsigned failed[ROLE_MAX];       /* workers that did */

@@ -113,7 +113,7 @@ static struct decision send_kept(struct request *r)
 	memcpy(r->worker_name, r->attempts.kept_worker, sizeof(r->worker_name));
 	request_leave_prefill(r);
 	if (!response_make_header(r, &a, base))
-		return next_fail(FAIL_WORKER_PROTOCOL);
+		return next_fail(FAIL_WORKER_HEAD_TOO_LARGE);
 	return end_as(
 		send_end(r, body), is_good(a.status) ? FAIL_WORKER_ERROR : FAIL_NONE);
 }
@@ -251,8 +251,8 @@ static struct decision begin_response(
 	struct request *r, const struct http_head *a, const char *base)
 {
 	if (!response_make_header(r, a, base)) {
-		outcome_end(&r->place.guard, r->place.ex, FAIL_WORKER_PROTOCOL);
-		return next_fail(FAIL_WORKER_PROTOCOL);
+		outcome_end(&r->place.guard, r->place.ex, FAIL_WORKER_HEAD_TOO_LARGE);
+		return next_fail(FAIL_WORKER_HEAD_TOO_LARGE);
 	}
 	stored_note_answer(&r->stored, r->verdict.endpoint == ENDPOINT_RESPONSES,
 		r->head.method, a->status, r->place.guard.worker);
@@ -317,7 +317,7 @@ static void parallel_ended(struct request *r, enum parallel end, int status)
 	} else if (end != PARALLEL_REFUSES) {
 		outcome_end(&prefill->guard, prefill->ex, exchange_failure(prefill->ex));
 	} else if (status >= 500) {
-		outcome_end(&prefill->guard, prefill->ex, FAIL_WORKER_PROTOCOL);
+		outcome_end(&prefill->guard, prefill->ex, FAIL_WORKER_ERROR);
 	}
 	request_leave_prefill(r);
 }
@@ -394,7 +394,7 @@ static struct decision hand_off(struct request *r)
 		return next_is(NEXT_WAIT);
 	if (err == 0)
 		return next_is(NEXT_DECODE);
-	return why == FAIL_OVERLOADED ? next_fail(why) : decide_prefill_broke(r, why);
+	return fail_is_workers(why) ? decide_prefill_broke(r, why) : next_fail(why);
 }
 
 /* ---- RELAY ---- */

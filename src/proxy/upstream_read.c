@@ -146,8 +146,10 @@ static enum exchange_result take_head(struct exchange *ex, const char **base)
 	if (err == 0)
 		err = http_parse_response(
 			ex->pending, head_len, ex->o.method, &ex->head, &why);
-	if (err == 0 && ex->head.status < 200 && ++ex->interim > HTTP_INTERIM_MAX)
+	if (err == 0 && ex->head.status < 200 && ++ex->interim > HTTP_INTERIM_MAX) {
+		why = FAIL_WORKER_INTERIM;
 		err = ERR_PARSE;
+	}
 	if (err != 0) {
 		exchange_fail(ex, why);
 		return EXCHANGE_FAILED;
@@ -241,7 +243,7 @@ static enum exchange_result take_chunks(struct exchange *ex, struct span *data)
 	}
 	ex->n_pending = 0;
 	if (err != 0 && err != ERR_AGAIN) {
-		exchange_fail(ex, FAIL_WORKER_BROKE);
+		exchange_fail(ex, why == FAIL_WORKER_CHUNKS ? why : FAIL_WORKER_BROKE);
 		/* The worker sent the bytes before the fault, so they are delivered. */
 		return n > 0 ? EXCHANGE_OK : EXCHANGE_FAILED;
 	}

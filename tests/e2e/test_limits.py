@@ -211,7 +211,7 @@ def test_b55_answers_with_long_heads(pair):
         if ok:
             assert m.status == 200 and [f for f in m.fields if f in fields] == fields
         else:
-            error_of(m, 502, "worker_protocol")
+            assert "64 KiB, 256 fields" in error_of(m, 502, "worker_head_too_large")["message"]
 
 
 # ---- B14: many at once ----

@@ -247,6 +247,34 @@ def test_a_failed_prefill_is_had_elsewhere(pd, how):
     r.wait_idle()
 
 
+def large(x):
+    x.answer(200, json.dumps({"kv_transfer_params": params(x), "more": "x" * 8192}))
+
+
+def test_a_prefills_response_that_is_too_large_is_done_without(pd):
+    """One other prefill worker is asked, then decode computes the prompt. It is nobody's failure."""
+    r, ps, (d,) = pd([large] * 3, pool=POOL.replace("1000000", "1") + "max_prefill_response = 8k\n")
+    assert r.request(body=CHAT).status == 200
+    assert sum(counts(ps)) == 2 and went(r, no_prefill=1)
+    assert r.metric("kvsteer_upstream_failures_total", reason="worker_prefill_too_large") == 2
+    assert r.metric("kvsteer_breaker_state") == 0
+
+
+def test_max_prefill_response_may_be_larger(pd):
+    r, ps, (d,) = pd([large], pool=POOL + "max_prefill_response = 9k\n")
+    assert r.request(body=CHAT).status == 200
+    assert d.requests[0].json()["kv_transfer_params"]["remote_engine_id"] == "e-p0" and went(r, split=1)
+
+
+@pytest.mark.parametrize("answer,code,says", [(large, "worker_prefill_too_large", "max_prefill_response"), (lambda x: x.answer(200, "{nonsense"), "worker_prefill", "kv_connector")])
+def test_a_prefills_response_that_cannot_be_used_says_why(pd, answer, code, says):
+    """Where decode may not do without: nothing was wrong with its HTTP."""
+    r, ps, (d,) = pd([answer], pool=POOL + "max_prefill_response = 8k\n", keys="allow_pin = on\n")
+    m = r.request(body=CHAT, headers={"X-Kvsteer-Worker": "p0"})
+    error = m.json()["error"]
+    assert m.status == 502 and error["code"] == code and says in error["message"] and counts([d]) == [0]
+
+
 @pytest.mark.parametrize("status", [400, 401, 404, 413, 422])
 def test_what_prefill_refuses_is_the_clients_answer(pd, status):
     """What is wrong with the request is so everywhere: as it came, and decode is not asked."""

@@ -421,9 +421,9 @@ START_TEST(too_large_by_its_length)
 		enum fail why;
 	} rows[] = {
 		{"10", 10, FAIL_NONE},
-		{"11", 10, FAIL_BODY_TOO_LARGE},
-		{"1", 0, FAIL_BODY_TOO_LARGE},
-		{"18446744073709551615", 1000, FAIL_BODY_TOO_LARGE},
+		{"11", 10, FAIL_MAX_BODY_SIZE},
+		{"1", 0, FAIL_MAX_BODY_SIZE},
+		{"18446744073709551615", 1000, FAIL_MAX_BODY_SIZE},
 		{"18446744073709551615", UINT64_MAX, FAIL_NONE},
 	};
 
@@ -451,7 +451,7 @@ START_TEST(too_large_by_its_chunks)
 		FAIL_NONE);
 	will_send("5\r\nhello\r\n6\r\nworld!\r\n0\r\n\r\n", 27, 100);
 	ck_assert_int_eq(finish(NO_LIMIT, &why), ERR_PARSE);
-	ck_assert_int_eq(why, FAIL_BODY_TOO_LARGE);
+	ck_assert_int_eq(why, FAIL_MAX_BODY_SIZE);
 }
 END_TEST
 
@@ -485,7 +485,7 @@ START_TEST(over_the_processes_memory)
 	else
 		will_send(wire, chunk_up(bytes, 200000, wire), 10000);
 	ck_assert_int_eq(finish(1000000 + 65536, &why), ERR_PARSE);
-	ck_assert_int_eq(why, FAIL_OVERLOADED);
+	ck_assert_int_eq(why, FAIL_BODY_MEMORY);
 	ck_assert_uint_eq(atomic_load(&process.body_memory), 1000000 + 131072);
 	body_free(&body, &thread, &budget);
 	ck_assert_uint_eq(atomic_load(&process.body_memory), 1000000);

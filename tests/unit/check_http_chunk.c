@@ -274,7 +274,7 @@ START_TEST(overhead_is_limited)
 	ck_assert_int_eq(decode_repeated("000000000000001\r\nx\r\n", 1000, "0\r\n\r\n"),
 		FAIL_NONE);
 	ck_assert_int_eq(decode_repeated("000000000000001\r\nx\r\n", 20000, "0\r\n\r\n"),
-		FAIL_BAD_CHUNK);
+		FAIL_CHUNK_OVERHEAD);
 	/* extensions of one body: ";a" is two bytes */
 	ck_assert_int_eq(
 		decode_repeated(
@@ -289,7 +289,7 @@ START_TEST(overhead_is_limited)
 			"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 			"\r\n",
 			HTTP_CHUNK_EXT_MAX / 2, "0;a\r\n\r\n"),
-		FAIL_BAD_CHUNK);
+		FAIL_CHUNK_EXTENSIONS);
 }
 END_TEST
 
@@ -303,14 +303,39 @@ START_TEST(trailers_are_limited)
 	free(all);
 	fields = repeat("X: y\r\n", HTTP_REQUEST_FIELDS_MAX + 1, "\r\n");
 	all = repeat("0\r\n", 1, fields);
-	ck_assert_int_eq(decode_repeated(all, 1, ""), FAIL_HEAD_TOO_LARGE);
+	ck_assert_int_eq(decode_repeated(all, 1, ""), FAIL_TRAILER_TOO_LARGE);
 	free(fields);
 	free(all);
 	fields = repeat("y", 40000, "\r\n\r\n");
 	all = repeat("0\r\nX: ", 1, fields);
-	ck_assert_int_eq(decode_repeated(all, 1, ""), FAIL_HEAD_TOO_LARGE);
+	ck_assert_int_eq(decode_repeated(all, 1, ""), FAIL_TRAILER_TOO_LARGE);
 	free(fields);
 	free(all);
+}
+END_TEST
+
+static enum fail decode_response(const char *text, size_t times, const char *after)
+{
+	char *all = repeat(text, times, after);
+	size_t n = strlen(all);
+	struct decoded d = decode_steps(all, n, n, true, UINT64_MAX);
+
+	free(all);
+	return d.r == 0 ? FAIL_NONE : d.why;
+}
+
+START_TEST(limits_of_a_worker_say_so)
+{
+	ck_assert_int_eq(decode_response("x", 1, ""), FAIL_WORKER_PROTOCOL);
+	ck_assert_int_eq(decode_response("000000000000001\r\nx\r\n", 20000, ""),
+		FAIL_WORKER_CHUNKS);
+	ck_assert_int_eq(decode_response("1;a\r\nx\r\n", HTTP_CHUNK_EXT_MAX, ""),
+		FAIL_WORKER_CHUNKS);
+	ck_assert_int_eq(
+		decode_response("0\r\nX: y", 1,
+			"\r\n0:\r\n1:\r\n2:\r\n3:\r\n4:\r\n5:\r\n6:\r\n7:\r\n8:\r\n\r\n"),
+		FAIL_NONE);
+	ck_assert_int_eq(decode_response("0\r\nX: ", 1, "\n"), FAIL_WORKER_PROTOCOL);
 }
 END_TEST
 
@@ -366,6 +391,7 @@ static Suite *chunk_suite(void)
 	tcase_add_test(t, data_is_limited_at_the_size_line);
 	tcase_add_test(t, overhead_is_limited);
 	tcase_add_test(t, trailers_are_limited);
+	tcase_add_test(t, limits_of_a_worker_say_so);
 	tcase_add_test(t, failure_is_final);
 	tcase_add_test(t, encodes_sizes);
 	suite_add_tcase(s, t);

@@ -578,8 +578,8 @@ static void check_token_bound(const char *begin, bool is_response, enum fail why
 
 START_TEST(connection_tokens_are_bounded)
 {
-	check_token_bound(GET, false, FAIL_BAD_HEADER);
-	check_token_bound("HTTP/1.1 200 OK\r\n", true, FAIL_WORKER_PROTOCOL);
+	check_token_bound(GET, false, FAIL_CONNECTION_TOO_LONG);
+	check_token_bound("HTTP/1.1 200 OK\r\n", true, FAIL_WORKER_HEAD_TOO_LARGE);
 }
 END_TEST
 

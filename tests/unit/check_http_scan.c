@@ -273,7 +273,7 @@ START_TEST(lines_are_limited)
 	ck_assert_int_eq(v.r, 0);
 	v = scan_filled(
 		"HTTP/1.1 200 ", HTTP_LINE_MAX - 12, 'a', "\r\n\r\n", HTTP_SCAN_RESPONSE);
-	ck_assert_int_eq(v.why, FAIL_WORKER_PROTOCOL);
+	ck_assert_int_eq(v.why, FAIL_WORKER_HEAD_TOO_LARGE);
 }
 END_TEST
 
@@ -300,9 +300,9 @@ START_TEST(heads_are_limited)
 	check_head_limit(LINE "A: ", HTTP_SCAN_REQUEST, HTTP_REQUEST_HEAD_MAX,
 		FAIL_HEAD_TOO_LARGE);
 	check_head_limit(STATUS "A: ", HTTP_SCAN_RESPONSE, HTTP_RESPONSE_HEAD_MAX,
-		FAIL_WORKER_PROTOCOL);
+		FAIL_WORKER_HEAD_TOO_LARGE);
 	check_head_limit(
-		"A: ", HTTP_SCAN_TRAILER, HTTP_REQUEST_HEAD_MAX, FAIL_HEAD_TOO_LARGE);
+		"A: ", HTTP_SCAN_TRAILER, HTTP_REQUEST_HEAD_MAX, FAIL_TRAILER_TOO_LARGE);
 }
 END_TEST
 
@@ -324,13 +324,13 @@ START_TEST(fields_are_counted)
 
 	ck_assert_int_eq(v.r, 0);
 	v = scan_fields(LINE, HTTP_REQUEST_FIELDS_MAX + 1, HTTP_SCAN_REQUEST);
-	ck_assert_int_eq(v.why, FAIL_HEAD_TOO_LARGE);
+	ck_assert_int_eq(v.why, FAIL_TOO_MANY_FIELDS);
 	v = scan_fields(STATUS, HTTP_FIELDS_MAX, HTTP_SCAN_RESPONSE);
 	ck_assert_int_eq(v.r, 0);
 	v = scan_fields(STATUS, HTTP_FIELDS_MAX + 1, HTTP_SCAN_RESPONSE);
-	ck_assert_int_eq(v.why, FAIL_WORKER_PROTOCOL);
+	ck_assert_int_eq(v.why, FAIL_WORKER_HEAD_TOO_LARGE);
 	v = scan_fields("", HTTP_REQUEST_FIELDS_MAX + 1, HTTP_SCAN_TRAILER);
-	ck_assert_int_eq(v.why, FAIL_HEAD_TOO_LARGE);
+	ck_assert_int_eq(v.why, FAIL_TRAILER_TOO_LARGE);
 }
 END_TEST
 
