@@ -6,6 +6,7 @@
 #include "http/http_write.h"
 
 #include <endian.h>
+#include <stdio.h>
 
 static size_t put(char *out, struct span s)
 {
@@ -104,6 +105,47 @@ size_t answer_retry_line(unsigned secs, char *out)
 size_t answer_challenge_line(char *out)
 {
 	return put(out, SPAN_LIT("WWW-Authenticate: Bearer\r\n"));
+}
+
+/* Anthropic's clients know no upstream_error. */
+static const char *type_of_messages(enum fail why)
+{
+	return fail_is_workers(why) ? "api_error" : fail_type(why);
+}
+
+static int put_error(
+	const char *before, enum fail why, const char *type, char out[ANSWER_EVENT_MAX])
+{
+	return snprintf(out, ANSWER_EVENT_MAX,
+		"%s\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,"
+		"\"code\":\"%s\"}}\n\n",
+		before, fail_text(why), type, fail_code(why));
+}
+
+size_t answer_error_event(
+	enum route_endpoint endpoint, enum fail why, char out[ANSWER_EVENT_MAX])
+{
+	char before[ANSWER_EVENT_MAX / 2];
+	int n;
+
+	switch (endpoint) {
+	case ENDPOINT_MESSAGES:
+		n = put_error("event: error\ndata: {\"type\":\"error\",", why,
+			type_of_messages(why), out);
+		break;
+	case ENDPOINT_RESPONSES:
+		/* The number is not known: which events there were is not counted. */
+		snprintf(before, sizeof(before),
+			"event: error\ndata: {\"type\":\"error\",\"sequence_number\":0,"
+			"\"code\":\"%s\",\"message\":\"%s\",\"param\":null,",
+			fail_code(why), fail_text(why));
+		n = put_error(before, why, fail_type(why), out);
+		break;
+	default:
+		n = put_error("data: {", why, fail_type(why), out);
+	}
+	assert(n > 0 && n < ANSWER_EVENT_MAX);
+	return (size_t)n;
 }
 
 size_t answer_worker_lines(

@@ -7,12 +7,15 @@
 #define PROXY_ANSWER_H
 
 #include "base/base.h"
+#include "base/fail.h"
 #include "base/rng.h"
 #include "base/span.h"
 #include "http/http_head.h"
+#include "route/route_key.h"
 
 #define ANSWER_LINES_MAX 512
 #define REQUEST_ID_MAX 128
+#define ANSWER_EVENT_MAX 1536
 
 /*
  * The id of a request: the one that the client sent if it is sane (1 to REQUEST_ID_MAX
@@ -30,6 +33,9 @@ size_t answer_allow_line(unsigned methods, char *out);
 size_t answer_retry_line(unsigned secs, char *out);
 /* WWW-Authenticate, for a client without a valid key. */
 size_t answer_challenge_line(char *out);
+/* A failure, as an event of a stream that answers a request of this endpoint. */
+size_t answer_error_event(
+	enum route_endpoint endpoint, enum fail why, char out[ANSWER_EVENT_MAX]);
 /* X-Kvsteer-Worker and X-Kvsteer-Cached (matched/total blocks). worker: at most 64 bytes.
  */
 size_t answer_worker_lines(

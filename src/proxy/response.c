@@ -107,24 +107,15 @@ static bool may_say(const struct request *r)
 
 enum fail response_cut(struct request *r, enum fail why)
 {
-	char text[1024];
-	struct span none = span_make(NULL, 0);
-	struct span parts[] = {
-		SPAN_LIT("data: "),
-		span_make(text, fail_body(why, text, sizeof(text))),
-		SPAN_LIT("\n\n"),
-	};
-	size_t i;
+	char text[ANSWER_EVENT_MAX];
+	size_t n;
+	int err;
 
 	r->was_cut = true;
 	r->keep = false;
 	if (!r->is_event_stream || r->relay.framing == HTTP_BODY_LENGTH || !may_say(r))
 		return why;
-	for (i = 0; i < ARRAY_LEN(parts); i++) {
-		int err = relay_send(&r->relay, none, parts[i], false);
-
-		if (err != 0)
-			return failure_of(r, err);
-	}
-	return why;
+	n = answer_error_event(r->verdict.endpoint, why, text);
+	err = relay_send(&r->relay, span_make(NULL, 0), span_make(text, n), false);
+	return err == 0 ? why : failure_of(r, err);
 }

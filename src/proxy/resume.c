@@ -145,7 +145,9 @@ struct decision resume_failed(struct resume *m, struct retry_case *c, enum fail 
 {
 	struct resume_stream *s = &m->stream;
 
-	if (s->is_done || s->is_finished || (!s->is_lost && tokens_left(m) == 0)) {
+	/* What passes unread may end inside an event: nothing can be added to that. */
+	if (!s->is_raw &&
+		(s->is_done || s->is_finished || (!s->is_lost && tokens_left(m) == 0))) {
 		if (resume_stream_end(s, &m->rest) != 0)
 			return cut(m, c, METRIC_RESUMES_FAILED);
 		log_at(LOG_LEVEL_INFO, c->request,

@@ -428,17 +428,50 @@ static bool may_be_event(struct span text)
 	return memchr(":deir\r\n", text.p[0], 7) != NULL;
 }
 
-static void keep_half(struct stream_watch *w, struct span rest)
+/* False: it is too long. */
+static bool keep_half(struct stream_watch *w, struct span rest)
 {
 	if (rest.n == 0)
-		return;
+		return true;
 	if (w->half.n == 0 && !may_be_event(rest))
 		note_strange(w);
-	if (w->half.n + rest.n <= STREAM_WATCH_KEPT && text_add(&w->half, rest) == 0)
-		return;
+	return w->half.n + rest.n <= STREAM_WATCH_KEPT && text_add(&w->half, rest) == 0;
+}
+
+/* ---- events that are too long ---- */
+
+/* Up to its blank line. Returns the bytes of data that are its. */
+static size_t go_by(struct stream_watch *w, struct span data)
+{
+	size_t i;
+
+	for (i = 0; i < data.n; i++) {
+		char c = data.p[i];
+		enum stream_watch_line was = w->line;
+
+		w->line = c == '\n'                         ? LINE_BEGINS
+			  : c == '\r' && was == LINE_BEGINS ? LINE_MAY_END
+							    : LINE_GOES_ON;
+		if (c == '\n' && was != LINE_GOES_ON) {
+			w->is_too_long = false;
+			return i + 1;
+		}
+	}
+	return data.n;
+}
+
+/* What was kept of it is forgotten. */
+static void begin_to_go_by(struct stream_watch *w)
+{
 	note_strange(w);
+	w->is_too_long = true;
+	w->n_trail = 0;
+	w->line = LINE_GOES_ON;
+	go_by(w, text_span(&w->half));
 	text_clear(&w->half);
 }
+
+/* ---- */
 
 /* The rest of the event that has begun, and what else comes with it. Returns the bytes of
  * data that were taken. */
@@ -447,24 +480,33 @@ static size_t go_on(struct stream_watch *w, struct span data)
 	/* The blank line may have begun with what was seen. */
 	size_t seen = w->half.n > 2 ? w->half.n - 3 : 0, n = MIN(data.n, PIECE), used;
 
-	keep_half(w, span_make(data.p, n));
+	if (!keep_half(w, span_make(data.p, n))) {
+		begin_to_go_by(w);
+		return 0;
+	}
 	used = take_events(w, text_span(&w->half), seen);
 	text_drop(&w->half, used);
 	return n;
 }
 
+/* Events from their beginning on. Returns the bytes of data that were taken. */
+static size_t begin(struct stream_watch *w, struct span data)
+{
+	size_t used = take_events(w, data, 0);
+
+	if (keep_half(w, span_make(data.p + used, data.n - used)))
+		return data.n;
+	begin_to_go_by(w);
+	return used;
+}
+
 void stream_watch_read(struct stream_watch *w, struct span data)
 {
 	while (data.n > 0) {
-		size_t n = data.n;
+		size_t n = w->is_too_long  ? go_by(w, data)
+			   : w->half.n > 0 ? go_on(w, data)
+					   : begin(w, data);
 
-		if (w->half.n > 0) {
-			n = go_on(w, data);
-		} else {
-			size_t used = take_events(w, data, 0);
-
-			keep_half(w, span_make(data.p + used, data.n - used));
-		}
 		data = span_make(data.p + n, data.n - n);
 	}
 }

@@ -18,9 +18,12 @@
 #include "base/text.h"
 #include "route/route_key.h"
 
-/* Of half an event. What is longer is not understood. */
+/* Of half an event. What is longer goes by and is not understood. */
 #define STREAM_WATCH_KEPT (64u << 10)
 #define STREAM_WATCH_SHAPE 160
+
+/* Of an event that is too long: after a line feed, after that and a carriage return. */
+enum stream_watch_line { LINE_GOES_ON, LINE_BEGINS, LINE_MAY_END };
 
 struct stream_watch {
 	enum route_endpoint endpoint;
@@ -30,6 +33,8 @@ struct stream_watch {
 	bool has_error;   /* the engine's own */
 	bool is_strange;
 	struct text half; /* of an event */
+	bool is_too_long; /* the event that goes by; nothing of it is kept */
+	enum stream_watch_line line;
 	/* The shape of events that say nothing but content; n_trail 0: not known. */
 	size_t n_lead, n_trail;
 	char lead[STREAM_WATCH_SHAPE], trail[STREAM_WATCH_SHAPE];
@@ -40,6 +45,7 @@ static inline void stream_watch_init(struct stream_watch *w)
 {
 	w->is_on = w->has_content = w->has_end = w->has_error = w->is_strange = false;
 	w->half = (struct text){0};
+	w->is_too_long = false;
 	w->n_trail = 0;
 }
 /* An event stream follows, in answer to a request of this endpoint. */
@@ -86,7 +92,7 @@ static inline bool stream_watch_is_whole(const struct stream_watch *w)
 /* The last event is not whole. */
 static inline bool stream_watch_is_amid(const struct stream_watch *w)
 {
-	return w->half.n > 0;
+	return w->half.n > 0 || w->is_too_long;
 }
 
 #endif

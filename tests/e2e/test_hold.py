@@ -317,6 +317,60 @@ def test_f3_where_nobody_resumes_the_client_gets_what_the_worker_said(router, wo
     assert resumes(r) == {"failed": 1}
 
 
+def error_of(api, tail):
+    """The router's error event at the end of a stream, read as the clients of this API read it."""
+    lines = tail.decode().split("\n")
+    assert lines[-2:] == ["", ""] and tail.endswith(b"\n\n"), tail
+    named = api in ("responses", "messages")
+    assert lines[:-2] == (["event: error"] if named else []) + [lines[-3]] and lines[-3].startswith("data: "), tail
+    told = json.loads(lines[-3][6:])
+    if named:
+        assert told["type"] == "error"
+    if api == "responses":
+        assert told["code"] == told["error"]["code"] and told["message"] and "sequence_number" in told
+    if api == "messages":
+        assert told["error"]["type"] == "api_error"
+    return told["error"]["code"]
+
+
+@pytest.mark.parametrize("how", ["fin", "chunk"])
+@pytest.mark.parametrize("api", APIS)
+def test_f3_an_error_event_stands_behind_whole_events_alone(router, worker, api, how):
+    """In the shape of each API; wherever the stream is cut: inside an event's name or data, before
+    and inside its blank line, by the end of the connection or by a chunk that is none."""
+    _, _, before, content, _ = APIS[api]
+    whole, last = b"".join(before + content * 2), content[0]
+
+    def say(x):
+        cut = int(x.request.get("x-cut"))
+        x.begin(then=[whole] + ([last[:cut]] if cut else []))
+        if how == "chunk":
+            x.send(b"zz\r\n")
+            x.wait_gone()
+        return "close"
+    r = router([worker("w0", say)], pool=POOL)
+    for cut in (0, 1, 8, len(last) // 2, len(last) - 2, len(last) - 1, len(last)):
+        m = answer_of(r, ask(api).replace(b"\r\n", b"\r\nX-Cut: %d\r\n" % cut, 1))
+        assert not m.ended and m.body.startswith(whole + last[:cut]), (cut, m.body)
+        tail = m.body[len(whole) + cut:]
+        if 0 < cut < len(last):
+            assert tail == b"", (cut, tail)
+        else:
+            assert error_of(api, tail) == "worker_broke"
+
+
+def test_f3_half_of_a_long_event_is_no_place_for_another(router, worker):
+    """Longer than what is kept of an event, it is known to be half all the same."""
+    def say(x):
+        x.begin(then=[data(ROLE), data(WORD), b"data: " + b"x" * 200000 + (b"\n\n" if x.request.get("x-whole") else b"\n")])
+        return "close"
+    r = router([worker("w0", say)], pool=POOL)
+    m = answer_of(r, ask("chat"))
+    assert not m.ended and m.body.endswith(b"xxx\n")
+    m = answer_of(r, ask("chat").replace(b"\r\n", b"\r\nX-Whole: 1\r\n", 1))
+    assert not m.ended and error_of("chat", m.body[m.body.index(b"xxx\n\n") + 5:]) == "worker_broke"
+
+
 @pytest.mark.parametrize("api", APIS)
 def test_f3_a_stream_without_its_end_is_broken(router, worker, api):
     """The framing ends well, the stream does not say so."""

@@ -111,6 +111,30 @@ START_TEST(worker_lines)
 }
 END_TEST
 
+/* As the clients of each API know errors; every failure fits. */
+START_TEST(error_events)
+{
+	char out[ANSWER_EVENT_MAX];
+	int why;
+
+	want("data: {\"error\":{\"message\":\"The worker's response ended before it was "
+	     "complete.\",\"type\":\"upstream_error\",\"param\":null,\"code\":"
+	     "\"worker_broke\"}}\n\n",
+		out, answer_error_event(ENDPOINT_CHAT, FAIL_WORKER_BROKE, out));
+	want("event: error\ndata: {\"type\":\"error\",\"error\":{\"message\":\"The "
+	     "worker's response ended before it was complete.\",\"type\":\"api_error\","
+	     "\"param\":null,\"code\":\"worker_broke\"}}\n\n",
+		out, answer_error_event(ENDPOINT_MESSAGES, FAIL_WORKER_BROKE, out));
+	want("event: error\ndata: {\"type\":\"error\",\"sequence_number\":0,\"code\":"
+	     "\"shutdown\",\"message\":\"\",\"param\":null,\"error\":{\"message\":\"\","
+	     "\"type\":\"\",\"param\":null,\"code\":\"shutdown\"}}\n\n",
+		out, answer_error_event(ENDPOINT_RESPONSES, FAIL_SHUTDOWN, out));
+	for (why = 0; why < FAIL_MAX; why++)
+		ck_assert_uint_gt(
+			answer_error_event(ENDPOINT_RESPONSES, (enum fail)why, out), 0);
+}
+END_TEST
+
 START_TEST(all_lines_fit)
 {
 	char id[REQUEST_ID_MAX], worker[64], out[ANSWER_LINES_MAX];
@@ -138,6 +162,7 @@ static Suite *answer_suite(void)
 	tcase_add_test(tc, allow_line);
 	tcase_add_test(tc, retry_line);
 	tcase_add_test(tc, worker_lines);
+	tcase_add_test(tc, error_events);
 	tcase_add_test(tc, all_lines_fit);
 	suite_add_tcase(s, tc);
 	return s;

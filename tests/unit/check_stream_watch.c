@@ -238,6 +238,66 @@ START_TEST(memory_is_bounded)
 }
 END_TEST
 
+/* The blank line of a long event is found however it is cut, and the next one is read. */
+START_TEST(long_events_end)
+{
+	static const char *const ends[] = {"\n\n", "\r\n\r\n", "\n\r\n"};
+	static char line[STREAM_WATCH_KEPT];
+	size_t i, cut;
+
+	memset(line, 'z', sizeof(line));
+	memcpy(line, "data: ", 6);
+	for (i = 0; i < ARRAY_LEN(ends); i++) {
+		for (cut = 0; cut <= strlen(ends[i]); cut++) {
+			struct stream_watch w;
+			size_t n = strlen(ends[i]);
+
+			stream_watch_init(&w);
+			stream_watch_begin(&w, ENDPOINT_CHAT);
+			feed(&w, WORD, strlen(WORD));
+			feed(&w, line, sizeof(line));
+			feed(&w, "\nid: 7\rx", 8);
+			feed(&w, ends[i], cut);
+			ck_assert(stream_watch_is_amid(&w) == (cut < n));
+			feed(&w, ends[i] + cut, n - cut);
+			ck_assert(!stream_watch_is_amid(&w) && !w.has_end);
+			feed(&w, DONE, strlen(DONE));
+			ck_assert(w.has_end && !stream_watch_is_amid(&w));
+			stream_watch_free(&w);
+		}
+	}
+}
+END_TEST
+
+/* After each byte of a stream: an event of the router's may follow behind whole events
+ * alone, however the bytes before came. */
+START_TEST(amid_is_known_at_every_byte)
+{
+	static const char stream[] =
+		": ping\n\n" ROLE WORD "event: x\r\nid: 1\r\ndata: {}\r\n\r\n" WORD WORD
+		"data: a\ndata: b\n\n" DONE;
+	size_t n = sizeof(stream) - 1, at, step;
+
+	for (step = 1; step < 40; step++) {
+		struct stream_watch w;
+
+		stream_watch_init(&w);
+		stream_watch_begin(&w, ENDPOINT_CHAT);
+		for (at = 0; at < n; at += step) {
+			size_t end = at + step < n ? at + step : n;
+			bool is_whole =
+				(end > 1 && strncmp(stream + end - 2, "\n\n", 2) == 0) ||
+				(end > 3 && strncmp(stream + end - 3, "\n\r\n", 3) == 0);
+
+			feed(&w, stream + at, end - at);
+			ck_assert_msg(stream_watch_is_amid(&w) == !is_whole,
+				"at %zu in steps of %zu", end, step);
+		}
+		stream_watch_free(&w);
+	}
+}
+END_TEST
+
 /* Whole only if it said why it ends. */
 START_TEST(whole_is_what_says_why_it_ends)
 {
@@ -263,6 +323,8 @@ static Suite *stream_watch_suite(void)
 	tcase_add_loop_test(tc, what_is_said, 0, ARRAY_LEN(rows));
 	tcase_add_test(tc, events_of_one_shape_are_known_by_it);
 	tcase_add_test(tc, memory_is_bounded);
+	tcase_add_test(tc, long_events_end);
+	tcase_add_test(tc, amid_is_known_at_every_byte);
 	tcase_add_test(tc, whole_is_what_says_why_it_ends);
 	suite_add_tcase(s, tc);
 	return s;
