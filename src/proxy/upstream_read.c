@@ -339,7 +339,9 @@ static enum exchange_result read_body(struct exchange *ex, struct span *data)
 static enum exchange_result hand_on(struct exchange *ex, struct span data)
 {
 	ex->is_holding = false;
-	ex->phase = PHASE_BODY;
+	/* What came before a fault is handed on, and then the fault shows. */
+	if (ex->phase != PHASE_FAILED)
+		ex->phase = PHASE_BODY;
 	ex->ready = data;
 	return EXCHANGE_OK;
 }
@@ -429,12 +431,12 @@ enum exchange_result exchange_body(struct exchange *ex, struct span *data)
 
 	assert(ex->magic == EXCHANGE_MAGIC);
 	*data = span_make(NULL, 0);
-	if (ex->phase == PHASE_FAILED)
-		return EXCHANGE_FAILED;
 	if (ex->ready.n > 0) {
 		*data = ex->ready;
 		ex->ready = span_make(NULL, 0);
 		r = EXCHANGE_OK;
+	} else if (ex->phase == PHASE_FAILED) {
+		return EXCHANGE_FAILED;
 	} else {
 		r = read_body(ex, data);
 	}
