@@ -209,6 +209,11 @@ static void put_line(struct line *l, const struct access_line *a)
 	put_text(l, "prefill", span_str(a->prefill));
 	put_text(l, "prefill_policy", span_str(a->prefill_reason));
 	put_ms(l, "prefill_ms", a->prefill_us);
+	if (!a->has_prefill_cached)
+		return;
+	put_number(l, "prefill_cached", a->prefill_cached);
+	if (a->prefill_tokens > 0)
+		put_number(l, "prefill_tokens", a->prefill_tokens);
 }
 
 void access_log_line(

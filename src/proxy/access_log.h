@@ -29,6 +29,8 @@ struct access_line {
 	const char *prefill;        /* the worker; NULL: there was no such leg */
 	const char *prefill_reason; /* of that decision */
 	uint64_t prefill_us;        /* 0: it did not end well */
+	bool has_prefill_cached;    /* it said how many of the prompt's tokens it held */
+	uint64_t prefill_cached, prefill_tokens;
 };
 
 /* fd < 0: lines are dropped. */

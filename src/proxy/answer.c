@@ -148,15 +148,30 @@ size_t answer_error_event(
 	return (size_t)n;
 }
 
+static size_t put_told(const struct answer_cached *c, char *out)
+{
+	size_t n = 0;
+
+	if (!c->is_told)
+		return 0;
+	n += put(out + n, SPAN_LIT("; prefill_cached="));
+	n += http_write_u64(c->cached, out + n);
+	if (c->prompt == 0)
+		return n;
+	n += put(out + n, SPAN_LIT("; prefill_tokens="));
+	return n + http_write_u64(c->prompt, out + n);
+}
+
 size_t answer_worker_lines(
-	struct span worker, uint32_t matched, uint32_t blocks, char *out)
+	struct span worker, const struct answer_cached *cached, char *out)
 {
 	size_t n = put(out, SPAN_LIT("X-Kvsteer-Worker: "));
 
 	n += put(out + n, worker);
 	n += put(out + n, SPAN_LIT("\r\nX-Kvsteer-Cached: "));
-	n += http_write_u64(matched, out + n);
+	n += http_write_u64(cached->matched, out + n);
 	n += put(out + n, SPAN_LIT("/"));
-	n += http_write_u64(blocks, out + n);
+	n += http_write_u64(cached->blocks, out + n);
+	n += put_told(cached, out + n);
 	return n + put(out + n, SPAN_LIT("\r\n"));
 }

@@ -36,9 +36,14 @@ size_t answer_challenge_line(char *out);
 /* A failure, as an event of a stream that answers a request of this endpoint. */
 size_t answer_error_event(
 	enum route_endpoint endpoint, enum fail why, char out[ANSWER_EVENT_MAX]);
-/* X-Kvsteer-Worker and X-Kvsteer-Cached (matched/total blocks). worker: at most 64 bytes.
- */
+/* X-Kvsteer-Worker and X-Kvsteer-Cached: matched/total blocks, and what a prefill worker
+ * said of its cache. worker: at most 64 bytes. */
+struct answer_cached {
+	uint32_t matched, blocks;
+	bool is_told;            /* by a prefill worker, in tokens */
+	uint64_t cached, prompt; /* prompt 0: not told */
+};
 size_t answer_worker_lines(
-	struct span worker, uint32_t matched, uint32_t blocks, char *out);
+	struct span worker, const struct answer_cached *cached, char *out);
 
 #endif

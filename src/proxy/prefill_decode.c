@@ -247,6 +247,7 @@ static void note_prefill(struct pd *m, struct pool *pool, const struct placement
 	memcpy(m->prefill_name, w->name, n);
 	m->prefill_name[n] = '\0';
 	m->prefill_pick = p->pick;
+	m->usage = (struct kv_usage){.has_cached = false};
 	m->began_us = clock_us();
 	if (pool_note_prefill(pool, false))
 		log_notice(
@@ -457,6 +458,18 @@ void pd_tell(const struct pd *m, struct access_line *line)
 	line->prefill = m->prefill_name;
 	line->prefill_reason = pick_reason_name(m->prefill_pick.reason);
 	line->prefill_us = m->took_us;
+	line->has_prefill_cached = m->usage.has_cached;
+	line->prefill_cached = m->usage.cached;
+	line->prefill_tokens = m->usage.has_prompt ? m->usage.prompt : 0;
+}
+
+bool pd_cached(const struct pd *m, uint64_t *cached, uint64_t *prompt)
+{
+	if (m == NULL || !m->usage.has_cached)
+		return false;
+	*cached = m->usage.cached;
+	*prompt = m->usage.has_prompt ? m->usage.prompt : 0;
+	return true;
 }
 
 void pd_matched(const struct pd *m, const struct pool_pick *pick, uint32_t *matched,

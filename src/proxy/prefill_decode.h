@@ -160,6 +160,9 @@ void pd_count(const struct pd *m);
 void pd_free(struct pd *m);
 /* Adds the prefill to the access line. NULL is fine. */
 void pd_tell(const struct pd *m, struct access_line *line);
+/* How many of the prompt's tokens prefill's worker had cached, as it says; prompt 0: it
+ * does not say of how many. False: it says nothing; m may be NULL. */
+bool pd_cached(const struct pd *m, uint64_t *cached, uint64_t *prompt);
 /* Blocks that the worker which computed the prompt was believed to hold; pick: of the
  * request's own worker. NULL is fine. */
 void pd_matched(const struct pd *m, const struct pool_pick *pick, uint32_t *matched,

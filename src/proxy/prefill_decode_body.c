@@ -225,6 +225,7 @@ static enum fail read_answer(struct pd *m)
 	default:
 		return FAIL_WORKER_PREFILL;
 	}
+	kv_answer_usage(answer, &m->usage);
 	look_for_the_cut(m);
 	return FAIL_NONE;
 }
@@ -256,4 +257,22 @@ int pd_read_answer(struct pd *m, struct exchange *ex, enum fail *why)
 		}
 	}
 	return ERR_STATE;
+}
+
+/* ---- beside decode's ---- */
+
+void pd_overhear(struct pd *m, struct span data)
+{
+	if (m->is_deaf)
+		return;
+	m->is_deaf = data.n > PD_OVERHEARD_MAX - m->answer_len || append(m, data) != 0;
+	if (m->is_deaf)
+		pd_drop_answer(m);
+}
+
+void pd_overhear_end(struct pd *m)
+{
+	if (!m->is_deaf)
+		kv_answer_usage(span_make(m->answer, m->answer_len), &m->usage);
+	pd_drop_answer(m);
 }

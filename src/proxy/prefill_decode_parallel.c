@@ -25,6 +25,7 @@ void pd_begin_parallel(struct pd *m, struct placement *p)
 	m->reserved = (struct placement){0};
 	m->at = PD_DECODE;
 	m->took_us = 0;
+	m->is_deaf = false;
 }
 
 /* END: the header is no 2xx. */
@@ -47,14 +48,15 @@ static enum parallel drain(struct pd *m)
 	struct span data;
 	enum exchange_result res;
 
-	do
-		res = exchange_body(m->parallel.ex, &data);
-	while (res == EXCHANGE_OK);
+	while ((res = exchange_body(m->parallel.ex, &data)) == EXCHANGE_OK)
+		pd_overhear(m, data);
 	if (res == EXCHANGE_FAILED)
 		return PARALLEL_BROKE;
-	if (res == EXCHANGE_END)
-		m->took_us = pd_since(m);
-	return res == EXCHANGE_END ? PARALLEL_DONE : PARALLEL_GOES_ON;
+	if (res != EXCHANGE_END)
+		return PARALLEL_GOES_ON;
+	m->took_us = pd_since(m);
+	pd_overhear_end(m);
+	return PARALLEL_DONE;
 }
 
 enum parallel pd_run_parallel(struct pd *m, const struct http_head **a, const char **base)
@@ -74,6 +76,7 @@ enum parallel pd_run_parallel(struct pd *m, const struct http_head **a, const ch
 void pd_swap_to_prefill(struct pd *m, struct placement *p, char worker_name[64])
 {
 	assert(p->ex == NULL);
+	pd_drop_answer(m);
 	m->reserved = *p;
 	m->reserved.is_confirmed = false;
 	*p = m->parallel;

@@ -12,6 +12,8 @@
 
 struct budget;
 
+#define PD_OVERHEARD_MAX (1u << 16)
+
 enum pd_at {
 	PD_LOOK,    /* is a prefill worth it, and has decode room? */
 	PD_RESERVE, /* decode's worker, before prefill's */
@@ -52,12 +54,14 @@ struct pd {
 	bool is_computed; /* its answer is there, and good */
 	bool is_relayed;  /* it refused: the client gets its answer */
 	bool is_pressed;  /* a prefill worker said that it has too much to do */
+	bool is_deaf;     /* its response, beside decode's, is too long to be read */
 	bool is_taken;    /* decode answered: the blocks are its affair */
 	char transfer_id[KV_TRANSFER_ID_ROOM];
 	char id[KV_ID_ROOM];
 	size_t id_len; /* 0: the request's own */
 	uint64_t room;
 	char engine[KV_ENGINE_MAX]; /* of prefill, where the form needs it */
+	struct kv_usage usage;      /* its own, once it has answered */
 	char *answer;               /* owned */
 	size_t answer_len, answer_cap;
 	struct span params; /* in it */
@@ -80,6 +84,10 @@ static inline bool pd_is_parallel(const struct pd *m)
 /* prefill_decode_body.c: the prefill's response is not needed any more. */
 void pd_drop_answer(struct pd *m);
 void pd_drop_body(struct pd *m);
+/* Some more of a prefill's response that nobody waits for: its usage is read once it is
+ * whole, if it is short and memory is there. */
+void pd_overhear(struct pd *m, struct span data);
+void pd_overhear_end(struct pd *m);
 
 /* prefill_decode_parallel.c. PICK: p is prefill's worker; decode's was reserved before,
  * and is p afterwards. */

@@ -21,13 +21,13 @@ static enum http_framing framing_for(const struct request *r, const struct http_
 /* The worker's name and its cached blocks, where the operator wants them seen. */
 static struct span worker_lines(const struct request *r, char *out)
 {
-	uint32_t matched, blocks;
+	struct answer_cached c = {.is_told = false};
 
 	if (!opts(r)->expose_worker)
 		return span_make(NULL, 0);
-	pd_matched(r->pd, &r->place.pick, &matched, &blocks);
-	return span_make(
-		out, answer_worker_lines(span_str(r->worker_name), matched, blocks, out));
+	pd_matched(r->pd, &r->place.pick, &c.matched, &c.blocks);
+	c.is_told = pd_cached(r->pd, &c.cached, &c.prompt);
+	return span_make(out, answer_worker_lines(span_str(r->worker_name), &c, out));
 }
 
 bool response_make_header(struct request *r, const struct http_head *a, const char *base)

@@ -155,6 +155,17 @@ enum kv_answer kv_answer_read(struct span answer, struct span *params);
 bool kv_answer_was_cut(struct span answer, enum route_endpoint endpoint);
 
 /*
+ * What it says of its own cache: usage of any API, SGLang's meta_info, or vLLM's
+ * remote_prefill_cached_tokens. answer: JSON, or an event stream. has_...: it says so.
+ */
+struct kv_usage {
+	bool has_cached, has_prompt;
+	uint64_t cached, prompt; /* tokens */
+	uint64_t apart;          /* used while it is read */
+};
+void kv_answer_usage(struct span answer, struct kv_usage *u);
+
+/*
  * The body of POST /v1/kv/release, which gives back what a prefill worker holds for a
  * hand-off that will not come: {"remote_request_id":...,"token":...} as the params spell
  * them (remote_request_id, kvx_token). *out is NULL, *n 0, where they have not both

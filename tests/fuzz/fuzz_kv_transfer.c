@@ -130,10 +130,12 @@ static void fuzz_request(
 
 static void fuzz_answers(struct span body)
 {
+	struct kv_usage usage;
 	struct span found;
 	char *out;
 	size_t n;
 
+	kv_answer_usage(body, &usage);
 	if (kv_answer_read(body, &found) == KV_ANSWER_PARAMS)
 		REQUIRE(found.p > body.p && found.p + found.n < body.p + body.n &&
 			found.p[0] == '{' && found.p[found.n - 1] == '}');

@@ -159,6 +159,25 @@ START_TEST(a_prefill_is_told_at_the_end)
 }
 END_TEST
 
+START_TEST(c12_what_prefill_had_cached_is_told)
+{
+	struct access_line a = plain_line();
+
+	a.prefill = "p0";
+	a.prefill_reason = "no_match";
+	a.has_prefill_cached = true;
+	access_log_line(log_, LOG_FORMAT_TEXT, &a);
+	a.prefill_cached = 256;
+	a.prefill_tokens = 2048;
+	access_log_line(log_, LOG_FORMAT_JSON, &a);
+	access_log_flush(log_);
+	ck_assert_ptr_nonnull(
+		strstr(read_back(), " prefill_ms=0.000 prefill_cached=0\n"));
+	ck_assert_ptr_nonnull(strstr(text, "\"prefill_ms\":0.000,\"prefill_cached\":256,"
+					   "\"prefill_tokens\":2048}\n"));
+}
+END_TEST
+
 START_TEST(what_is_absent_is_a_dash)
 {
 	struct access_line a = {.route = "none", .why = FAIL_CLIENT_GONE};
@@ -340,6 +359,7 @@ static Suite *access_log_suite(void)
 	tcase_add_test(tc, text_line);
 	tcase_add_test(tc, json_line);
 	tcase_add_test(tc, a_prefill_is_told_at_the_end);
+	tcase_add_test(tc, c12_what_prefill_had_cached_is_told);
 	tcase_add_test(tc, what_is_absent_is_a_dash);
 	tcase_add_test(tc, foreign_text_is_escaped);
 	tcase_add_test(tc, the_longest_line_is_whole);

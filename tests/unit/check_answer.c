@@ -104,10 +104,20 @@ START_TEST(worker_lines)
 {
 	char out[ANSWER_LINES_MAX];
 
+	struct answer_cached c = {.matched = 3, .blocks = 40}, none = {.matched = 0};
+
 	want("X-Kvsteer-Worker: gpu1\r\nX-Kvsteer-Cached: 3/40\r\n", out,
-		answer_worker_lines(SPAN_LIT("gpu1"), 3, 40, out));
+		answer_worker_lines(SPAN_LIT("gpu1"), &c, out));
 	want("X-Kvsteer-Worker: w\r\nX-Kvsteer-Cached: 0/0\r\n", out,
-		answer_worker_lines(SPAN_LIT("w"), 0, 0, out));
+		answer_worker_lines(SPAN_LIT("w"), &none, out));
+	c.is_told = true;
+	want("X-Kvsteer-Worker: w\r\nX-Kvsteer-Cached: 3/40; prefill_cached=0\r\n", out,
+		answer_worker_lines(SPAN_LIT("w"), &c, out));
+	c.cached = 256;
+	c.prompt = 2048;
+	want("X-Kvsteer-Worker: w\r\nX-Kvsteer-Cached: 3/40; prefill_cached=256; "
+	     "prefill_tokens=2048\r\n",
+		out, answer_worker_lines(SPAN_LIT("w"), &c, out));
 }
 END_TEST
 
@@ -138,6 +148,7 @@ END_TEST
 START_TEST(all_lines_fit)
 {
 	char id[REQUEST_ID_MAX], worker[64], out[ANSWER_LINES_MAX];
+	struct answer_cached c = {UINT32_MAX, UINT32_MAX, true, UINT64_MAX, UINT64_MAX};
 	size_t n;
 
 	memset(id, 'i', sizeof(id));
@@ -145,8 +156,7 @@ START_TEST(all_lines_fit)
 	n = answer_id_line(span_make(id, sizeof(id)), out);
 	n += answer_allow_line(0x7f, out + n);
 	n += answer_retry_line(UINT32_MAX, out + n);
-	n += answer_worker_lines(
-		span_make(worker, sizeof(worker)), UINT32_MAX, UINT32_MAX, out + n);
+	n += answer_worker_lines(span_make(worker, sizeof(worker)), &c, out + n);
 	ck_assert_uint_le(n, sizeof(out));
 }
 END_TEST

@@ -133,6 +133,55 @@ START_TEST(f6_what_was_not_cut_is_told)
 }
 END_TEST
 
+static const struct usage_case {
+	const char *answer;
+	bool has_cached;
+	uint64_t cached, prompt;
+} usages[] = {
+	{"{\"usage\":{\"prompt_tokens\":9,\"prompt_tokens_details\":"
+	 "{\"cached_tokens\":4}}}",
+		true, 4, 9},
+	{"{\"usage\":{\"prompt_tokens\":9,\"prompt_tokens_details\":null}}", false, 0, 9},
+	{"{\"kv_transfer_params\":{\"remote_prefill_cached_tokens\":3},\"usage\":"
+	 "{\"prompt_tokens\":9,\"prompt_tokens_details\":{\"cached_tokens\":4}}}",
+		true, 3, 9},
+	{"{\"usage\":{\"input_tokens\":9,\"cache_read_input_tokens\":4,"
+	 "\"cache_creation_input_tokens\":2}}",
+		true, 4, 15},
+	{"[{\"meta_info\":{\"prompt_tokens\":9,\"cached_tokens\":4}},"
+	 "{\"meta_info\":{\"prompt_tokens\":1,\"cached_tokens\":1}}]",
+		true, 5, 10},
+	{"data: {\"usage\":null}\n\ndata: {\"usage\":{\"prompt_tokens\":9,"
+	 "\"prompt_tokens_details\":{\"cached_tokens\":4}}}\r\n\ndata: [DONE]\n\n",
+		true, 4, 9},
+	/* It does not say. */
+	{"{}", false, 0, 0},
+	{"", false, 0, 0},
+	{"[", false, 0, 0},
+	{"nonsense", false, 0, 0},
+	{"{\"usage\":{\"prompt_tokens\":-1,\"prompt_tokens_details\":{\"cached_tokens\":"
+	 "1e3}}}",
+		false, 0, 0},
+	{"{\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":"
+	 "18446744073709551615}}}",
+		false, 0, 0},
+};
+
+START_TEST(c12_cached_tokens_are_read)
+{
+	const struct usage_case *c = &usages[_i];
+	struct kv_usage u;
+	struct span answer;
+	char *copy = exact(c->answer, &answer);
+
+	kv_answer_usage(answer, &u);
+	ck_assert_msg(u.has_cached == c->has_cached && u.cached == c->cached &&
+			      u.prompt == c->prompt,
+		"%s", c->answer);
+	free(copy);
+}
+END_TEST
+
 static const struct release_case {
 	const char *params, *body;
 } releases[] = {
@@ -292,6 +341,7 @@ static Suite *kv_transfer_suite(void)
 	tcase_add_test(t, forms_say_what_a_connector_needs);
 	tcase_add_loop_test(t, answers_are_read, 0, sizeof(answers) / sizeof(answers[0]));
 	tcase_add_loop_test(t, f6_what_was_not_cut_is_told, 0, ARRAY_LEN(cuts));
+	tcase_add_loop_test(t, c12_cached_tokens_are_read, 0, ARRAY_LEN(usages));
 	tcase_add_loop_test(
 		t, releases_are_made, 0, sizeof(releases) / sizeof(releases[0]));
 	tcase_add_loop_test(
