@@ -6,6 +6,7 @@
  */
 #include "fleet/flush.h"
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "fleet/host.h"
@@ -92,7 +93,10 @@ static void ask(struct leg *l)
 {
 	struct host_ask what = {
 		.method = "POST", .path = calls[l->at], .timeout_ms = FLUSH_TIMEOUT_MS};
+	struct host_seat *seat;
 
+	HOST_FOREACH(seat, &l->host)
+	worker_expect_aborts(seat->worker, clock_now_ms());
 	l->fetch = host_fetch(&l->host, l->flush->fetcher, &what, on_answer, l);
 	if (l->fetch == NULL)
 		snprintf(l->why_not, sizeof(l->why_not), "it has no address yet");

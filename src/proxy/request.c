@@ -244,6 +244,8 @@ static void note_success(struct request *r)
 		guard_prefilled(&r->place.guard);
 	if (r->verdict.drops_caches)
 		cache_drop_note(r->pool, http_head_path(r->c->buf, &r->head));
+	if (r->verdict.stops_requests)
+		worker_expect_aborts(r->place.guard.worker, clock_now_ms());
 }
 
 /* The client gets this response. */
@@ -359,6 +361,8 @@ static struct decision forward(struct request *r)
 
 		if (why != FAIL_NONE)
 			return next_fail(why);
+		if (UNLIKELY(r->verdict.stops_requests))
+			worker_expect_aborts(r->place.guard.worker, clock_now_ms());
 	}
 	d = hand_on(r);
 	if (d.next != NEXT_STEP || prefill_takes_over(r, &d))
@@ -466,7 +470,8 @@ static struct decision relay(struct request *r)
 			stored_read(&r->stored, data, r->place.guard.worker);
 		}
 		if (r->resume != NULL && res != EXCHANGE_FAILED &&
-			resume_relay(r->resume, &data, last) != 0)
+			resume_relay(r->resume, &data, last,
+				exchange_abort_was_asked(r->place.ex)) != 0)
 			return next_cut(FAIL_OVERLOADED);
 		last = last && !resume_has_error(r->resume);
 		why = relay_part(r, data, last);

@@ -49,8 +49,9 @@ struct resume *resume_new(const struct http_head *a, const char *base, bool is_c
 	return m;
 }
 
-int resume_relay(struct resume *m, struct span *data, bool last)
+int resume_relay(struct resume *m, struct span *data, bool last, bool abort_was_asked)
 {
+	m->stream.abort_was_asked = abort_was_asked;
 	return resume_stream_feed(&m->stream, *data, last, data);
 }
 

@@ -22,8 +22,10 @@ struct retry_case;
  * be resumed, or memory is short. body: the client's, whole. budget: the request's. */
 struct resume *resume_new(const struct http_head *a, const char *base, bool is_chat,
 	struct span body, struct budget *budget);
-/* RELAY: what the client gets of *data. ERR_NOMEM. */
-int resume_relay(struct resume *m, struct span *data, bool last) MUST_CHECK;
+/* RELAY: what the client gets of *data. abort_was_asked: an abort in it is no error.
+ * ERR_NOMEM. */
+int resume_relay(
+	struct resume *m, struct span *data, bool last, bool abort_was_asked) MUST_CHECK;
 
 /* The worker said that it failed: the client has what came before. NULL is fine. */
 bool resume_has_error(const struct resume *m);

@@ -791,6 +791,11 @@ bool exchange_said_error(const struct exchange *ex)
 	return ex->watch.has_error;
 }
 
+bool exchange_abort_was_asked(const struct exchange *ex)
+{
+	return ex->abort_was_asked;
+}
+
 bool exchange_is_between_events(const struct exchange *ex)
 {
 	return ex != NULL && ex->watch.is_on && !stream_watch_is_amid(&ex->watch);

@@ -91,6 +91,8 @@ bool exchange_at_end(const struct exchange *ex);
 bool exchange_awaits_content(const struct exchange *ex);
 /* The stream says that its engine failed; it may be read on. */
 bool exchange_said_error(const struct exchange *ex);
+/* Its engine aborted the stream, and somebody had asked for that. */
+bool exchange_abort_was_asked(const struct exchange *ex);
 /* An event of ours may follow what has come: it is an event stream that can be read, and
  * its last event is whole. */
 bool exchange_is_between_events(const struct exchange *ex);

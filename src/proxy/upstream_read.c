@@ -290,6 +290,11 @@ static void look(struct exchange *ex, struct span data)
 {
 	if (ex->watch.is_on)
 		stream_watch_feed(&ex->watch, data);
+	if (UNLIKELY(ex->watch.is_abort) &&
+		worker_expects_aborts(ex->worker, clock_now_ms())) {
+		stream_watch_excuse_abort(&ex->watch);
+		ex->abort_was_asked = true;
+	}
 	if (!ex->awaits_content ||
 		(ex->watch.is_on && stream_watch_is_silent(&ex->watch)))
 		return;

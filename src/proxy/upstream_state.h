@@ -54,13 +54,14 @@ struct exchange {
 	enum phase phase;
 	enum fail failure;
 	bool is_reused, got_byte, was_connected, is_paused;
-	bool is_held;        /* counted in worker->held */
-	bool is_ours;        /* a connect failed for want of files, ports or memory */
-	bool is_overlong;    /* total_timeout cut it */
-	bool is_excused;     /* cut for a silence that says nothing of its worker */
-	uint64_t silent_ms;  /* since then, where the wait was prolonged; 0: it was not */
-	bool is_trial_over;  /* not told yet */
-	uint64_t steps_seen; /* of its worker's engine, as the trial's wait began */
+	bool is_held;       /* counted in worker->held */
+	bool is_ours;       /* a connect failed for want of files, ports or memory */
+	bool is_overlong;   /* total_timeout cut it */
+	bool is_excused;    /* cut for a silence that says nothing of its worker */
+	uint64_t silent_ms; /* since then, where the wait was prolonged; 0: it was not */
+	bool is_trial_over; /* not told yet */
+	bool abort_was_asked; /* its stream was aborted, as somebody wanted */
+	uint64_t steps_seen;  /* of its worker's engine, as the trial's wait began */
 
 	/* connecting */
 	struct addr_list *addrs;

@@ -405,6 +405,8 @@ static bool find_data(struct span event, struct span *data, unsigned *n)
 static bool has_error(struct resume_stream *s, struct span event)
 {
 	stream_watch_feed(&s->watch, event);
+	if (s->watch.is_abort && s->abort_was_asked)
+		stream_watch_excuse_abort(&s->watch);
 	if (s->watch.has_error && !s->has_error) {
 		s->has_error = true;
 		text_clear(&s->error);

@@ -42,6 +42,7 @@ struct resume_stream {
 	uint64_t prompt;
 	struct text tail, out;
 	struct stream_watch watch; /* of this worker's events */
+	bool abort_was_asked;      /* what it says of an abort is no error */
 	bool has_error;            /* it said that it failed: in these events */
 	struct text error;
 };

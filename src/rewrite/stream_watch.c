@@ -103,13 +103,33 @@ static void note_error(
 						: span_make(NULL, 0)) ||
 			is_clients_name(v[0].kind == JSON_IS_STRING ? json_raw(t, v[0])
 								    : span_make(NULL, 0));
-	if (is_clients)
+	if (is_clients) {
 		note_end(w);
-	else
-		w->has_error = true;
+		return;
+	}
+	w->has_error = true;
+	w->is_abort = false;
 }
 
 /* ---- one event's JSON ---- */
+
+/* Somebody's request, or the engine's own doing: the word does not say. SGLang's object
+ * does: with its status null, an engine was asked for it. */
+static void note_abort(
+	struct stream_watch *w, const struct json_text *t, struct json_value finish)
+{
+	static const struct span names[] = {{"status_code", 11}};
+	struct json_value status;
+	bool had_error = w->has_error;
+
+	json_members(t, finish, names, 1, &status);
+	if (status.kind == JSON_IS_NULL) {
+		note_end(w);
+		return;
+	}
+	note_error(w, t, finish);
+	w->is_abort = w->has_error && !had_error && status.kind != JSON_IS_NUMBER;
+}
 
 /* A string; or SGLang's object with a type. */
 static void read_finish(
@@ -122,10 +142,12 @@ static void read_finish(
 		json_members(t, finish, names, 1, &type);
 	if (type.kind != JSON_IS_STRING)
 		return;
-	if (!is_text(t, type, "abort") && !is_text(t, type, "error"))
-		note_end(w);
-	else
+	if (is_text(t, type, "abort"))
+		note_abort(w, t, finish);
+	else if (is_text(t, type, "error"))
 		note_error(w, t, finish);
+	else
+		note_end(w);
 }
 
 /* Anything but the role of who speaks. */
@@ -498,6 +520,12 @@ static size_t begin(struct stream_watch *w, struct span data)
 		return data.n;
 	begin_to_go_by(w);
 	return used;
+}
+
+void stream_watch_excuse_abort(struct stream_watch *w)
+{
+	w->is_abort = w->has_error = false;
+	note_end(w);
 }
 
 void stream_watch_read(struct stream_watch *w, struct span data)

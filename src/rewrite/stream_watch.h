@@ -31,6 +31,7 @@ struct stream_watch {
 	bool has_content; /* also: an end, or an error that the client made */
 	bool has_end;     /* its terminator, or the reason why it ends */
 	bool has_error;   /* the engine's own */
+	bool is_abort;    /* all of the error is that it aborted the request */
 	bool is_strange;
 	struct text half; /* of an event */
 	bool is_too_long; /* the event that goes by; nothing of it is kept */
@@ -44,6 +45,7 @@ struct stream_watch {
 static inline void stream_watch_init(struct stream_watch *w)
 {
 	w->is_on = w->has_content = w->has_end = w->has_error = w->is_strange = false;
+	w->is_abort = false;
 	w->half = (struct text){0};
 	w->is_too_long = false;
 	w->n_trail = 0;
@@ -78,6 +80,9 @@ static inline void stream_watch_feed(struct stream_watch *w, struct span data)
 	if (!stream_watch_is_alike(w, data))
 		stream_watch_read(w, data);
 }
+
+/* is_abort, and somebody has asked for that: it is an end like others. */
+void stream_watch_excuse_abort(struct stream_watch *w);
 
 /* What was said so far: nothing that answers the request. */
 static inline bool stream_watch_is_silent(const struct stream_watch *w)

@@ -163,12 +163,24 @@ static const char *const cache_drops[] = {
 	"/release_memory_occupation", /* SGLang: the same */
 };
 
-static bool drops_caches(enum http_method method, struct span path)
+/* Engine calls that make it abort requests, or may. */
+static const char *const request_stops[] = {
+	"/abort_request",             /* SGLang */
+	"/abort_requests",            /* vLLM */
+	"/pause",                     /* vLLM: mode=abort is its default */
+	"/pause_generation",          /* SGLang */
+	"/sleep",                     /* vLLM */
+	"/release_memory_occupation", /* SGLang */
+	"/update_weights*",           /* SGLang: abort_all_requests */
+};
+
+static bool is_listed(
+	const char *const *list, size_t n, enum http_method method, struct span path)
 {
 	size_t i;
 
-	for (i = 0; method == HTTP_POST && i < ARRAY_LEN(cache_drops); i++) {
-		struct span row = span_str(cache_drops[i]);
+	for (i = 0; method == HTTP_POST && i < n; i++) {
+		struct span row = span_str(list[i]);
 		bool is_open = row.p[row.n - 1] == '*';
 
 		if (is_open ? span_starts(path, span_make(row.p, row.n - 1))
@@ -226,7 +238,10 @@ void path_lookup(const struct router_opts *o, enum http_method method, struct sp
 		*out = (struct path_verdict){.action = PATH_FORWARD,
 			.route = ROUTE_PASS,
 			.allowed = M_ANY,
-			.drops_caches = drops_caches(method, path)};
+			.drops_caches = is_listed(
+				cache_drops, ARRAY_LEN(cache_drops), method, path),
+			.stops_requests = is_listed(
+				request_stops, ARRAY_LEN(request_stops), method, path)};
 		return;
 	}
 	*out = (struct path_verdict){.action = PATH_REFUSE,

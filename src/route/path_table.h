@@ -44,6 +44,8 @@ struct path_verdict {
 	/* A passed call that, answered with 2xx, leaves the engine's prefix cache empty,
 	 * or full of what other weights made. */
 	bool drops_caches;
+	/* A passed call that makes an engine abort requests. */
+	bool stops_requests;
 };
 
 /* path is the raw target without its query ("*" too). */

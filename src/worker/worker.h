@@ -164,6 +164,9 @@ struct worker {
 		_Atomic uint64_t bytes;        /* of answers, heads included */
 		_Atomic uint64_t events;       /* of event streams */
 		_Atomic unsigned held;         /* exchanges that wait for their client */
+		/* So long its aborts are what a call has asked for; cache_drop.c and
+		 * flush.c write it. */
+		_Atomic uint64_t aborts_until_ms;
 	} relay;
 	_Atomic unsigned refs;
 	struct retired *retired;
@@ -227,6 +230,21 @@ static inline uint64_t worker_queued_blocks(const struct worker *w)
 static inline unsigned worker_streams(const struct worker *w)
 {
 	return atomic_load_explicit(&w->guard.streams, memory_order_relaxed);
+}
+
+/* A call that makes engines abort requests goes to it, or is answered by it. */
+#define WORKER_ABORTS_MS 10000
+static inline void worker_expect_aborts(struct worker *w, uint64_t now_ms)
+{
+	atomic_store_explicit(&w->relay.aborts_until_ms, now_ms + WORKER_ABORTS_MS,
+		memory_order_relaxed);
+}
+/* Somebody wants its requests to end: such a call, or who drains or removes it. */
+static inline bool worker_expects_aborts(const struct worker *w, uint64_t now_ms)
+{
+	return now_ms <= atomic_load_explicit(
+				 &w->relay.aborts_until_ms, memory_order_relaxed) ||
+	       atomic_load_explicit(&w->is_draining, memory_order_relaxed);
 }
 
 /*

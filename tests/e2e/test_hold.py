@@ -317,6 +317,57 @@ def test_f3_where_nobody_resumes_the_client_gets_what_the_worker_said(router, wo
     assert resumes(r) == {"failed": 1}
 
 
+ABORT = chunk("A", {}, "abort")
+
+
+def aborted_stream(r, s, ask_for_it):
+    """The answer to a chat whose engine aborts it after its first word, and after ask_for_it()."""
+    with r.connect() as c:
+        c.send(ask("chat").replace(b"\r\n", b"\r\nX-Stream: 1\r\n", 1))
+        s.step(lambda x: x.begin(then=[data(ROLE), data(WORD)]))
+        m = c.read_head()
+        while not m.body.endswith(data(WORD)):
+            m.body += c.read_chunk()
+        ask_for_it()
+        s.finish(lambda x: (x.event(ABORT), x.event("[DONE]"), x.end()) and None)
+        return c.read_body(m)
+
+
+@pytest.mark.parametrize("pool", [POOL, ON])
+@pytest.mark.parametrize("how", ["/abort_request", "/abort_requests", "/pause?mode=abort", "/pause_generation", "drain", "nobody", "/v1/other"])
+def test_f3_an_abort_that_was_asked_for_is_no_failure(router, worker, how, pool):
+    """By a call that passes through the router, or since the worker is drained."""
+    s = Steps("x-stream")
+    w = worker("w0", s)
+    r = router([w], pool=pool, keys="pass_paths = *\n")
+
+    def ask_for_it():
+        if how == "drain":
+            r.admin("POST", "workers/w0/drain")
+        elif how != "nobody":
+            assert r.request("POST", how, b'{"rid":"A"}').status == 200
+    m = aborted_stream(r, s, ask_for_it)
+    assert m.ended and m.body.startswith(b"".join(map(data, [ROLE, WORD, ABORT])))
+    is_asked = how not in ("nobody", "/v1/other")
+    line(r, status=200, end="ok" if is_asked else "worker_error", route="chat")
+    assert r.admin("GET", "workers/w0")[1]["failures"] == (0 if is_asked else 1)
+
+
+def test_f3_an_abort_before_content_is_not_tried_elsewhere(router, worker):
+    """Somebody wanted it to end."""
+    s = Steps("x-stream")
+    ws = [worker("w0", s), worker("w1")]
+    r = router(ws, pool=POOL, keys="pass_paths = *\nallow_pin = on\n")
+    with r.connect() as c:
+        c.send(ask("chat").replace(b"\r\n", b"\r\nX-Stream: 1\r\n", 1))
+        s.do(lambda x: x.begin(then=[data(ROLE)]))
+        assert r.request("POST", "/abort_request", b"{}", headers={"X-Kvsteer-Worker": "w0"}).status == 200
+        s.finish(lambda x: (x.event(ABORT), x.event("[DONE]"), x.end()) and None)
+        m = c.read_response()
+    assert m.ended and m.body == b"".join(map(data, [ROLE, ABORT, "[DONE]"])) and ws[1].requests == []
+    line(r, status=200, end="ok", retries=0, route="chat")
+
+
 def error_of(api, tail):
     """The router's error event at the end of a stream, read as the clients of this API read it."""
     lines = tail.decode().split("\n")

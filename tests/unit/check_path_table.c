@@ -368,7 +368,13 @@ START_TEST(d3_calls_that_drop_caches)
 		ck_assert(!v.drops_caches);
 	}
 	path_lookup(&all, HTTP_POST, SPAN_LIT("/v1/chat/completions"), &v);
-	ck_assert(!v.drops_caches);
+	ck_assert(!v.drops_caches && !v.stops_requests);
+	path_lookup(&all, HTTP_POST, SPAN_LIT("/abort_request"), &v);
+	ck_assert(!v.drops_caches && v.stops_requests);
+	path_lookup(&all, HTTP_POST, SPAN_LIT("/update_weights_from_disk"), &v);
+	ck_assert(v.drops_caches && v.stops_requests);
+	path_lookup(&all, HTTP_GET, SPAN_LIT("/pause"), &v);
+	ck_assert(!v.stops_requests);
 }
 END_TEST
 

@@ -164,6 +164,13 @@ static const struct {
 		GENERATED("{\"type\": \"abort\", \"message\": \"x\", \"status_code\": "
 			  "400}"),
 		CONTENT | END},
+	/* it was asked for; or it says nothing of that */
+	{ENDPOINT_GENERATE,
+		GENERATED("{\"type\": \"abort\", \"message\": \"Aborted\", "
+			  "\"status_code\": null, \"err_type\": null}"),
+		CONTENT | END},
+	{ENDPOINT_GENERATE, GENERATED("{\"type\": \"abort\", \"message\": \"x\"}"),
+		CONTENT | ERROR},
 };
 
 static void feed(struct stream_watch *w, const char *p, size_t n)
@@ -215,6 +222,37 @@ START_TEST(events_of_one_shape_are_known_by_it)
 	feed(&w, DONE, strlen(DONE));
 	ck_assert_uint_eq(seen(&w), CONTENT | END);
 	stream_watch_free(&w);
+}
+END_TEST
+
+/* An abort can be excused as long as it is all that went wrong. */
+START_TEST(aborts_that_were_asked_for)
+{
+	static const struct {
+		const char *text;
+		bool is_abort;
+	} aborts[] = {
+		{WORD CHAT("{}", "\"abort\""), true},
+		{CHAT("{}", "\"abort\"") DONE, true},
+		{CHAT("{}", "\"error\""), false},
+		{CHAT("{}", "\"error\"") CHAT("{}", "\"abort\""), false},
+		{CHAT("{}", "\"abort\"") "data: {\"error\":{\"code\":500}}\n\n", false},
+	};
+	size_t i;
+
+	for (i = 0; i < ARRAY_LEN(aborts); i++) {
+		struct stream_watch w;
+
+		stream_watch_init(&w);
+		stream_watch_begin(&w, ENDPOINT_CHAT);
+		feed(&w, aborts[i].text, strlen(aborts[i].text));
+		ck_assert(w.has_error && w.is_abort == aborts[i].is_abort);
+		if (w.is_abort)
+			stream_watch_excuse_abort(&w);
+		ck_assert(w.has_error != aborts[i].is_abort);
+		ck_assert(stream_watch_is_whole(&w));
+		stream_watch_free(&w);
+	}
 }
 END_TEST
 
@@ -322,6 +360,7 @@ static Suite *stream_watch_suite(void)
 
 	tcase_add_loop_test(tc, what_is_said, 0, ARRAY_LEN(rows));
 	tcase_add_test(tc, events_of_one_shape_are_known_by_it);
+	tcase_add_test(tc, aborts_that_were_asked_for);
 	tcase_add_test(tc, memory_is_bounded);
 	tcase_add_test(tc, long_events_end);
 	tcase_add_test(tc, amid_is_known_at_every_byte);
