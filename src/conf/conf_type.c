@@ -99,6 +99,7 @@ static const struct choice connectors[] = {
 	{"mooncake", CONNECTOR_MOONCAKE},
 	{"p2p_nccl", CONNECTOR_P2P_NCCL},
 	{"sglang", CONNECTOR_SGLANG},
+	{"nixl_push", CONNECTOR_NIXL_PUSH},
 	{"moriio", -1},
 	{NULL, 0},
 };

@@ -86,7 +86,7 @@ static bool begin_pair(struct pd *m)
 		m->id_len = make_id(m);
 		return m->id_len > 0;
 	}
-	if (m->kv.connector == CONNECTOR_MOONCAKE) {
+	if (m->form->has_transfer_id) {
 		rng_secret(secret, sizeof(secret));
 		kv_make_transfer_id(secret, m->transfer_id);
 	}

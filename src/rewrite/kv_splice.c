@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "rewrite/kv_place.h"
 #include "rewrite/kv_transfer.h"
-#include "route/json_scan.h"
+#include "route/json_member.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,16 +174,60 @@ static void put_mooncake(struct writer *w)
 	put_text(w, "\"}");
 }
 
+static void put_nixl_prefill(struct writer *w)
+{
+	put_text(w, "{\"do_remote_decode\":true,\"do_remote_prefill\":false,"
+		    "\"remote_engine_id\":null,\"remote_block_ids\":null,"
+		    "\"remote_host\":null,\"remote_port\":null");
+	if (kv_form(w->k->connector)->has_transfer_id) {
+		put_text(w, ",\"transfer_id\":\"");
+		put(w, w->pair->transfer_id);
+		put_text(w, "\"");
+	}
+	put_text(w, "}");
+}
+
+/* Prefill's parameters lack the transfer id. */
+static bool lacks_transfer_id(struct span params, bool *is_empty)
+{
+	char buffer[JSON_NAME_ROOM];
+	struct json_members it;
+	struct json_member m;
+
+	*is_empty = true;
+	if (json_members_begin(&it, params) != SCAN_OPEN_OBJECT)
+		return false;
+	while (json_members_next(&it, &m) == SCAN_KEY) {
+		*is_empty = false;
+		if (span_is(json_member_name(&m, buffer), "transfer_id"))
+			return false;
+	}
+	return true;
+}
+
+static void put_params(struct writer *w)
+{
+	bool is_empty;
+
+	if (!kv_form(w->k->connector)->has_transfer_id ||
+		!lacks_transfer_id(w->params, &is_empty)) {
+		put(w, w->params);
+		return;
+	}
+	put_text(w, "{\"transfer_id\":\"");
+	put(w, w->pair->transfer_id);
+	put_text(w, is_empty ? "\"" : "\",");
+	put(w, span_make(w->params.p + 1, w->params.n - 1));
+}
+
 static void put_transfer(struct writer *w)
 {
 	if (w->k->connector == CONNECTOR_MOONCAKE)
 		put_mooncake(w);
 	else if (w->is_prefill)
-		put_text(w, "{\"do_remote_decode\":true,\"do_remote_prefill\":false,"
-			    "\"remote_engine_id\":null,\"remote_block_ids\":null,"
-			    "\"remote_host\":null,\"remote_port\":null}");
+		put_nixl_prefill(w);
 	else
-		put(w, w->params);
+		put_params(w);
 }
 
 static bool is_seen(const struct writer *w, enum kv_level level, enum kv_what what)

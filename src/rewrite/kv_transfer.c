@@ -18,7 +18,15 @@ static const struct kv_form forms[CONNECTOR_MAX] = {
 		.waits_for_any = true,
 		.decodes_alone = true,
 	},
+	/* Prefill writes the blocks to the decode worker that asks for them. */
+	[CONNECTOR_NIXL_PUSH] = {
+		.has_params = true,
+		.waits_for_any = true,
+		.has_transfer_id = true,
+		.decodes_alone = true,
+	},
 	[CONNECTOR_MOONCAKE] = {
+		.has_transfer_id = true,
 		.waits_for_any = true,
 		.needs_cut = true,
 		.needs_engine = true,

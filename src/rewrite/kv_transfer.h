@@ -54,6 +54,8 @@ struct kv_form {
 	/* Prefill's blocks wait for whoever names them: any decode worker may take them, as
 	 * long as none has. */
 	bool waits_for_any;
+	/* Both legs carry the pair's kv_make_transfer_id(). */
+	bool has_transfer_id;
 	/* Prefill workers have a bootstrap port. */
 	bool needs_port;
 	/* Both legs carry kv_make_id() as X-Request-Id; else the request's own. */
@@ -119,7 +121,7 @@ struct kv_pair {
 	unsigned bootstrap_port;  /* of prefill, as kv_bootstrap_port() takes it */
 	unsigned rank, ranks;     /* prefill's, of how many; ranks 0 or 1: it has none */
 	uint64_t room;            /* kv_make_room(); sglang */
-	struct span transfer_id;  /* kv_make_transfer_id(); mooncake */
+	struct span transfer_id;  /* kv_make_transfer_id(); as the form says */
 	struct span engine_id;    /* of prefill, as spelled (kv_engine_id()); mooncake */
 };
 

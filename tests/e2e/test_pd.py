@@ -357,14 +357,14 @@ PREFILL_FAILS = {"dies": dies, "lies": lies, "cut": cut, "slow": hangs, "half": 
                  **{s: says(s) for s in (500, 502, 503, 504)}}
 
 
-@pytest.mark.parametrize("connector", ["nixl", "mooncake"])
+@pytest.mark.parametrize("connector", ["nixl", "nixl_push", "mooncake"])
 @pytest.mark.parametrize("how", ["refuses", *PREFILL_FAILS])
 def test_f4_where_no_other_prefill_is_decode_computes(pd, worker, connector, how):
     """Whatever the only prefill worker's failure is, and whenever it comes: no byte was sent, and
     the prompt is decode's to compute."""
     boot = worker("boot")
     boot.told["/query"] = {"0": {"engine_id": "eng-a"}}
-    well = prefilled if connector == "nixl" else lambda x: x.answer(200, '{"choices":[{"index":0,"text":"x","finish_reason":"length"}]}')
+    well = prefilled if connector != "mooncake" else lambda x: x.answer(200, '{"choices":[{"index":0,"text":"x","finish_reason":"length"}]}')
     r, (p,), (d,) = pd([well], pool=POOL.replace("nixl", connector),
                        p0_keys=f"bootstrap_port = {boot.port}\n" + ("first_byte_timeout = 300ms\n" if how == "slow" else ""))
     if connector == "mooncake":
@@ -379,7 +379,8 @@ def test_f4_where_no_other_prefill_is_decode_computes(pd, worker, connector, how
     assert counts([p])[0] in ([0] if how == "refuses" else [1, 2] if how == "dies" else [1])
     assert [x.json() for x in d.requests] == [dict(CHAT, user="failing")], "as it came: nothing is handed over"
     r.wait_idle()
-    assert ways(r)["no_prefill"] >= 1 and releases(p) == []
+    wait_until(lambda: ways(r).get("no_prefill"), "it is counted")
+    assert releases(p) == []
 
 
 @pytest.mark.parametrize("first,second", [(500, "refuses"), ("dies", 502), (503, 504)])
@@ -498,7 +499,8 @@ def test_a_decode_that_refuses_the_connect_is_replaced(pd, worker, connector):
     else:
         assert told["transfer_id"] == p.requests[0].json()["kv_transfer_params"]["transfer_id"] and told["remote_engine_id"] == "eng-a"
     r.wait_idle()
-    assert ways(r)["split"] >= 1 and r.metric("kvsteer_kv_releases_total") == 0
+    wait_until(lambda: ways(r).get("split"), "it is counted")
+    assert r.metric("kvsteer_kv_releases_total") == 0
 
 
 def test_blocks_that_no_decode_could_be_connected_for_are_given_back(pd):
@@ -1206,6 +1208,28 @@ def test_stored_responses_stay_with_their_decode_worker(pd):
         assert r.request(path="/v1/responses", body={"model": "m", "input": WORDS, "previous_response_id": f"resp_{home.name}"}).status == 200
     assert r.request("GET", f"/v1/responses/resp_{home.name}").status == 200
     assert len(home.requests) == 5 and counts([p]) == [1]
+
+
+# ---- nixl_push ----
+
+@pytest.mark.parametrize("own", [False, True])
+def test_nixl_push_both_legs_carry_one_transfer_id(pd, own):
+    """And one request id, by which vLLM 0.32 pairs them; an id in prefill's parameters holds."""
+    def answers(x):
+        x.answer(200, json.dumps({"choices": [], "kv_transfer_params": params(x, transfer_mode="push", **({"transfer_id": "its own"} if own else {}))}))
+    r, (p,), (d,) = pd([answers], pool=POOL.replace("nixl", "nixl_push"))
+    for _ in range(2):
+        assert r.request(body=CHAT, headers={"X-Request-Id": "mine"}).status == 200
+    ids = []
+    for first, second in zip(p.requests, d.requests):
+        asked, given = first.json()["kv_transfer_params"], second.json()["kv_transfer_params"]
+        ids.append(asked.pop("transfer_id"))
+        assert asked == {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None,
+                         "remote_block_ids": None, "remote_host": None, "remote_port": None}
+        assert given.pop("transfer_id") == ("its own" if own else ids[-1])
+        assert given["transfer_mode"] == "push" and given["remote_engine_id"] == "e-p0" and given["remote_block_ids"] == [[4, 5, 6]]
+        assert first.get("x-request-id") == second.get("x-request-id") == "mine"
+    assert len(set(ids)) == 2 and all(re.fullmatch(r"xfer-[0-9a-f-]{36}", i) for i in ids)
 
 
 # ---- what prefill held already ----

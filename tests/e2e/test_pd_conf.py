@@ -44,7 +44,7 @@ def test_doubtful_pairs_are_warned_of(tmp_path, text, line, said):
 
 
 @pytest.mark.parametrize("text, line, said", [
-    (f"[pool default]\nkv_connector = nccl\n{P}{D}", 6, "kv_connector = nccl: is not known; available: none, nixl, mooncake, p2p_nccl, sglang"),
+    (f"[pool default]\nkv_connector = nccl\n{P}{D}", 6, "kv_connector = nccl: is not known; available: none, nixl, mooncake, p2p_nccl, sglang, nixl_push"),
     (f"[pool default]\nkv_connector = nixl\n[pool default decode]\nkv_connector = sglang\n{P}{D}", 8,
      "kv_connector = sglang: prefill and decode of pool default have different connectors"),
 ])

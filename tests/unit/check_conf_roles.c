@@ -98,7 +98,7 @@ static const struct mistake {
 	{"[pool default]\n[pool default prefill]\nkv_connector = sglang\n" P D, true, 3,
 		"kv_connector", "different connectors", "[pool NAME]"},
 	{"[pool default]\nkv_connector = nccl\n" P D, true, 2, "kv_connector",
-		"is not known", "none, nixl, mooncake, p2p_nccl, sglang"},
+		"is not known", "none, nixl, mooncake, p2p_nccl, sglang, nixl_push"},
 	{"[pool default]\nkv_connector = moriio\n" P D, true, 2, "kv_connector",
 		"is not built yet", "nixl"},
 	{POOL P "bootstrap_port = x\n" D, true, 6, "bootstrap_port", "number", ""},

@@ -268,6 +268,15 @@ static const struct made_case {
 	{NIXL, COMP, "{'model':'m','prompt':'Hi'}",
 		"{'model':'m','prompt':'Hi','max_tokens':1,'stream':false," NIXL_P "}",
 		"{'model':'m','prompt':'Hi'," NIXL_D "}", NULL},
+	/* nixl_push: the same transfer id beside both */
+	{CONNECTOR_NIXL_PUSH, CHAT, "{'a':1}",
+		"{'a':1,'max_tokens':1,'stream':false,'kv_transfer_params':{"
+		"'do_remote_decode':true,'do_remote_prefill':false,'remote_engine_id':"
+		"null,'remote_block_ids':null,'remote_host':null,'remote_port':null,"
+		"'transfer_id':'xfer-1'}}",
+		"{'a':1,'kv_transfer_params':{'transfer_id':'xfer-1', 'remote_block_ids':"
+		"[[4]],'big':123456789012345678901234567890 }}",
+		NULL},
 	/* blanks, numbers, escapes and order stay */
 	{NIXL, CHAT,
 		"{ 'model':'m' ,'seed':9007199254740993,'temperature':0.70,'top_p':1e-0,"
