@@ -31,6 +31,8 @@ struct exchange_opts {
 	bool fresh_only; /* no pooled connection */
 	/* What was asked: the events of its stream are read by that. */
 	enum route_endpoint endpoint;
+	/* What is no stream is looked at: is it an error's object? */
+	bool reads_objects;
 	/* Of a stream that is read, header and all are held back until content comes. */
 	bool holds;
 	/* The worker is in doubt: after so long without an answer the owner is woken, see

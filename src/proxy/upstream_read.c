@@ -113,6 +113,29 @@ static void begin_body(struct exchange *ex)
 		http_chunk_start(&ex->chunk, true, UINT64_MAX);
 }
 
+/* What has come of a body with its header: of a chunked one, its first chunk. */
+static struct span first_bytes(const struct exchange *ex)
+{
+	struct span text = span_make(ex->pending, ex->n_pending), line;
+
+	if (ex->framing != HTTP_BODY_CHUNKED)
+		return text;
+	return span_next(&text, '\n', &line) && span_next(&text, '\r', &line)
+		       ? line
+		       : span_make(NULL, 0);
+}
+
+/* An error's object can be bettered if it comes with its header: nothing waits for it. */
+static void begin_object(struct exchange *ex)
+{
+	enum stream_watch_guess g = stream_watch_guess(first_bytes(ex));
+
+	if (ex->framing == HTTP_BODY_UNTIL_CLOSE || g == OBJECT_IS_OTHER)
+		return;
+	ex->reads_object = true;
+	ex->awaits_content = ex->is_holding = g == OBJECT_IS_LIKE_ERROR;
+}
+
 /* What the answer is: a stream, whose engine sends its header before it computes? */
 static void begin_answer(struct exchange *ex, const char *base)
 {
@@ -125,6 +148,8 @@ static void begin_answer(struct exchange *ex, const char *base)
 	ex->o.holds &= ex->watch.is_on && stream_watch_knows(ex->o.endpoint);
 	ex->awaits_content = ex->watch.is_on;
 	ex->is_holding = ex->o.holds;
+	if (is_good && !ex->watch.is_on && ex->o.reads_objects)
+		begin_object(ex);
 	if (is_good && exchange_is_trial(ex) && h->framing == HTTP_BODY_CHUNKED)
 		ex->awaits_content = ex->is_holding = true;
 	if (ex->awaits_content)
@@ -290,13 +315,15 @@ static void look(struct exchange *ex, struct span data)
 {
 	if (ex->watch.is_on)
 		stream_watch_feed(&ex->watch, data);
+	else if (ex->reads_object)
+		stream_watch_object(&ex->watch, data, ex->is_last);
 	if (UNLIKELY(ex->watch.is_abort) &&
 		worker_expects_aborts(ex->worker, clock_now_ms())) {
 		stream_watch_excuse_abort(&ex->watch);
 		ex->abort_was_asked = true;
 	}
-	if (!ex->awaits_content ||
-		(ex->watch.is_on && stream_watch_is_silent(&ex->watch)))
+	if (!ex->awaits_content || ((ex->watch.is_on || ex->reads_object) &&
+					   stream_watch_is_silent(&ex->watch)))
 		return;
 	note_begun(ex);
 	exchange_watch(ex, ex->o.stream_idle_timeout_ms);
@@ -307,7 +334,8 @@ static enum exchange_result take_pending(struct exchange *ex, struct span *data)
 {
 	enum exchange_result r = take_body(ex, data);
 
-	if (data->n > 0 && (ex->watch.is_on || ex->awaits_content))
+	if ((data->n > 0 && (ex->watch.is_on || ex->awaits_content)) ||
+		(ex->reads_object && !ex->watch.has_content))
 		look(ex, *data);
 	return r;
 }

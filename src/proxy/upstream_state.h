@@ -77,7 +77,8 @@ struct exchange {
 	/* receiving */
 	bool can_read, has_unscanned, is_last, may_pool, has_surplus;
 	bool counts_events;
-	uint64_t counted; /* chunks of them */
+	uint64_t counted;  /* chunks of them */
+	bool reads_object; /* the answer is none, and may be an error's object */
 	/* No content has come of a stream; and its owner gets nothing before. */
 	bool awaits_content, is_holding;
 	uint64_t first_due_ms; /* its first byte; 0: at any time */

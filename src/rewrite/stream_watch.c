@@ -522,6 +522,70 @@ static size_t begin(struct stream_watch *w, struct span data)
 	return used;
 }
 
+/* ---- an answer that is one object ---- */
+
+/* Passes blanks and then word. False: other bytes come first. What is not there yet may
+ * come. */
+static bool pass_word(struct span *text, const char *word, bool *is_there)
+{
+	size_t n = strlen(word);
+
+	while (text->n > 0 && memchr(" \t\r\n", *text->p, 4) != NULL)
+		*text = span_make(text->p + 1, text->n - 1);
+	*is_there = text->n >= n;
+	n = MIN(n, text->n);
+	if (n > 0 && memcmp(text->p, word, n) != 0)
+		return false;
+	*text = span_make(text->p + n, text->n - n);
+	return true;
+}
+
+/* text begins with these words; as far as it is there: OBJECT_MAY_BE_ERROR. */
+static enum stream_watch_guess compare(
+	struct span text, const char *const *words, size_t n)
+{
+	bool is_there = true;
+	size_t i;
+
+	for (i = 0; i < n && is_there; i++) {
+		if (!pass_word(&text, words[i], &is_there))
+			return OBJECT_IS_OTHER;
+	}
+	return is_there ? OBJECT_IS_LIKE_ERROR : OBJECT_MAY_BE_ERROR;
+}
+
+enum stream_watch_guess stream_watch_guess(struct span text)
+{
+	static const char *const error[] = {"{", "\"error\"", ":"};
+	static const char *const object[] = {"{", "\"object\"", ":", "\"error\""};
+	enum stream_watch_guess g;
+
+	/* Most answers begin with {"id". */
+	if (text.n > 2 && text.p[0] == '{' && text.p[1] == '"' && text.p[2] != 'e' &&
+		text.p[2] != 'o')
+		return OBJECT_IS_OTHER;
+	g = compare(text, error, ARRAY_LEN(error));
+	return g != OBJECT_IS_OTHER ? g : compare(text, object, ARRAY_LEN(object));
+}
+
+void stream_watch_object(struct stream_watch *w, struct span data, bool last)
+{
+	if (w->has_content)
+		return;
+	if (w->half.n + data.n == 0) {
+		w->has_content = last;
+		return;
+	}
+	if ((w->half.n == 0 && stream_watch_guess(data) == OBJECT_IS_OTHER) ||
+		w->half.n + data.n > STREAM_WATCH_KEPT || text_add(&w->half, data) != 0 ||
+		stream_watch_guess(text_span(&w->half)) == OBJECT_IS_OTHER) {
+		w->has_content = true;
+	} else if (last && w->half.n > 0) {
+		read_json(w, span_trim_all(text_span(&w->half)), false);
+		w->has_content |= !w->has_error;
+	}
+}
+
 void stream_watch_excuse_abort(struct stream_watch *w)
 {
 	w->is_abort = w->has_error = false;

@@ -81,6 +81,13 @@ static inline void stream_watch_feed(struct stream_watch *w, struct span data)
 		stream_watch_read(w, data);
 }
 
+/* What a body is by its beginning: an error's object, if the rest fits. */
+enum stream_watch_guess { OBJECT_IS_OTHER, OBJECT_MAY_BE_ERROR, OBJECT_IS_LIKE_ERROR };
+enum stream_watch_guess stream_watch_guess(struct span text);
+/* The next bytes of an answer that is no stream. One that is an error object, which
+ * engines may give with status 200, is known at its last byte; any other has content from
+ * its first bytes on. */
+void stream_watch_object(struct stream_watch *w, struct span data, bool last);
 /* is_abort, and somebody has asked for that: it is an end like others. */
 void stream_watch_excuse_abort(struct stream_watch *w);
 

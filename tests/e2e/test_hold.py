@@ -317,6 +317,65 @@ def test_f3_where_nobody_resumes_the_client_gets_what_the_worker_said(router, wo
     assert resumes(r) == {"failed": 1}
 
 
+# ---- an error with status 200 that is no stream ----
+
+def says_200(body, how="whole"):
+    """With its header, by length or in chunks."""
+    def say(x):
+        if how == "chunks":
+            x.begin(content_type="application/json", then=[body[:-1], body[-1:]])
+            x.end()
+        else:
+            x.answer(200, body)
+    return say
+
+
+OBJECTS = [ERROR.encode(), b'{"object": "error", "message": "EngineCore", "type": "InternalServerError", "code": 500}', b'{"error":"gone"}']
+
+
+@pytest.mark.parametrize("how", ["whole", "chunks"])
+@pytest.mark.parametrize("error", OBJECTS)
+def test_c02_an_error_object_with_status_200_is_no_answer(router, worker, error, how):
+    """It is a failure of its worker, and is tried once more."""
+    ws = [worker("w0", says_200(error, how)), worker("w1", says_200(error, how)), worker("w2", says_200(error, how))]
+    r = router(ws, pool=POOL)
+    m = answer_of(r, make_request(body={"model": "m", "messages": []}))
+    assert m.status == 200 and m.ended and m.body == error, "where no other has better, the client gets what the worker said"
+    assert sum(len(w.requests) for w in ws) == 2
+    line(r, status=200, end="worker_error", retries=1)
+    assert r.metric("kvsteer_upstream_failures_total", reason="worker_error") == 2
+
+
+@pytest.mark.parametrize("path,body", [("/v1/chat/completions", b'{"error":{"message":"no such thing","type":"NotFoundError","code":404}}'), ("/v1/chat/completions", b'{"error":null,"id":"x"}'),
+                                       ("/v1/chat/completions", b'{"id":"x","error":{"code":500}}'), ("/v1/embeddings", b'{"error":"x"}'), ("/v1/chat/completions", b'{"error":'),
+                                       ("/v1/chat/completions", b'{"error":"' + b"x" * 200000 + b'"}')],
+                         ids=["client", "null", "later", "other-path", "half", "long"])
+def test_c02_other_objects_are_answers(router, worker, path, body):
+    """The client's own errors, other members, other paths, what is not whole or very long."""
+    ws = [worker("w0", says_200(body)), worker("w1")]
+    r = router(ws, pool=POOL)
+    m = answer_of(r, make_request(path=path, body={"model": "m", "input": "x", "messages": []}))
+    assert m.status == 200 and m.ended and m.body == body and ws[1].requests == []
+    line(r, status=200, end="ok", retries=0)
+
+
+def test_c02_an_error_object_behind_its_header_is_told(router, worker):
+    """The header has gone: nothing is tried again, and the log and the counts say it."""
+    s = Steps()
+    w = worker("w0", s)
+    r = router([w, worker("w1")], pool=POOL)
+    body = ERROR.encode()
+    with r.connect() as c:
+        c.send(make_request(body={"model": "m", "messages": []}))
+        s.step(lambda x: x.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)))
+        m = c.read_head()
+        s.finish(lambda x: x.send(body))
+        c.read_body(m)
+    assert m.ended and m.body == body
+    line(r, status=200, end="worker_error", retries=0)
+    assert r.admin("GET", "workers/w0")[1]["failures"] == 1
+
+
 ABORT = chunk("A", {}, "abort")
 
 

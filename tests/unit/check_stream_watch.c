@@ -225,6 +225,57 @@ START_TEST(events_of_one_shape_are_known_by_it)
 }
 END_TEST
 
+/* Answers that are no streams: an error's object, by its first bytes; in any pieces. */
+START_TEST(error_objects)
+{
+	static const struct {
+		const char *text;
+		unsigned want;
+	} objects[] = {
+		{"{\"id\":\"x\",\"error\":{\"code\":500}}", CONTENT},
+		{"{\"error\":{\"message\":\"x\",\"code\":500}}", ERROR},
+		{" {\n \"error\" : \"gone\"}\n", ERROR},
+		{"{\"object\": \"error\", \"message\": \"x\"}", ERROR},
+		{"{\"object\":\"error\",\"code\":503}", ERROR},
+		{"{\"error\":{\"message\":\"x\",\"code\":404}}", CONTENT | END},
+		{"{\"object\":\"error\",\"type\":\"BadRequestError\"}", CONTENT | END},
+		{"{\"error\":null,\"x\":1}", CONTENT},
+		{"{\"errors\":1}", CONTENT},
+		{"{\"object\":\"chat.completion\"}", CONTENT},
+		{"[{\"error\":1}]", CONTENT},
+		{"", SILENT},
+		{"{\"error\":", CONTENT},
+		{"error", CONTENT},
+	};
+	size_t i, step;
+
+	for (i = 0; i < ARRAY_LEN(objects); i++) {
+		size_t n = strlen(objects[i].text), at;
+
+		for (step = 1; step <= n + 1; step++) {
+			struct stream_watch w;
+
+			stream_watch_init(&w);
+			w.endpoint = ENDPOINT_CHAT;
+			for (at = 0; at < n; at += step) {
+				size_t len = n - at < step ? n - at : step;
+				char *copy = malloc(len);
+
+				memcpy(copy, objects[i].text + at, len);
+				stream_watch_object(
+					&w, span_make(copy, len), at + len == n);
+				free(copy);
+			}
+			w.is_strange = false; /* of what has no choices */
+			ck_assert_msg(seen(&w) == objects[i].want,
+				"%s in steps of %zu: %u", objects[i].text, step,
+				seen(&w));
+			stream_watch_free(&w);
+		}
+	}
+}
+END_TEST
+
 /* An abort can be excused as long as it is all that went wrong. */
 START_TEST(aborts_that_were_asked_for)
 {
@@ -360,6 +411,7 @@ static Suite *stream_watch_suite(void)
 
 	tcase_add_loop_test(tc, what_is_said, 0, ARRAY_LEN(rows));
 	tcase_add_test(tc, events_of_one_shape_are_known_by_it);
+	tcase_add_test(tc, error_objects);
 	tcase_add_test(tc, aborts_that_were_asked_for);
 	tcase_add_test(tc, memory_is_bounded);
 	tcase_add_test(tc, long_events_end);
