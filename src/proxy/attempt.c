@@ -202,7 +202,9 @@ void attempt_keep(struct retry_case *c, const struct http_head *a, const char *b
 	else
 		exchange_finish(&c->at->ex);
 	free(all->kept);
-	all->kept = kept;
+	all->kept = realloc(kept, head + body);
+	if (all->kept == NULL) /* it does not move where it shrinks, but may fail */
+		all->kept = kept;
 	all->kept_head = head;
 	all->kept_body = body;
 	memcpy(all->kept_worker, c->worker_name, sizeof(all->kept_worker));

@@ -19,9 +19,9 @@
 struct exchange;
 struct placement;
 
-/* Of the body of a response that is kept. A longer one is not kept, nor one whose end has
- * not come with its header. */
-#define ATTEMPT_KEPT_BYTES (16u << 10)
+/* Of the body of a response that is kept. A longer one is not kept, nor one whose end
+ * does not come in the time that an exchange waits for it. */
+#define ATTEMPT_KEPT_BYTES (64u << 10)
 
 struct attempts {
 	unsigned n;             /* retries so far, as the access line tells them */

@@ -276,10 +276,15 @@ void exchange_watch(struct exchange *ex, uint64_t limit_ms)
 	set_timer(ex, due_ms(ex, limit_ms));
 }
 
+/* Until then at the latest what is held back is held back. */
+static uint64_t hold_due_ms(const struct exchange *ex)
+{
+	return ex->held_ms + (ex->is_error ? EXCHANGE_HOLD_ERROR_MS : EXCHANGE_HOLD_MS);
+}
+
 static bool is_held_long(const struct exchange *ex)
 {
-	return ex->is_holding && ex->held_ms > 0 &&
-	       clock_now_ms() >= ex->held_ms + EXCHANGE_HOLD_MS;
+	return ex->is_holding && ex->held_ms > 0 && clock_now_ms() >= hold_due_ms(ex);
 }
 
 static bool is_overlong(const struct exchange *ex)
@@ -430,10 +435,12 @@ static uint64_t earlier(uint64_t a_ms, uint64_t b_ms)
 
 void exchange_await_content(struct exchange *ex)
 {
-	uint64_t due = earlier(ex->first_due_ms, ex->o.total_due_ms);
+	/* An error's first byte has come. */
+	uint64_t first_due = ex->is_error ? 0 : ex->first_due_ms;
+	uint64_t due = earlier(first_due, ex->o.total_due_ms);
 
 	if (ex->is_holding && ex->held_ms > 0)
-		due = earlier(due, ex->held_ms + EXCHANGE_HOLD_MS);
+		due = earlier(due, hold_due_ms(ex));
 	set_timer(ex, ex->is_last ? 0 : due);
 }
 

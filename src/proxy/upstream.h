@@ -77,7 +77,8 @@ void exchange_finish(struct exchange **ex);
 enum exchange_result { EXCHANGE_OK, EXCHANGE_AGAIN, EXCHANGE_END, EXCHANGE_FAILED };
 
 /*
- * The final answer's head (interim ones are consumed). OK: *head and *base live until the
+ * The final answer's head (interim ones are consumed). An error's comes with its body, all
+ * of it, unless that is long or late. OK: *head and *base live until the
  * next exchange call of this thread or the end of the turn.
  */
 enum exchange_result exchange_head(

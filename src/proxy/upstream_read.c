@@ -136,12 +136,25 @@ static void begin_object(struct exchange *ex)
 	ex->awaits_content = ex->is_holding = g == OBJECT_IS_LIKE_ERROR;
 }
 
+/* Its owner may want to keep it while it asks another worker: it gets all of it at
+ * once. */
+static void begin_error(struct exchange *ex)
+{
+	ex->is_error = ex->awaits_content = ex->is_holding = true;
+	ex->held_ms = clock_now_ms();
+	exchange_await_content(ex);
+}
+
 /* What the answer is: a stream, whose engine sends its header before it computes? */
 static void begin_answer(struct exchange *ex, const char *base)
 {
 	const struct http_head *h = &ex->head;
 	bool is_good = h->status >= 200 && h->status < 300 && !ex->is_last;
 
+	if (UNLIKELY(h->status >= 400 && !ex->is_last)) {
+		begin_error(ex);
+		return;
+	}
 	if (is_good && answer_is_event_stream(h, base) &&
 		http_head_find(h, FIELD_CONTENT_ENCODING) == NULL)
 		stream_watch_begin(&ex->watch, ex->o.endpoint);
@@ -248,8 +261,10 @@ static enum exchange_result end_body(struct exchange *ex)
 
 static enum exchange_result body_ended_early(struct exchange *ex, ssize_t n)
 {
-	if (ex->framing == HTTP_BODY_UNTIL_CLOSE && n == ERR_CLOSED)
+	if (ex->framing == HTTP_BODY_UNTIL_CLOSE && n == ERR_CLOSED) {
+		ex->is_last = true;
 		return end_body(ex);
+	}
 	exchange_fail(ex, FAIL_WORKER_BROKE);
 	return EXCHANGE_FAILED;
 }
@@ -322,8 +337,9 @@ static void look(struct exchange *ex, struct span data)
 		stream_watch_excuse_abort(&ex->watch);
 		ex->abort_was_asked = true;
 	}
-	if (!ex->awaits_content || ((ex->watch.is_on || ex->reads_object) &&
-					   stream_watch_is_silent(&ex->watch)))
+	if (!ex->awaits_content || ex->is_error ||
+		((ex->watch.is_on || ex->reads_object) &&
+			stream_watch_is_silent(&ex->watch)))
 		return;
 	note_begun(ex);
 	exchange_watch(ex, ex->o.stream_idle_timeout_ms);
@@ -372,6 +388,10 @@ static enum exchange_result read_body(struct exchange *ex, struct span *data)
 static enum exchange_result hand_on(struct exchange *ex, struct span data)
 {
 	ex->is_holding = false;
+	if (UNLIKELY(ex->is_error)) {
+		note_begun(ex);
+		exchange_watch(ex, ex->o.stream_idle_timeout_ms);
+	}
 	/* What came before a fault is handed on, and then the fault shows. */
 	if (ex->phase != PHASE_FAILED)
 		ex->phase = PHASE_BODY;
@@ -379,8 +399,16 @@ static enum exchange_result hand_on(struct exchange *ex, struct span data)
 	return EXCHANGE_OK;
 }
 
+/* No more will come of it. */
+static bool is_whole_error(const struct exchange *ex)
+{
+	return ex->is_error && (ex->is_last || ex->phase == PHASE_FAILED);
+}
+
 static bool is_held_enough(const struct exchange *ex)
 {
+	if (is_whole_error(ex))
+		return true;
 	return !ex->awaits_content || ex->held.n - ex->head_len > EXCHANGE_HOLD_BYTES ||
 	       (ex->is_last && stream_watch_is_whole(&ex->watch));
 }
@@ -405,7 +433,7 @@ static enum exchange_result begin_hold(struct exchange *ex, const char *base)
 		return hand_on(ex, data);
 	if (ex->n_pending > 0)
 		r = take_pending(ex, &data);
-	if (!ex->awaits_content)
+	if (!ex->awaits_content || is_whole_error(ex))
 		return hand_on(ex, data);
 	if (r == EXCHANGE_FAILED)
 		return r;
@@ -423,6 +451,8 @@ static enum exchange_result go_on_holding(struct exchange *ex, const char **base
 	while (ex->is_holding && !is_held_enough(ex)) {
 		enum exchange_result r = read_body(ex, &data);
 
+		if (ex->is_error && (r == EXCHANGE_END || r == EXCHANGE_FAILED))
+			break;
 		if (r != EXCHANGE_OK)
 			return r;
 		if (hold_back(ex, data) != 0) {

@@ -25,6 +25,9 @@ struct addr_list;
  * the header with them; or once there are so many bytes of them. */
 #define EXCHANGE_HOLD_MS 15000
 #define EXCHANGE_HOLD_BYTES (64u << 10)
+/* An error's body is waited for so long: more than a lost packet takes to come again, and
+ * less than another worker would be tried for. */
+#define EXCHANGE_HOLD_ERROR_MS 500
 
 /* A connection to a worker: used by one exchange, or idle in the pool. */
 struct upstream_conn {
@@ -81,6 +84,7 @@ struct exchange {
 	bool reads_object; /* the answer is none, and may be an error's object */
 	/* No content has come of a stream; and its owner gets nothing before. */
 	bool awaits_content, is_holding;
+	bool is_error; /* an error's header has come: its body is awaited as content is */
 	uint64_t first_due_ms; /* its first byte; 0: at any time */
 	uint64_t held_ms;      /* since then more than the header is held back; 0: not */
 	uint64_t uncounted;    /* bytes that are no progress yet */

@@ -28,6 +28,7 @@
 #define PEERS_MAX 2048
 #define IN_BYTES (64 * 1024)
 #define STALL_MS 150
+#define KEPT_BYTES (64 * 1024) /* of an error, while another worker is asked */
 #define HANG_MS 20000 /* a client that waits this long for anything has found a hang */
 
 enum script {
@@ -81,6 +82,8 @@ static struct peer peers[PEERS_MAX];
 static uint64_t rng_state;
 static unsigned router_port, cycles_left, n_clients, abreast, streams;
 static bool all_may_be_out; /* breakers are open all the time: 503 is an answer */
+static bool
+	may_lose_long; /* workers are removed all the time: so it is after a long 500 */
 static unsigned n_cycles, n_complete, n_violations, n_left, n_cut, n_eof, statuses[600];
 static char violation[512];
 
@@ -605,7 +608,9 @@ static bool is_complete(const struct peer *p, const struct verdict *v)
 static bool is_unrepeatable(const struct peer *p, int status)
 {
 	return (streams && p->is_long && status == 502) ||
-	       (all_may_be_out && status == 503);
+	       (all_may_be_out && status == 503) ||
+	       (may_lose_long && status == 503 && p->script == OK_500 &&
+		       p->body_bytes > KEPT_BYTES);
 }
 
 static void judge_complete(struct peer *p, const struct verdict *v)
@@ -816,6 +821,7 @@ static bool read_command(void)
 		exit(1);
 	}
 	all_may_be_out = (streams & 2) != 0;
+	may_lose_long = (streams & 4) != 0;
 	streams &= 1;
 	return true;
 }

@@ -240,6 +240,133 @@ START_TEST(a_whole_answer_has_no_deadline)
 }
 END_TEST
 
+/* ---- errors come whole ---- */
+
+static enum exchange_result ask_head(const struct http_head **head)
+{
+	const char *base;
+
+	return exchange_head(ex, head, &base);
+}
+
+static void rest_is(const char *body, enum exchange_result end)
+{
+	char got[64] = "";
+	struct span data;
+	enum exchange_result r;
+	size_t n = 0;
+
+	while ((r = exchange_body(ex, &data)) == EXCHANGE_OK) {
+		memcpy(got + n, data.p, data.n);
+		n += data.n;
+	}
+	ck_assert_str_eq(got, body);
+	ck_assert_int_eq(r, end);
+}
+
+static const char *const errors[] = {
+	"HTTP/1.1 503 X\r\nContent-Length: 6\r\n\r\nabcdef",
+	"HTTP/1.1 429 X\r\nTransfer-Encoding: "
+	"chunked\r\n\r\n2\r\nab\r\n4\r\ncdef\r\n0\r\n\r\n",
+	"HTTP/1.1 404 X\r\nConnection: close\r\n\r\nabcdef",
+};
+
+/* Cut in two anywhere: header and body are there at once, and the first half is not
+ * shown. */
+START_TEST(an_error_comes_with_its_body)
+{
+	const char *text = errors[_i];
+	const struct http_head *head;
+	size_t cut;
+
+	for (cut = 1; cut < strlen(text); cut++) {
+		char half[128];
+
+		start_silent();
+		snprintf(half, sizeof(half), "%.*s", (int)cut, text);
+		say(half);
+		ck_assert_int_eq(ask_head(&head), EXCHANGE_AGAIN);
+		say(text + cut);
+		if (_i == 2) {
+			ck_assert_int_eq(ask_head(&head), EXCHANGE_AGAIN);
+			shutdown(peer, SHUT_WR);
+			TURN_UNTIL(loop, ex->can_read);
+		}
+		ck_assert_int_eq(ask_head(&head), EXCHANGE_OK);
+		ck_assert_int_ge(head->status, 400);
+		rest_is("abcdef", EXCHANGE_END);
+		exchange_cancel(&ex);
+		turn_idle(loop, 1);
+		close(peer);
+		peer = -1;
+	}
+}
+END_TEST
+
+/* What has come of it is there in half a second, whatever else may last longer, and the
+ * rest as it comes. */
+START_TEST(an_error_that_is_late_comes_in_parts)
+{
+	const struct http_head *head;
+	uint64_t before_ms;
+
+	opts.first_byte_timeout_ms = _i == 0 ? 1 : LONG_MS;
+	opts.trial_timeout_ms = _i == 1 ? LONG_MS : 0;
+	opts.in_pieces = _i == 2;
+	start_silent();
+	before_ms = clock_now_ms();
+	ck_assert_int_eq(write(peer, errors[0], strlen(errors[0]) - 3),
+		(ssize_t)strlen(errors[0]) - 3);
+	TURN_UNTIL(loop, ex->can_read);
+	if (ask_head(&head) == EXCHANGE_FAILED)
+		return; /* it was not the first byte that was late, but this test */
+	ck_assert(!exchange_trial_is_over(ex));
+	if (_i == 2)
+		exchange_piece(ex, &(struct exchange_piece){.last = true});
+	ck_assert(is_from_now(armed_ms(), before_ms, EXCHANGE_HOLD_ERROR_MS));
+	ex->held_ms = 1;
+	exchange_await_content(ex);
+	wakes = 0;
+	TURN_UNTIL(loop, wakes > 0);
+	before_ms = clock_now_ms();
+	ck_assert_int_eq(ask_head(&head), EXCHANGE_OK);
+	ck_assert_int_eq(head->status, 503);
+	ck_assert(is_from_now(armed_ms(), before_ms, LONG_MS));
+	rest_is("abc", EXCHANGE_AGAIN);
+	say("def");
+	rest_is("def", EXCHANGE_END);
+}
+END_TEST
+
+START_TEST(an_error_that_breaks_off_is_an_error_first)
+{
+	const struct http_head *head;
+	char half[128];
+
+	start_silent();
+	snprintf(half, sizeof(half), "%.*s", (int)strlen(errors[_i]) - (_i == 0 ? 3 : 10),
+		errors[_i]);
+	say(half);
+	ck_assert_int_eq(ask_head(&head), EXCHANGE_AGAIN);
+	close(peer);
+	peer = -1;
+	TURN_UNTIL(loop, ex->can_read);
+	ck_assert_int_eq(ask_head(&head), EXCHANGE_OK);
+	rest_is("abc", EXCHANGE_FAILED);
+	ck_assert_int_eq(exchange_failure(ex), FAIL_WORKER_BROKE);
+}
+END_TEST
+
+START_TEST(the_whole_ends_the_wait_for_an_error)
+{
+	opts.total_due_ms = clock_now_ms() + 30;
+	start_silent();
+	say("HTTP/1.1 503 X\r\nContent-Length: 6\r\n\r\nabc");
+	ck_assert_int_eq(ask_head(&(const struct http_head *){NULL}), EXCHANGE_AGAIN);
+	ends_as_overlong();
+}
+END_TEST
+
 static Suite *upstream_suite(void)
 {
 	Suite *s = suite_create("upstream");
@@ -252,6 +379,10 @@ static Suite *upstream_suite(void)
 	tcase_add_loop_test(tc, the_whole_ends_a_silence, 0, 2);
 	tcase_add_loop_test(tc, the_whole_ends_a_pause, 0, 2);
 	tcase_add_test(tc, a_whole_answer_has_no_deadline);
+	tcase_add_loop_test(tc, an_error_comes_with_its_body, 0, ARRAY_LEN(errors));
+	tcase_add_loop_test(tc, an_error_that_is_late_comes_in_parts, 0, 3);
+	tcase_add_loop_test(tc, an_error_that_breaks_off_is_an_error_first, 0, 2);
+	tcase_add_test(tc, the_whole_ends_the_wait_for_an_error);
 	suite_add_tcase(s, tc);
 	return s;
 }
