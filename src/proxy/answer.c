@@ -63,10 +63,11 @@ bool answer_is_event_stream(const struct http_head *a, const char *base)
 {
 	static const char type[] = "text/event-stream";
 	const struct http_field *f = http_head_find(a, FIELD_CONTENT_TYPE);
+	size_t n = sizeof(type) - 1;
 
-	return f != NULL && f->value_len >= sizeof(type) - 1 &&
-	       span_case_eq(
-		       span_make(base + f->value_off, sizeof(type) - 1), SPAN_LIT(type));
+	return f != NULL && f->value_len >= n &&
+	       span_case_eq(span_make(base + f->value_off, n), SPAN_LIT(type)) &&
+	       (f->value_len == n || memchr("; \t", base[f->value_off + n], 3) != NULL);
 }
 
 size_t answer_id_line(struct span id, char *out)

@@ -225,6 +225,84 @@ def test_what_comes_before_content_is_not_held_for_long(router, worker):
     assert float(re.search(r" ttft_ms=([\d.]+)", line(r, status=200, end="ok")).group(1)) > 14900
 
 
+# ---- other spellings of a stream ----
+
+def lines(*events):
+    return b"".join(map(data, events))
+
+
+@pytest.mark.parametrize("content_type", ["Text/Event-Stream", "text/event-stream; charset=utf-8", "TEXT/EVENT-STREAM;charset=UTF-8", "text/event-stream ; x=y"])
+def test_f2_a_stream_by_any_spelling_of_its_type(router, worker, content_type):
+    ws = [worker("w0", lambda x: (x.begin(content_type=content_type, then=[data(ROLE)]), "close")[1]), worker("w1", story(ROLE, WORD, STOP, "[DONE]"))]
+    m = answer_of(router(ws, pool=POOL), ask("chat"))
+    assert m.status == 200 and m.ended and m.body == lines(ROLE, WORD, STOP, "[DONE]")
+
+
+def test_what_only_begins_like_a_stream_is_none(router, worker):
+    """Another type: its bytes are the client's, whatever they say."""
+    w = worker("w0", lambda x: x.answer(200, data(ERROR), content_type="text/event-streams"))
+    r = router([w], pool=POOL)
+    m = answer_of(r, ask("chat"))
+    assert m.status == 200 and m.body == data(ERROR)
+    line(r, status=200, end="ok", retries=0)
+
+
+@pytest.mark.parametrize("interim", [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n", b"HTTP/1.1 102 Processing\r\n\r\n" * 16])
+def test_f2_interim_responses_before_a_stream_are_no_answer(router, worker, interim):
+    """The worker that sent nothing else is replaced; one that goes on is waited for."""
+    def dies_after(x):
+        x.send(interim)
+        x.begin(then=[data(ROLE)])
+        return "close"
+
+    def lives(x):
+        x.send(interim)
+        story(ROLE, WORD, STOP, "[DONE]")(x)
+    ws = [worker("w0", dies_after), worker("w1", lives)]
+    r = router(ws, pool=POOL)
+    m = answer_of(r, ask("chat"))
+    assert m.status == 200 and m.ended and m.body == lines(ROLE, WORD, STOP, "[DONE]") and [len(w.requests) for w in ws] == [1, 1]
+    line(r, status=200, end="ok", retries=1)
+
+
+@pytest.mark.parametrize("version", [b"HTTP/1.0", b"HTTP/1.1"])
+def test_f2_streams_that_end_with_their_connection(router, worker, version):
+    """Of 1.0 workers, and of 1.1 without a length: held back, and whole only if they say so."""
+    head = version + b" 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+
+    def send(*events):
+        def say(x):
+            x.send(head + lines(*events))
+            return "close"
+        return say
+    ws = [worker("w0", send(ROLE)), worker("w1", send(ROLE, WORD, STOP, "[DONE]"))]
+    r = router(ws, pool=POOL)
+    m = answer_of(r, ask("chat"))
+    assert m.status == 200 and m.ended and m.body == lines(ROLE, WORD, STOP, "[DONE]")
+    line(r, status=200, end="ok", retries=1)
+    r = router([worker("w0", send(ROLE, WORD))], pool=POOL)
+    m = answer_of(r, ask("chat"))
+    assert not m.ended and m.body.startswith(lines(ROLE, WORD)) and b"worker_broke" in m.body
+    line(r, status=200, end="worker_broke")
+
+
+@pytest.mark.parametrize("content_type,first", [("application/x-ndjson", b'{"message":{"content":"x"},"done":false}\n'), ("application/json-seq", b'\x1e{"x":1}\n'), ("text/plain", b"x")])
+def test_other_streams_go_on_as_they_come(router, worker, content_type, first):
+    """Lines of JSON, as Ollama sends them: neither held back nor gathered, and no end is missed."""
+    s = Steps()
+    w = worker("w0", s)
+    r = router([w], pool=POOL, keys="pass_paths = /api/chat\n")
+    with r.connect() as c:
+        c.send(make_request(path="/api/chat", body={"model": "m", "messages": []}))
+        s.step(lambda x: x.begin(content_type=content_type))
+        m = c.read_head()
+        s.step(lambda x: x.chunk(first))
+        assert m.get("content-type") == content_type and c.read_chunk() == first
+        s.finish(lambda x: (x.chunk(first), x.end()) and None)
+        assert c.read_chunk() == first and c.read_chunk() == b""
+    line(r, status=200, end="ok", retries=0)
+
+
 # ---- F3: an error in a stream ----
 
 def test_f3_an_error_event_is_a_failure(router, worker):
