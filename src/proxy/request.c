@@ -456,7 +456,7 @@ static struct decision relay(struct request *r)
 
 	if (d.next != NEXT_STEP)
 		return d;
-	if (r->head_sent)
+	if (r->pd != NULL && r->head_sent)
 		prefill_takes_over(r, &d);
 	while (!is_held_back(r)) {
 		enum exchange_result res = exchange_body(r->place.ex, &data);
