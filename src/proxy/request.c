@@ -324,14 +324,14 @@ static void parallel_ended(struct request *r, enum parallel end, int status)
 	request_leave_prefill(r);
 }
 
-/* Reads what has come of a prefill in parallel. True: it failed, and *d is next. */
+/* Of a request with legs: reads what has come of a prefill in parallel. True: it failed, and *d is next. */
 static bool prefill_takes_over(struct request *r, struct decision *d)
 {
 	const struct http_head *a = NULL;
 	const char *base = NULL;
 	enum parallel end;
 
-	if (r->pd == NULL || pd_parallel(r->pd) == NULL)
+	if (pd_parallel(r->pd) == NULL)
 		return false;
 	end = pd_run_parallel(r->pd, &a, &base);
 	if (end == PARALLEL_GOES_ON)
@@ -365,7 +365,7 @@ static struct decision forward(struct request *r)
 			worker_expect_aborts(r->place.guard.worker, clock_now_ms());
 	}
 	d = hand_on(r);
-	if (d.next != NEXT_STEP || prefill_takes_over(r, &d))
+	if (d.next != NEXT_STEP || (r->pd != NULL && prefill_takes_over(r, &d)))
 		return d;
 	if (exchange_trial_is_over(r->place.ex))
 		d = decide_trial_is_over(r);
