@@ -324,7 +324,8 @@ static void parallel_ended(struct request *r, enum parallel end, int status)
 	request_leave_prefill(r);
 }
 
-/* Of a request with legs: reads what has come of a prefill in parallel. True: it failed, and *d is next. */
+/* Of a request with legs: reads what has come of a prefill in parallel. True: it failed,
+ * and *d is next. */
 static bool prefill_takes_over(struct request *r, struct decision *d)
 {
 	const struct http_head *a = NULL;
