@@ -195,6 +195,7 @@ void attempt_keep(struct retry_case *c, const struct http_head *a, const char *b
 	is_error = exchange_said_error(c->at->ex) && a->framing != HTTP_BODY_LENGTH;
 	if (!read_body(c->at->ex, is_error, kept + head, &body)) {
 		free(kept);
+		all->has_unkept = true;
 		return;
 	}
 	if (is_error)
@@ -271,7 +272,7 @@ struct decision attempt_failed(struct retry_case *c, const struct no_response *e
 	if (end->may_repeat &&
 		attempt_retry(c, c->at->guard.worker->host_id, 0, end->why))
 		return next_is(NEXT_ELSEWHERE);
-	return attempt_gives_up(a, end->why);
+	return attempt_gives_up(a, a->has_unkept ? FAIL_WORKER_NOT_KEPT : end->why);
 }
 
 struct decision attempt_trial_is_over(struct retry_case *c)

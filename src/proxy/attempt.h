@@ -31,6 +31,7 @@ struct attempts {
 	bool died_fresh;        /* so did a fresh one, or a stream: one other is asked */
 	bool has_paused;        /* a worker rests because of this request's answer */
 	bool was_busy;          /* 429 sent it elsewhere, once */
+	bool has_unkept;        /* a response was too large or too slow to be kept */
 	bool had_500;           /* so did 500 */
 	enum fail last_failure; /* of a worker that was asked */
 	uint64_t not_before_ms; /* back-off; 0: at once */

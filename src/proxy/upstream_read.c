@@ -125,15 +125,11 @@ static struct span first_bytes(const struct exchange *ex)
 		       : span_make(NULL, 0);
 }
 
-/* An error's object can be bettered if it comes with its header: nothing waits for it. */
+/* An error's object: the client gets it as it comes, and what it says is told. */
 static void begin_object(struct exchange *ex)
 {
-	enum stream_watch_guess g = stream_watch_guess(first_bytes(ex));
-
-	if (ex->framing == HTTP_BODY_UNTIL_CLOSE || g == OBJECT_IS_OTHER)
-		return;
-	ex->reads_object = true;
-	ex->awaits_content = ex->is_holding = g == OBJECT_IS_LIKE_ERROR;
+	ex->reads_object = ex->framing != HTTP_BODY_UNTIL_CLOSE &&
+			   stream_watch_guess(first_bytes(ex)) != OBJECT_IS_OTHER;
 }
 
 /* Its owner may want to keep it while it asks another worker: it gets all of it at

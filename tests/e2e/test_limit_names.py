@@ -112,6 +112,19 @@ def test_pages_of_a_worker_that_are_too_large_are_told_once(router, worker, path
     assert len(re.findall(re.escape(says), r.log())) == 1
 
 
+def test_a_response_that_is_too_large_to_be_kept_says_so(router, worker):
+    """One worker answers 500, at length, the other not at all: it is not called unreachable."""
+    def breaks(x):
+        x.wire.reset()
+        return "close"
+    r = router([worker("w0", lambda x: x.answer(500, b"x" * 70000)), worker("w1", breaks)], pool="policy = round_robin\nretry_budget = 100%\n")
+    for _ in range(2):  # one of them begins with w0
+        m = r.request(body=Q)
+        if m.status == 502:
+            break
+    assert m.status == 502 and m.json()["error"]["code"] == "worker_not_kept" and "64 KiB" in m.json()["error"]["message"]
+
+
 def test_the_manual_lists_the_failures_of_limits():
     """Each failure whose message names a limit stands in LIMITS of kvsteerd(8), by its code."""
     page = os.path.join(os.path.dirname(__file__), "..", "..", "man", "kvsteerd.8")
