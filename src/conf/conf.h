@@ -205,7 +205,7 @@ struct worker_conf {
 	enum role role;
 	struct conf_list models; /* none: whatever the pool serves */
 	unsigned max_requests;   /* 0: no cap */
-	unsigned dp_size;
+	unsigned dp_size, dp_start_rank;
 	uint64_t capacity; /* tokens; 0: learn */
 	char *worker_key;
 	unsigned bootstrap_port; /* 0: the connector's default */
@@ -213,6 +213,18 @@ struct worker_conf {
 	struct worker_opts opts; /* every value in force */
 	enum worker_origin origin;
 };
+
+/* Requests must name a rank of it, even where it has one only: other nodes have more. */
+static inline bool worker_conf_has_ranks(const struct worker_conf *c)
+{
+	return c->dp_size > 1 || c->dp_start_rank > 0;
+}
+
+static inline bool worker_conf_has_rank(const struct worker_conf *c, uint64_t rank)
+{
+	return worker_conf_has_ranks(c) && rank >= c->dp_start_rank &&
+	       rank - c->dp_start_rank < c->dp_size;
+}
 
 struct conf {
 	_Atomic unsigned refs;

@@ -218,9 +218,9 @@ static bool is_rank_name(const struct worker_conf *group, const struct worker_co
 	size_t n = strlen(group->name);
 	uint64_t rank;
 
-	return group->dp_size > 1 && strncmp(w->name, group->name, n) == 0 &&
-	       w->name[n] == '@' && span_to_u64(span_str(w->name + n + 1), &rank) == 0 &&
-	       rank < group->dp_size;
+	return strncmp(w->name, group->name, n) == 0 && w->name[n] == '@' &&
+	       span_to_u64(span_str(w->name + n + 1), &rank) == 0 &&
+	       worker_conf_has_rank(group, rank);
 }
 
 bool conf_check_twins(const struct conf *c, const struct worker_conf *w, const char *file,

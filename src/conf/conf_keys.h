@@ -213,6 +213,8 @@
 	  "requests in flight at a time; 0: no limit") \
 	K(dp_size, dp_size, COUNT, "1", 1, 1024, live, open, \
 	  "data-parallel ranks behind this URL; each counts as a worker") \
+	K(dp_start_rank, dp_start_rank, COUNT, "0", 0, 65535, live, open, \
+	  "number of the first of these ranks, where the engine numbers them across nodes") \
 	K(capacity, capacity, COUNT64, "0", 0, CONF_TERA, live, open, \
 	  "KV cache in tokens; 0: learn it from the worker") \
 	K(worker_key, worker_key, TOKEN, NULL, 0, 4096, live, secret, \

@@ -280,6 +280,7 @@ static struct js *named_document(const struct named *named)
 	js_set_str(out, "pool", pool_name(named->pool));
 	js_set_str(out, "role", role_name(first->role));
 	js_set_int(out, "dp_size", first->conf->dp_size);
+	js_set_int(out, "dp_start_rank", first->conf->dp_start_rank);
 	js_set_str(out, "state",
 		is_one_state ? worker_state_name(worker_state(first)) : "mixed");
 	js_set_int(out, "load", load);

@@ -113,8 +113,8 @@ static bool push_workers(struct pool *p, struct js *drained, struct js *added)
 	for (i = 0; (w = pool_worker_at(p, i)) != NULL; i++) {
 		if (atomic_load(&w->is_draining))
 			js_push(drained, js_string(span_str(w->name)));
-		/* All ranks behind a URL are added as one. */
-		if (w->origin != ORIGIN_API || w->rank != 0)
+		/* All ranks behind a URL are added as one, by the first of them. */
+		if (w->origin != ORIGIN_API || w->rank != w->conf->dp_start_rank)
 			continue;
 		object = worker_object(w);
 		if (object == NULL)

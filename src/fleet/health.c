@@ -10,8 +10,8 @@
  * timer is set, or a look-up or a probe is under way that sets it.
  *
  * A worker's state is made of two things: whether its process is alive, which its entry
- * holds (starting, loading, sleeping, healthy, suspect, unhealthy), and for those that
- * are, what its answers do (stalled, degraded: watch.h), which ranks of one process do
+ * holds (starting, loading, sleeping, draining, healthy, suspect, unhealthy), and for
+ * those that are, what its answers do (stalled, degraded: watch.h), which ranks of one process do
  * not share. Suspect is who failed a probe, but not yet health_failures of them; a failed
  * probe does not count while bytes come, and begins the count anew; only a good one ends
  * the suspicion.
@@ -27,7 +27,10 @@
 #include "fleet/address.h"
 #include "fleet/host.h"
 #include "fleet/models.h"
+#include "fleet/numbering.h"
+#include "fleet/questions.h"
 #include "fleet/report.h"
+#include "fleet/says.h"
 #include "fleet/watch.h"
 #include "io/fetch.h"
 #include "io/js.h"
@@ -69,6 +72,8 @@ struct entry {
 	enum worker_state state; /* as its probes say: of all its workers */
 	char reason[sizeof(((struct worker *)NULL)->probe.reason)];
 	struct report *report;
+	struct numbering *numbering;
+	struct questions questions;
 	struct addr_list
 		*known; /* what the name stands for, before worker_cidrs; NULL: not yet */
 	bool is_literal, is_asking;
@@ -79,8 +84,6 @@ struct entry {
 	bool is_list_long; /* its models were more than is read, and this was said */
 	int probe_status;  /* of the last probe, a good one */
 	bool was_refused;  /* since the last good probe */
-	bool has_no_sleep; /* its process does not say whether it sleeps */
-	unsigned restarts; /* of its host, as it was asked that */
 	unsigned failures, successes; /* in a row */
 	uint64_t failed_ms;           /* when the last of them was counted */
 	bool is_doubt_known;          /* that its workers are in doubt */
@@ -155,7 +158,8 @@ static void list_models(struct entry *e, bool is_listed)
 /* It is alive, by what it says, and no use now. */
 static bool is_resting(const struct entry *e)
 {
-	return e->state == WORKER_LOADING || e->state == WORKER_SLEEPING;
+	return e->state == WORKER_LOADING || e->state == WORKER_SLEEPING ||
+	       e->state == WORKER_DRAINING;
 }
 
 static bool is_down(const struct entry *e)
@@ -196,7 +200,8 @@ static void log_change(const char *name, enum worker_state from, enum worker_sta
 	const char *reason)
 {
 	bool is_good = to == WORKER_HEALTHY || to == WORKER_SUSPECT ||
-		       to == WORKER_LOADING || to == WORKER_SLEEPING;
+		       to == WORKER_LOADING || to == WORKER_SLEEPING ||
+		       to == WORKER_DRAINING;
 
 	log_at(is_good ? LOG_LEVEL_NOTICE : LOG_LEVEL_WARN, NULL,
 		"worker %s %s -> %s (%s)", name, worker_state_name(from),
@@ -361,7 +366,7 @@ static void probe_failed(struct entry *e, const char *why)
 	}
 	count_failure(e);
 	e->host.addr_turn++;
-	e->has_no_sleep = false;
+	questions_start_anew(&e->questions);
 	report_start_anew(e->report);
 	set_reason(e, "%s, %u%s failure", why, e->failures, ordinal(e->failures));
 	judge_failures(e);
@@ -414,13 +419,27 @@ static void ask_models(struct entry *e)
 	e->models_fetch = ask(e, "/v1/models", MODELS_MAX_BYTES, on_models);
 }
 
+/* True: its engine is being asked. */
+static bool number_ranks(struct entry *e)
+{
+	return numbering_ask(e->numbering, report_first_rank(e->report), e->models);
+}
+
 /* A process that was restarted is judged anew. */
 static void on_report(void *arg)
 {
 	struct entry *e = arg;
 
 	show_states(e);
-	rise_if_ready(e);
+	if (e->is_rising)
+		rise_if_ready(e);
+	else
+		(void)number_ranks(e);
+}
+
+static void on_numbered(void *arg)
+{
+	rise_if_ready(arg);
 }
 
 static void rise_if_ready(struct entry *e)
@@ -429,7 +448,10 @@ static void rise_if_ready(struct entry *e)
 		return;
 	/* One that was down may be another process now; a new one has no cache to forget.
 	 */
-	if (e->state == WORKER_UNHEALTHY && report_is_asking(e->report))
+	if ((e->state == WORKER_UNHEALTHY || numbering_is_open(e->numbering)) &&
+		report_is_asking(e->report))
+		return;
+	if (number_ranks(e))
 		return;
 	e->is_rising = false;
 	set_reason(e, "%s", e->rise_reason);
@@ -495,87 +517,62 @@ static void rest(struct entry *e, enum worker_state how, const char *why)
 	set_state(e, how);
 }
 
-/* llama.cpp: {"error":{"message":"Loading model"...}}; others: loading. */
-static bool says_loading(const struct fetch_answer *a)
-{
-	return a->result == FETCH_OK && a->status == 503 && a->body.n > 0 &&
-	       strcasestr(a->body.p, "loading") != NULL;
-}
-
-/* vLLM: {"is_sleeping":true}. False: it does not say. */
-static bool read_sleep(const struct fetch_answer *a, bool *is_sleeping)
-{
-	const char *why;
-	struct js *root = host_said_yes(a) ? js_parse(a->body, &why) : NULL;
-	bool is_said = root != NULL && js_is_object(root) &&
-		       js_as_bool(js_get(root, "is_sleeping"), is_sleeping);
-
-	js_free(root);
-	return is_said;
-}
-
 /* What it computed is gone: an engine that sleeps lets its cache go. */
-static void fall_asleep(struct entry *e)
+static void forget(const struct entry *e)
 {
 	struct host_seat *seat;
 
-	if (e->state != WORKER_SLEEPING) {
-		HOST_FOREACH(seat, &e->host)
-		pool_clear_worker(e->host.pool, seat->worker);
-	}
-	rest(e, WORKER_SLEEPING, "it says that it sleeps");
+	HOST_FOREACH(seat, &e->host)
+	pool_clear_worker(e->host.pool, seat->worker);
 }
 
-static void on_sleep(void *arg, const struct fetch_answer *a)
+static void on_said(void *arg, const struct questions_outcome *o)
 {
 	struct entry *e = arg;
-	bool is_sleeping = false, is_said = read_sleep(a, &is_sleeping);
 
-	e->probe = NULL;
-	e->has_no_sleep =
-		(a->result == FETCH_OK || a->result == FETCH_TOO_BIG) && !is_said;
 	/* One that does not answer that now is as it was. */
-	if (is_sleeping || (a->result != FETCH_OK && e->state == WORKER_SLEEPING))
-		fall_asleep(e);
-	else
+	if (o->is_resting || (o->is_silent && e->state == WORKER_SLEEPING)) {
+		if (o->loses_cache && e->state != WORKER_SLEEPING)
+			forget(e);
+		rest(e, WORKER_SLEEPING, o->why);
+	} else {
 		probe_succeeded(e, e->probe_status);
+	}
 	schedule(e);
 }
 
 /* Nothing listened, and what does now does not say since when: it is another process. */
 static void forget_if_refused(struct entry *e)
 {
-	struct host_seat *seat;
-
 	if (e->was_refused && e->state != WORKER_STARTING &&
 		!report_knows_process(e->report)) {
-		HOST_FOREACH(seat, &e->host)
-		pool_clear_worker(e->host.pool, seat->worker);
+		forget(e);
 		log_notice("worker %s refused connections: its cache counts as empty",
 			name_of(e));
 	}
 	e->was_refused = false;
 }
 
-/* False: nothing is asked; it has no such path. */
-static bool ask_sleep(struct entry *e)
+static void probe_was_good(struct entry *e, int status)
 {
-	if (e->restarts != e->host.restarts)
-		e->has_no_sleep = false;
-	e->restarts = e->host.restarts;
-	if (e->has_no_sleep)
-		return false;
-	e->probe = ask(e, "/is_sleeping", SAYS_MAX_BYTES, on_sleep);
-	return e->probe != NULL;
+	e->probe_status = status;
+	forget_if_refused(e);
+	if (questions_ask(&e->questions, report_is_sglang(e->report),
+		    opts(e)->health_timeout_ms))
+		return;
+	probe_succeeded(e, status);
+	schedule(e);
 }
 
 static void judge_probe(struct entry *e, const struct fetch_answer *a)
 {
+	enum worker_state how;
+	const char *said;
 	char why[64];
 
 	e->was_refused |= a->result == FETCH_REFUSED;
-	if (says_loading(a)) {
-		rest(e, WORKER_LOADING, "it says that it loads its model");
+	if (says_why_not(a, &how, &said)) {
+		rest(e, how, said);
 	} else if (a->result == FETCH_OK) {
 		snprintf(why, sizeof(why), "status %d", a->status);
 		probe_failed(e, why);
@@ -590,9 +587,11 @@ static void on_refusal(void *arg, const struct fetch_answer *a)
 {
 	struct entry *e = arg;
 	struct fetch_answer refusal = {.result = FETCH_OK, .status = 503};
+	enum worker_state how;
+	const char *why;
 
 	e->probe = NULL;
-	judge_probe(e, says_loading(a) ? a : &refusal);
+	judge_probe(e, says_why_not(a, &how, &why) ? a : &refusal);
 }
 
 /* The body of a probe's answer is not read, since it may be anything: a 503 is asked for
@@ -611,12 +610,7 @@ static void on_probe(void *arg, const struct fetch_answer *a)
 	if (e->h->is_list_stale)
 		publish_models(e->h);
 	if (host_said_yes(a)) {
-		e->probe_status = a->status;
-		forget_if_refused(e);
-		if (ask_sleep(e))
-			return;
-		probe_succeeded(e, a->status);
-		schedule(e);
+		probe_was_good(e, a->status);
 	} else if (a->result != FETCH_OK || a->status != 503 || !ask_refusal(e)) {
 		judge_probe(e, a);
 	}
@@ -666,12 +660,18 @@ static void probe(struct entry *e)
 	}
 }
 
+static void cancel(struct fetch **f)
+{
+	if (*f != NULL)
+		fetch_cancel(*f);
+	*f = NULL;
+}
+
 /* Whatever the turn that is under way is waiting for. */
 static void probe_anew(struct entry *e)
 {
-	if (e->probe != NULL)
-		fetch_cancel(e->probe);
-	e->probe = NULL;
+	cancel(&e->probe);
+	questions_cancel(&e->questions);
 	wheel_stop(loop_wheel(e->h->loop), &e->timer);
 	e->started_ms = clock_now_ms();
 	probe(e);
@@ -823,6 +823,7 @@ static void add_host(
 static void spare_free(struct entry *e)
 {
 	report_free(e->report);
+	numbering_free(e->numbering);
 	free(e->seat);
 	free(e);
 }
@@ -836,10 +837,12 @@ static struct entry *spare_new(struct health *h)
 	e->h = h;
 	e->seat = calloc(1, sizeof(*e->seat));
 	e->report = report_new(&e->host, h->fetcher, on_report, e);
-	if (e->seat == NULL || e->report == NULL) {
+	e->numbering = numbering_new(&e->host, h->fetcher, on_numbered, e);
+	if (e->seat == NULL || e->report == NULL || e->numbering == NULL) {
 		spare_free(e);
 		return NULL;
 	}
+	questions_init(&e->questions, &e->host, h->fetcher, on_said, e);
 	wheel_timer_init(&e->timer, on_timer, e);
 	return e;
 }
@@ -885,13 +888,6 @@ static void on_worker_add(void *arg, struct pool *p, struct worker *w)
 	h->on_change(h->arg);
 }
 
-static void cancel(struct fetch **f)
-{
-	if (*f != NULL)
-		fetch_cancel(*f);
-	*f = NULL;
-}
-
 /* All that is known of the host is forgotten, its models first. */
 static void entry_free(struct entry *e)
 {
@@ -904,8 +900,10 @@ static void entry_free(struct entry *e)
 	tell_pool(h, e->host.pool);
 	wheel_stop(loop_wheel(h->loop), &e->timer);
 	cancel(&e->probe);
+	questions_cancel(&e->questions);
 	cancel(&e->models_fetch);
 	report_free(e->report);
+	numbering_free(e->numbering);
 	if (e->is_asking)
 		resolver_cancel(h->resolver, e);
 	js_free(e->models);

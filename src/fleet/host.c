@@ -106,20 +106,23 @@ struct fetch *host_fetch(const struct host *h, struct fetcher *f,
 {
 	struct worker *w = host_worker(h);
 	const char *auth = ask->port == 0 ? atomic_load(&w->authorization) : NULL;
-	const char *fields[3] = {NULL, NULL, NULL};
+	const char *fields[4] = {NULL, NULL, NULL, NULL};
+	size_t n = 0;
 	char *url = address_url(h, ask->path, ask->port), *host_field = NULL,
 	     *auth_field = NULL;
 	struct fetch_request req = {.url = url,
 		.method = ask->method,
 		.headers = fields,
+		.body = ask->body,
 		.timeout_ms = ask->timeout_ms,
 		.max_body = ask->max_body};
 	struct fetch *started = NULL;
 
 	if (ask->port == 0)
-		fields[0] = host_field = mem_format("Host: %s", w->url.host_header);
-	if (auth != NULL) /* behind the Host */
-		fields[1] = auth_field = mem_format("Authorization: %s", auth);
+		fields[n++] = host_field = mem_format("Host: %s", w->url.host_header);
+	if (auth != NULL)
+		fields[n++] = auth_field = mem_format("Authorization: %s", auth);
+	fields[n] = ask->field;
 	if (url != NULL && (ask->port != 0 || host_field != NULL) &&
 		(auth == NULL || auth_field != NULL))
 		started = fetch_start(f, &req, fn, arg);

@@ -52,6 +52,8 @@ struct host_ask {
 	const char *path;   /* behind the URL's base path */
 	uint16_t port;      /* not the URL's: another server there, which is shown no key
 			       and has no base path; 0: the URL's */
+	struct span body;   /* to send, as JSON; may be empty */
+	const char *field;  /* one more header; may be NULL */
 	size_t max_body;    /* 0: the body is not wanted */
 	uint64_t timeout_ms;
 };

@@ -58,6 +58,7 @@ struct report {
 
 	/* From round to round. */
 	uint64_t not_before_ms[ARRAY_LEN(sources)];
+	unsigned start_rank;  /* as configured when said.first_rank was set by it */
 	double start_seconds; /* 0: not known */
 	double tokens;        /* < 0: not known */
 	char id[SCRAPE_ID_MAX];
@@ -139,9 +140,11 @@ static void apply_identity(struct report *r)
 static const struct scrape_engine *engine_of(
 	const struct report *r, const struct worker *w)
 {
+	unsigned at = w->rank - w->conf->dp_start_rank;
+
 	if (!w->has_rank)
 		return &r->said.all;
-	return w->rank < r->said.n_ranks ? &r->said.ranks[w->rank] : NULL;
+	return at < r->said.n_ranks ? &r->said.ranks[at] : NULL;
 }
 
 static void apply_capacity(const struct report *r, struct worker *w)
@@ -347,6 +350,9 @@ static void fit_ranks(struct report *r)
 	if (mem_grow(&r->said.ranks, &r->cap_ranks, n, sizeof(*r->said.ranks)) != 0)
 		n = 0;
 	r->said.n_ranks = n;
+	if (w->conf->dp_start_rank != r->start_rank)
+		r->said.first_rank = w->conf->dp_start_rank;
+	r->start_rank = w->conf->dp_start_rank;
 	scrape_begin(&r->said);
 }
 
@@ -372,6 +378,16 @@ bool report_is_asking(const struct report *r)
 bool report_knows_process(const struct report *r)
 {
 	return r->start_seconds != 0 || r->id[0] != '\0';
+}
+
+bool report_is_sglang(const struct report *r)
+{
+	return r->said.is_sglang;
+}
+
+unsigned report_first_rank(const struct report *r)
+{
+	return r->said.first_rank;
 }
 
 void report_start_anew(struct report *r)

@@ -30,6 +30,10 @@ void report_ask(struct report *r);
 bool report_is_asking(const struct report *r);
 /* It said when its process began, or its id: another one will be told from it. */
 bool report_knows_process(const struct report *r);
+/* By its metrics. */
+bool report_is_sglang(const struct report *r);
+/* What its metrics call the first of its ranks; its dp_start_rank where they do not say. */
+unsigned report_first_rank(const struct report *r);
 /* The worker was away: another process may have other paths and another size. */
 void report_start_anew(struct report *r);
 

@@ -9,6 +9,7 @@
 
 #define TOKENS_MAX (UINT64_C(1) << 48) /* more is nonsense */
 #define RANKS_MAX UINT64_C(1023)
+#define RANK_MAX UINT64_C(65535)
 
 /* name{labels} value [time]: false when line is no sample. */
 static bool split_sample(
@@ -83,14 +84,20 @@ static bool read_real(struct span text, double *out)
 	return *end == '\0' && isfinite(*out);
 }
 
+static bool label_rank(struct span labels, uint64_t *rank)
+{
+	return label_number(labels, "engine", rank) ||
+	       label_number(labels, "dp_rank", rank);
+}
+
 /* The rank that the labels name; NULL: none of the worker's. */
 static struct scrape_engine *labelled_rank(const struct scrape *s, struct span labels)
 {
 	uint64_t rank;
 
-	if (!label_number(labels, "engine", &rank) &&
-		!label_number(labels, "dp_rank", &rank))
+	if (!label_rank(labels, &rank) || rank < s->first_rank)
 		return NULL;
+	rank -= s->first_rank;
 	return rank < s->n_ranks ? &s->ranks[rank] : NULL;
 }
 
@@ -282,6 +289,7 @@ static void take_sample(
 	struct scrape_engine *rank = labelled_rank(s, labels);
 	double number;
 
+	s->is_sglang |= meaning == MEANS_SGLANG_POOL || meaning == MEANS_STEPS;
 	if (meaning == MEANS_SGLANG_POOL && read_real(value, &number))
 		see_pool(s, labels, number);
 	if (meaning == MEANS_SGLANG_POOL || is_echo(labels))
@@ -300,24 +308,58 @@ void scrape_begin(struct scrape *s)
 {
 	if (s->n_ranks > 0)
 		memset(s->ranks, 0, s->n_ranks * sizeof(*s->ranks));
-	*s = (struct scrape){.ranks = s->ranks, .n_ranks = s->n_ranks};
+	*s = (struct scrape){
+		.ranks = s->ranks, .n_ranks = s->n_ranks, .first_rank = s->first_rank};
+}
+
+/* The next sample that means something; false: none is left. */
+static bool next_sample(
+	struct span *text, enum meaning *meaning, struct span *labels, struct span *value)
+{
+	struct span line, name;
+	size_t i;
+
+	while (span_next(text, '\n', &line)) {
+		line = span_trim_all(line);
+		if (line.n == 0 || line.p[0] == '#' ||
+			!split_sample(line, &name, labels, value))
+			continue;
+		for (i = 0; i < ARRAY_LEN(samples); i++) {
+			if (!span_is(name, samples[i].name))
+				continue;
+			*meaning = samples[i].meaning;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Engines of one deployment are numbered across its nodes: here may be 4 to 7. */
+static void find_first_rank(struct span text, struct scrape *s)
+{
+	uint64_t rank, least = UINT64_MAX, most = 0;
+	struct span labels, value;
+	enum meaning unused;
+
+	while (next_sample(&text, &unused, &labels, &value)) {
+		if (!label_rank(labels, &rank))
+			continue;
+		least = MIN(least, rank);
+		most = MAX(most, rank);
+	}
+	if (least <= most && most <= RANK_MAX && most - least + 1 == s->n_ranks)
+		s->first_rank = (unsigned)least;
 }
 
 void scrape_read(struct span text, struct scrape *s)
 {
-	struct span line, name, labels, value;
-	size_t i;
+	struct span rest = text, labels, value;
+	enum meaning meaning;
 
-	while (span_next(&text, '\n', &line)) {
-		line = span_trim_all(line);
-		if (line.n == 0 || line.p[0] == '#' ||
-			!split_sample(line, &name, &labels, &value))
-			continue;
-		for (i = 0; i < ARRAY_LEN(samples); i++) {
-			if (span_is(name, samples[i].name))
-				take_sample(s, samples[i].meaning, labels, value);
-		}
-	}
+	if (s->n_ranks > 0)
+		find_first_rank(text, s);
+	while (next_sample(&rest, &meaning, &labels, &value))
+		take_sample(s, meaning, labels, value);
 	divide_blocks(s);
 	apply_pool(s);
 }

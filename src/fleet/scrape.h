@@ -27,6 +27,9 @@ struct scrape {
 	 * from what is said of that rank by number. */
 	struct scrape_engine *ranks;
 	size_t n_ranks;
+	/* What the engine calls the first of them: the caller's, until a page of metrics
+	 * names as many engines as there are ranks, beginning with another number. */
+	unsigned first_rank;
 
 	struct scrape_engine all;
 	struct { /* vLLM's blocks, which each engine may say of all together */
@@ -39,11 +42,12 @@ struct scrape {
 		uint64_t tokens;
 		unsigned ranks;
 	} pool;
+	bool is_sglang;         /* it has metrics of that name */
 	double start_seconds;   /* process_start_time_seconds; 0: not said */
 	char id[SCRAPE_ID_MAX]; /* of this process; empty: not said */
 };
 
-/* Sets all but ranks and n_ranks, which the caller has set, to "not said". */
+/* Sets all but what is the caller's to "not said". */
 void scrape_begin(struct scrape *s);
 /* Prometheus text of vLLM, SGLang or our own engine. */
 void scrape_read(struct span text, struct scrape *s);

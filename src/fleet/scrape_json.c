@@ -29,7 +29,9 @@ static bool number(const struct js *object, const char *key, uint64_t max, uint6
 
 static struct scrape_engine *rank_at(const struct scrape *s, uint64_t rank)
 {
-	return rank < s->n_ranks ? &s->ranks[rank] : NULL;
+	return rank >= s->first_rank && rank - s->first_rank < s->n_ranks
+		       ? &s->ranks[rank - s->first_rank]
+		       : NULL;
 }
 
 /* ---- loads ---- */
@@ -45,7 +47,7 @@ static void add_load(struct scrape_engine *e, uint64_t running, uint64_t waiting
 
 static void read_load(const struct js *item, uint64_t position, struct scrape *s)
 {
-	uint64_t running, waiting = 0, all, rank = position;
+	uint64_t running, waiting = 0, all, rank = s->first_rank + position;
 
 	number(item, "num_waiting_reqs", REQUESTS_MAX, &waiting);
 	number(item, "dp_rank", UINT32_MAX, &rank);
@@ -58,10 +60,28 @@ static void read_load(const struct js *item, uint64_t position, struct scrape *s
 	add_load(rank_at(s, rank), running, waiting);
 }
 
+/* As in a page of metrics. */
+static void find_first_rank(const struct js *list, struct scrape *s)
+{
+	uint64_t rank, least = UINT64_MAX, most = 0;
+	size_t i;
+
+	for (i = 0; i < js_len(list); i++) {
+		if (!js_is_object(js_at(list, i)) ||
+			!number(js_at(list, i), "dp_rank", UINT16_MAX, &rank))
+			continue;
+		least = MIN(least, rank);
+		most = MAX(most, rank);
+	}
+	if (s->n_ranks > 0 && least <= most && most - least + 1 == s->n_ranks)
+		s->first_rank = (unsigned)least;
+}
+
 static void read_loads(const struct js *list, struct scrape *s)
 {
 	size_t i;
 
+	find_first_rank(list, s);
 	for (i = 0; i < js_len(list); i++) {
 		if (js_is_object(js_at(list, i)))
 			read_load(js_at(list, i), i, s);

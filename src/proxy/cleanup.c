@@ -106,13 +106,14 @@ static void release_run(void *arg)
 static size_t write_header(struct io_thread *t, const struct worker *w,
 	struct span authorization, size_t body_bytes)
 {
+	struct span rank_line = worker_rank_line(w);
 	int n = snprintf(t->out, IO_OUT_BYTES,
 		"POST " SPAN_FMT "/v1/kv/release HTTP/1.1\r\n" SPAN_FMT SPAN_FMT
 		"Via: 1.1 kvsteer\r\n"
 		"Content-Type: application/json\r\n"
 		"Content-Length: %zu\r\n"
 		"%s" SPAN_FMT "%s\r\n",
-		SPAN_ARG(w->url_base), SPAN_ARG(w->host_line), SPAN_ARG(w->rank_line),
+		SPAN_ARG(w->url_base), SPAN_ARG(w->host_line), SPAN_ARG(rank_line),
 		body_bytes, authorization.n > 0 ? "Authorization: " : "",
 		SPAN_ARG(authorization), authorization.n > 0 ? "\r\n" : "");
 

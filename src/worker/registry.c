@@ -110,9 +110,9 @@ static int plan_ranks(
 	const struct registry *r, const struct worker_conf *c, struct registry_plan *plan)
 {
 	struct worker *sibling = NULL;
-	unsigned rank;
+	unsigned rank = c->dp_start_rank, end = rank + registry_ranks(c);
 
-	for (rank = 0; rank < registry_ranks(c); rank++) {
+	for (; rank < end; rank++) {
 		struct worker *kept = find_kept(r, c, rank, &sibling);
 
 		if (plan_worker(plan, kept, c, rank, sibling) != 0)
@@ -234,13 +234,13 @@ static bool is_name_taken(const struct registry *r, const struct worker_conf *c)
 
 	if (registry_has(r, span_str(c->name)))
 		return true;
-	for (i = 0; c->dp_size > 1 && i < r->n; i++) {
+	for (i = 0; worker_conf_has_ranks(c) && i < r->n; i++) {
 		const char *name = r->items[i]->name;
 		uint64_t rank;
 
 		if (strncmp(name, c->name, n) == 0 && name[n] == '@' &&
 			span_to_u64(span_str(name + n + 1), &rank) == 0 &&
-			rank < c->dp_size)
+			worker_conf_has_rank(c, rank))
 			return true;
 	}
 	return false;

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define RANK_LINE "X-data-parallel-rank: %u\r\n"
+
 /* Authorization values that a reload replaced: I/O threads may still read them. */
 struct retired {
 	struct retired *next;
@@ -101,6 +103,32 @@ static int copy_conf(const struct worker_conf *from, struct worker_conf **out)
 	return 0;
 }
 
+void worker_number_rank(struct worker *w, unsigned number)
+{
+	struct engine_rank *was = atomic_load(&w->engine_rank), *e;
+
+	if (number == (was != NULL ? was->number : w->rank))
+		return;
+	e = calloc(1, sizeof(*e));
+	if (e == NULL)
+		return;
+	e->older = was;
+	e->number = number;
+	snprintf(e->text, sizeof(e->text), RANK_LINE, number);
+	e->line = span_str(e->text);
+	atomic_store_explicit(&w->engine_rank, e, memory_order_release);
+}
+
+static void free_engine_ranks(struct worker *w)
+{
+	struct engine_rank *e, *older;
+
+	for (e = atomic_load(&w->engine_rank); e != NULL; e = older) {
+		older = e->older;
+		free(e);
+	}
+}
+
 static void worker_destroy(struct worker *w)
 {
 	struct retired *r, *next;
@@ -118,6 +146,7 @@ static void worker_destroy(struct worker *w)
 	conf_url_free(&w->url);
 	free((char *)w->host_line.p);
 	free((char *)w->rank_line.p);
+	free_engine_ranks(w);
 	free(w->stable_id);
 	free(w->group);
 	free(w->name);
@@ -145,7 +174,7 @@ static int fill_names(struct worker *w, const struct worker_conf *c)
 		w->stable_id = NULL;
 		return ERR_NOMEM;
 	}
-	if (asprintf(&line, "X-data-parallel-rank: %u\r\n", w->rank) < 0)
+	if (asprintf(&line, RANK_LINE, w->rank) < 0)
 		return ERR_NOMEM;
 	w->rank_line = span_str(line);
 	return 0;
@@ -181,7 +210,7 @@ static int fill_identity(struct worker *w, const struct worker_conf *c)
 
 struct worker *worker_new(const struct worker_conf *c)
 {
-	return worker_new_rank(c, 0, NULL);
+	return worker_new_rank(c, c->dp_start_rank, NULL);
 }
 
 static void take_after(struct worker *w, struct worker *sibling)
@@ -217,7 +246,7 @@ struct worker *worker_new_rank(
 	atomic_store(&w->refs, 1);
 	w->id = atomic_fetch_add(&next_id, 1);
 	w->host_id = sibling != NULL ? sibling->host_id : atomic_fetch_add(&next_id, 1);
-	w->has_rank = c->dp_size > 1;
+	w->has_rank = worker_conf_has_ranks(c);
 	w->rank = rank;
 	w->pool.index_slot = UINT32_MAX;
 	w->report.engine_tokens = -1;
@@ -306,8 +335,8 @@ bool worker_is_sibling(const struct worker *w, const struct worker_conf *c)
 
 bool worker_same_identity(const struct worker *w, const struct worker_conf *c)
 {
-	return worker_is_sibling(w, c) && w->has_rank == (c->dp_size > 1) &&
-	       (!w->has_rank || w->rank < c->dp_size);
+	return worker_is_sibling(w, c) && w->has_rank == worker_conf_has_ranks(c) &&
+	       (!w->has_rank || worker_conf_has_rank(c, w->rank));
 }
 
 uint64_t worker_kv_group(const struct worker *w)

@@ -62,6 +62,14 @@ struct hit_count {
 void hit_count_add(
 	struct hit_count *h, uint32_t matched, uint32_t blocks, uint64_t now_ms);
 
+/* A rank as its engine numbers it, where that differs from the worker's own number. */
+struct engine_rank {
+	struct engine_rank *older;
+	unsigned number;
+	struct span line;
+	char text[48];
+};
+
 struct worker {
 	uint64_t id;      /* never reused in this process */
 	char *name;       /* as configured, or "gpu1@2" for rank 2 of several */
@@ -76,7 +84,7 @@ struct worker {
 	size_t stable_len;
 	uint64_t stable_hash;  /* ring_id() of it */
 	struct span host_line; /* "Host: …\r\n" */
-	struct span rank_line; /* "X-data-parallel-rank: 2\r\n"; empty without a rank */
+	struct span rank_line; /* worker_rank_line() */
 	struct span url_base;
 
 	/* Under the pool's lock for I/O threads; the control thread, the only writer,
@@ -132,10 +140,11 @@ struct worker {
 	} report;
 
 	/* Any thread. */
-	_Atomic int health;       /* enum worker_state but for DRAINING */
+	_Atomic int health;       /* enum worker_state; DRAINING: it says so itself */
 	_Atomic bool is_draining; /* drained by an operator, or removed */
 	_Atomic bool is_removed;
-	_Atomic int trial;             /* enum worker_trial */
+	_Atomic int trial;                         /* enum worker_trial */
+	_Atomic(struct engine_rank *) engine_rank; /* NULL: rank; old ones live as long */
 	_Atomic(char *) authorization; /* "Bearer …" from worker_key, or NULL; old ones
 					  live until the worker goes */
 
@@ -175,8 +184,8 @@ struct worker {
 /* Takes a copy of c. NULL: out of memory. One reference for the caller. */
 struct worker *worker_new(const struct worker_conf *c);
 /*
- * Rank `rank` of c, which has several (dp_size > 1), or the one worker of it. sibling:
- * one behind the same URL, or NULL. The new one takes over what is known of their
+ * Rank `rank` of c, which has several, or the one worker of it (its dp_start_rank).
+ * sibling: one behind the same URL, or NULL. The new one takes over what is known of their
  * process: its state and addresses, and whether it drains.
  */
 struct worker *worker_new_rank(
@@ -205,6 +214,16 @@ bool worker_same_identity(const struct worker *w, const struct worker_conf *c);
 bool worker_is_sibling(const struct worker *w, const struct worker_conf *c);
 /* The number of its kv_group, never 0; under the pool's lock. */
 uint64_t worker_kv_group(const struct worker *w);
+/* "X-data-parallel-rank: 2\r\n", as its engine wants it; empty without a rank. */
+static inline struct span worker_rank_line(const struct worker *w)
+{
+	const struct engine_rank *e =
+		atomic_load_explicit(&w->engine_rank, memory_order_acquire);
+
+	return e != NULL ? e->line : w->rank_line;
+}
+/* Its engine calls it so. Control thread. Out of memory: it is called as it was. */
+void worker_number_rank(struct worker *w, unsigned number);
 /* name is w's, or that of its group. */
 bool worker_has_name(const struct worker *w, struct span name);
 

@@ -440,7 +440,7 @@ class Worker:
         self.name, self.handler, self.models, self.base = name, handler, list(models), base
         self.healthy = True  # what probes are told; or a callable(x) that answers them
         self.metrics_text = None  # or a callable that gives it
-        self.told = dict.fromkeys(("/server_info", "/get_server_info", "/v1/loads?include=core", "/get_load", "/load", "/is_sleeping"))  # path: JSON, or None: 404
+        self.told = dict.fromkeys(("/server_info", "/get_server_info", "/v1/loads?include=core", "/get_load", "/load", "/is_sleeping", "/ready"))  # path: JSON, or None: 404; or a callable(x) that answers
         self.exchanges, self.probes = [], []
         self.connections = 0
         self.lock = threading.Condition()
@@ -496,7 +496,10 @@ class Worker:
             x.answer(200 if text else 404, text or "", content_type="text/plain")
         elif x.request.target[len(self.base):] in self.told:
             told = self.told[x.request.target[len(self.base):]]
-            x.answer(200 if told is not None else 404, json.dumps(told))
+            if callable(told):
+                told(x)
+            else:
+                x.answer(200 if told is not None else 404, json.dumps(told))
         else:
             x.answer(200, "{}")
 

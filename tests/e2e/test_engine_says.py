@@ -162,6 +162,152 @@ def test_an_engine_that_loads_has_not_failed(router, worker, text):
     assert "suspect" not in r.log() and "unhealthy" not in r.log()
 
 
+@pytest.mark.parametrize("text,state", [
+    ('{"error":{"message":"The engine is shutting down.","code":"draining"}}', "draining"), ("Server is shutting down", "draining"),
+    ("Draining", "draining"), ('{"error":"The model is currently scaling. Please try again later."}', "loading")])
+def test_an_engine_that_drains_or_scales_has_not_failed(router, worker, text, state):
+    """It gets nothing new, what it has goes on, nothing is counted; and it is back when it says so."""
+    go = threading.Event()
+
+    def slow(x):
+        x.events("0")
+        go.wait(harness.DEADLINE)
+        x.end()
+    ws = [worker("w0", slow), worker("w1")]
+    r = router(conf=worker_conf(ws, "policy = round_robin\ncb_failure_threshold = 1\n").replace("1s", "200ms", 1), wait=False)
+    r.wait_workers("w0", "w1")
+    with r.connect() as c:
+        for _ in range(2):
+            if not ws[0].requests:
+                c.send(make_request(body=STREAM))
+                wait_until(lambda: ws[0].requests or ws[1].requests, "it is sent")
+                if ws[1].requests:
+                    assert c.read_response("POST").status == 200
+        ws[0].wait_requests(1)
+        ws[0].healthy = lambda x: x.answer(503, text)
+        r.wait_workers("w0", state=state)
+        for _ in range(4):
+            assert r.request(body=CHAT).status == 200
+        assert len(ws[0].requests) == 1
+        assert "it says that it" in r.admin("GET", "workers/w0")[1]["reason"]
+        assert r.metric("kvsteer_worker_state", worker="w0", state=state) == 1
+        go.set()
+        assert c.read_response("POST").ended
+    ws[0].healthy = True
+    r.wait_workers("w0")
+    assert r.metric("kvsteer_breaker_state", worker="w0") == 0 and r.admin("GET", "workers/w0")[1]["failures"] == 0
+    assert "suspect" not in r.log() and "unhealthy" not in r.log()
+
+
+def test_c16_sglang_that_is_not_ready_gets_nothing(router, worker):
+    """Released memory has no page of its own; /ready says whether requests are wanted. Only SGLang's
+    is asked: elsewhere the path may mean another thing."""
+    ws = [worker("w0"), worker("w1")]
+    ws[0].metrics_text = "sglang:max_total_num_tokens{model_name=\"m\"} 30000.0\n"
+    is_paused = threading.Event()
+    for w in ws:
+        w.told["/ready"] = lambda x: x.answer(503 if is_paused.is_set() else 200, "")
+    r = router(conf=worker_conf(ws, "policy = round_robin\ncb_failure_threshold = 1\n").replace("1s", "200ms", 1), wait=False)
+    r.wait_workers("w0", "w1")
+    is_paused.set()
+    r.wait_workers("w0", state="sleeping")
+    assert "not ready" in r.admin("GET", "workers/w0")[1]["reason"]
+    for _ in range(4):
+        assert r.request(body=CHAT).status == 200
+    assert ws[0].requests == [] and r.worker_state("w1") == "healthy" and seen(ws[1], "/ready") == 0
+    is_paused.clear()
+    r.wait_workers("w0")
+    assert r.metric("kvsteer_breaker_state", worker="w0") == 0 and "suspect" not in r.log()
+
+
+# ---- ranks of several nodes ----
+
+def node(worker, name, ranks, says=None):
+    """One that takes these ranks; its metrics call its engines `says`."""
+    def handler(x):
+        rank = x.request.get("x-data-parallel-rank")
+        if rank is None or int(rank) in ranks:
+            harness.answer_ok(x)
+        else:
+            x.answer(400, '{"error":{"message":"engine-core error","type":"invalid_request_error"}}')
+    w = worker(name, handler)
+    if says is not None:
+        w.metrics_text = "".join(f'vllm:cache_config_info{{block_size="16",engine="{k}",num_gpu_blocks="{100 + k}"}} 1.0\n'
+                                 f'vllm:num_requests_running{{engine="{k}"}} {k}.0\n' for k in says)
+    return w
+
+
+def two_nodes(a, b, lines):
+    return worker_conf([a]) + f"dp_size = 4\n[worker {b.name}]\nurl = {b.url}\ndp_size = 4\n{lines}"
+
+
+def names_of(first, second):
+    return [f"n0@{k}" for k in range(first, first + 4)] + [f"n1@{k}" for k in range(second, second + 4)]
+
+
+def send_80(r):
+    return [r.request(body=dict(CHAT, messages=[{"role": "user", "content": f"{n:04} " + harness.text(1, n)}])).status for n in range(80)]
+
+
+def test_c11_the_second_node_takes_ranks_of_its_own(router, worker):
+    """80 prompts, all 200; names, header, metrics, pins and reports go by the number."""
+    a, b = node(worker, "n0", range(4), range(4)), node(worker, "n1", range(4, 8), range(4, 8))
+    r = router(conf=two_nodes(a, b, "dp_start_rank = 4\n"), keys="allow_pin = on\nexpose_worker = on\n", wait=False)
+    r.wait_workers(*names_of(0, 4))
+    assert send_80(r) == [200] * 80
+    assert {m.get("x-data-parallel-rank") for m in a.requests} == set("0123")
+    assert {m.get("x-data-parallel-rank") for m in b.requests} == set("4567") and len(b.requests) == 40
+    assert r.metric("kvsteer_worker_requests_total", worker="n1@5") == 10
+    for k in range(4, 8):
+        r.wait_metric(16 * (100 + k), "kvsteer_worker_capacity_tokens", worker=f"n1@{k}")
+        assert r.admin("GET", f"workers/n1@{k}")[1]["reported"]["running"] == k
+    told = r.admin("GET", "workers/n1")[1]
+    assert (told["dp_size"], told["dp_start_rank"], [x["rank"] for x in told["ranks"]]) == (4, 4, [4, 5, 6, 7])
+    m = r.request(body=CHAT, headers={"X-Data-Parallel-Rank": "6"})
+    assert m.status == 200 and m.get("x-kvsteer-worker") == "n1@6"
+    assert r.request(body=CHAT, headers={"X-Data-Parallel-Rank": "8"}).status == 400
+    assert r.admin("POST", "workers", {"name": "n1@7", "url": "http://127.0.0.1:1"})[0] == 409
+
+
+def test_c11_a_reload_changes_the_first_rank(router, worker):
+    a, b = node(worker, "n0", range(4)), node(worker, "n1", range(2, 10))
+    r = router(conf=two_nodes(a, b, "dp_start_rank = 4\n"), wait=False).wait_workers(*names_of(0, 4))
+    assert send_80(r) == [200] * 80
+    kept = r.admin("GET", "workers/n1@5")[1]["blocks"]
+    assert kept > 0 and r.reload(two_nodes(a, b, "dp_start_rank = 2\n"))[0]
+    assert [w["name"] for w in r.admin("GET", "workers")[1]["workers"]] == names_of(0, 2)
+    assert r.admin("GET", "workers/n1@5")[1]["blocks"] == kept, "a rank that stays keeps what it has"
+    b.clear()
+    assert send_80(r) == [200] * 80 and {m.get("x-data-parallel-rank") for m in b.requests} == set("2345")
+
+
+def test_c11_one_rank_of_a_node(router, worker):
+    """--data-parallel-size-local 1: the only rank has a number too."""
+    w = node(worker, "n", [3])
+    r = router(conf=worker_conf([w]) + "dp_start_rank = 3\n", wait=False).wait_workers("n@3")
+    assert r.request(body=CHAT).status == 200 and w.requests[0].get("x-data-parallel-rank") == "3"
+
+
+@pytest.mark.parametrize("takes", ["across nodes", "its own"])
+def test_c11_how_an_engine_counts_is_asked_where_it_says_other_numbers(router, worker, takes):
+    """vLLM's frontends differ in what they want, and call their engines alike in their metrics."""
+    a = node(worker, "n0", range(4), range(4))
+    b = node(worker, "n1", range(4, 8) if takes == "across nodes" else range(4), range(4, 8))
+    r = router(conf=two_nodes(a, b, ""), wait=False).wait_workers(*names_of(0, 0))
+    assert len(b.requests) == 1 and b.requests[0].get("x-data-parallel-rank") == "7" and a.requests == []
+    assert b.requests[0].json()["max_tokens"] == 1 and b.requests[0].json()["model"] == "m"
+    b.clear()
+    assert send_80(r) == [200] * 80
+    assert {m.get("x-data-parallel-rank") for m in b.requests} == set("4567" if takes == "across nodes" else "0123")
+    for k in range(4):
+        r.wait_metric(16 * (104 + k), "kvsteer_worker_capacity_tokens", worker=f"n1@{k}")
+    assert ("numbers its ranks from 4" in r.log()) == (takes == "across nodes")
+    assert r.reload(two_nodes(a, b, "") + "max_requests = 9\n")[0]
+    n = seen(b, "/metrics")
+    wait_until(lambda: seen(b, "/metrics") >= n + 2, "two more reports")
+    assert all(m.get("via") is not None for m in b.requests), "asked once for each process"
+
+
 # ---- errors ----
 
 def test_f9_answers_of_500_are_errors_of_the_worker(router, worker):

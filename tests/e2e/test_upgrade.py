@@ -338,6 +338,16 @@ def test_workers_of_the_api_and_drained_ones_are_taken_over(router, worker):
     r.wait_workers("w2")
 
 
+def test_c11_ranks_that_the_api_added_are_taken_over(router, worker):
+    w = worker("n1")
+    r = router([worker("w0")])
+    status, told = r.admin("POST", "workers", {"name": "n1", "url": w.url, "dp_size": 2, "dp_start_rank": 4})
+    assert status == 201 and [x["name"] for x in told["ranks"]] == ["n1@4", "n1@5"]
+    r.wait_workers("n1@5")
+    assert r.upgrade()[0] == 200
+    assert [w["name"] for w in r.admin("GET", "workers")[1]["workers"]] == ["w0", "n1@4", "n1@5"]
+
+
 @pytest.mark.parametrize("threads", [(4, 1), (1, 3)])
 def test_another_number_of_threads_serves_every_queue(router, worker, threads):
     w = worker("w0")

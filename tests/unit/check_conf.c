@@ -291,6 +291,10 @@ static const struct {
 	{"[pool y]\n" W, 2, "pool", "no such pool", "y", 0},
 	{W "bootstrap_port = 65536\n", 3, "bootstrap_port", "range", "65535", 0},
 	{W "dp_size = 0\n", 3, "dp_size", "range", "from 1", 0},
+	{W "dp_start_rank = 65536\n", 3, "dp_start_rank", "range", "65535", 0},
+	{"[worker a]\nurl = http://h:1\ndp_size = 2\ndp_start_rank = 4\n[worker a@5]\n"
+	 "url = http://h:2\n",
+		6, "url", "that of a rank", "another name", 0},
 	{W "worker_key = a b\n", 3, "worker_key", "cannot be sent", "ASCII", 0},
 	{W "worker_key = (set)\n", 3, "worker_key",
 		"the placeholder that kvsteerd -T prints", "the secret", 0},

@@ -281,11 +281,11 @@ START_TEST(ranks_are_workers)
 	ck_assert(a1->has_rank);
 	ck_assert_str_eq(a1->group, "a");
 	ck_assert_str_eq(a1->stable_id, "http://a:1@1");
-	ck_assert(span_is(a1->rank_line, "X-data-parallel-rank: 1\r\n"));
+	ck_assert(span_is(worker_rank_line(a1), "X-data-parallel-rank: 1\r\n"));
 	ck_assert(span_is(a1->host_line, "Host: a:1\r\n"));
 	ck_assert_str_eq(get("b")->stable_id, "http://b:1");
 	ck_assert(!get("b")->has_rank);
-	ck_assert_uint_eq(get("b")->rank_line.n, 0);
+	ck_assert_uint_eq(worker_rank_line(get("b")).n, 0);
 	for (size_t i = 1; i < 5; i++) {
 		ck_assert_uint_eq(reg.items[i]->host_id, a1->host_id);
 		ck_assert_uint_ne(reg.items[i]->id, reg.items[i - 1]->id);
@@ -332,6 +332,32 @@ START_TEST(more_and_fewer_ranks)
 	ck_assert_uint_eq(get("a")->host_id, host_id);
 	ck_assert_int_eq(worker_state(get("a")), WORKER_SUSPECT);
 	guard_drop(&g);
+}
+END_TEST
+
+/* Ranks of a node that is not the first; one that is in both lists stays. */
+START_TEST(test_c11_ranks_from_another_number)
+{
+	struct worker *a5;
+
+	update("[worker a]\nurl = http://a:1\ndp_size = 3\ndp_start_rank = 4\n" B);
+	want_order("a@4 a@5 a@6 b");
+	a5 = get("a@5");
+	ck_assert_uint_eq(a5->rank, 5);
+	ck_assert(span_is(worker_rank_line(a5), "X-data-parallel-rank: 5\r\n"));
+	ck_assert_str_eq(a5->stable_id, "http://a:1@5");
+	update("[worker a]\nurl = http://a:1\ndp_size = 2\ndp_start_rank = 5\n" B);
+	want_order("a@5 a@6 b");
+	ck_assert_ptr_eq(get("a@5"), a5);
+	/* One rank has a number, too. */
+	update("[worker a]\nurl = http://a:1\ndp_start_rank = 1\n" B);
+	want_order("a@1 b");
+	ck_assert(get("a@1")->has_rank);
+	/* As the engine says, and back. */
+	worker_number_rank(get("a@1"), 70);
+	ck_assert(span_is(worker_rank_line(get("a@1")), "X-data-parallel-rank: 70\r\n"));
+	worker_number_rank(get("a@1"), 1);
+	ck_assert(span_is(worker_rank_line(get("a@1")), "X-data-parallel-rank: 1\r\n"));
 }
 END_TEST
 
@@ -552,6 +578,7 @@ static Suite *registry_suite(void)
 	tcase_add_test(tc, add_and_remove_one);
 	tcase_add_test(tc, ranks_are_workers);
 	tcase_add_test(tc, more_and_fewer_ranks);
+	tcase_add_test(tc, test_c11_ranks_from_another_number);
 	tcase_add_test(tc, new_ranks_drain_with_their_host);
 	tcase_add_test(tc, one_rank_goes_and_comes);
 	tcase_add_test(tc, ranks_of_the_api);

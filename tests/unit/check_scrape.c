@@ -254,6 +254,34 @@ START_TEST(test_c03_counters_of_engines)
 }
 END_TEST
 
+/* Engines that are numbered across nodes; what they are called is kept. */
+START_TEST(test_c11_labels_begin_with_another_number)
+{
+	struct scrape s =
+		of_ranks(scrape_read, "vllm:num_requests_running{engine=\"6\"} 6\n"
+				      "vllm:num_requests_running{engine=\"4\"} 4\n"
+				      "other{engine=\"0\"} 4\n"
+				      "vllm:num_requests_waiting{engine=\"5\"} 5\n");
+
+	ck_assert_uint_eq(s.first_rank, 4);
+	ck_assert_uint_eq(engines[0].running, 4);
+	ck_assert_uint_eq(engines[1].waiting, 5);
+	ck_assert_uint_eq(engines[2].running, 6);
+	scrape_begin(&s);
+	scrape_read(SPAN_LIT("vllm:num_requests_running{engine=\"5\"} 7\n"), &s);
+	ck_assert_uint_eq(s.first_rank, 4);
+	ck_assert_uint_eq(engines[1].running, 7);
+	/* More, or fewer, than there are ranks say nothing. */
+	s = of_ranks(scrape_read, "vllm:num_requests_running{engine=\"4\"} 1\n"
+				  "vllm:num_requests_running{engine=\"7\"} 1\n");
+	ck_assert_uint_eq(s.first_rank, 0);
+	s = of_ranks(scrape_json, "[{\"dp_rank\":8,\"num_reqs\":1},{\"dp_rank\":9,"
+				  "\"num_reqs\":2},{\"dp_rank\":10,\"num_reqs\":3}]");
+	ck_assert_uint_eq(s.first_rank, 8);
+	ck_assert_uint_eq(engines[2].running, 3);
+}
+END_TEST
+
 START_TEST(test_json_loads)
 {
 	struct scrape s = of_ranks(scrape_json,
@@ -354,6 +382,7 @@ static Suite *scrape_suite(void)
 	tcase_add_test(t, test_f7_capacity_of_ranks);
 	tcase_add_test(t, test_f7_capacity_of_sglang);
 	tcase_add_test(t, test_c03_counters_of_engines);
+	tcase_add_test(t, test_c11_labels_begin_with_another_number);
 	tcase_add_test(t, test_json_loads);
 	tcase_add_test(t, test_json_server_info);
 	tcase_add_test(t, test_json_that_says_nothing);
