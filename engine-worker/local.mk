@@ -29,6 +29,7 @@ libengine_a_SOURCES += engine-worker/kvx/kvx_server.c engine-worker/kvx/kvx_serv
 libengine_a_SOURCES += engine-worker/kvx/lease.c engine-worker/kvx/lease.h
 
 # lab: it does wrong what a test tells it
+libengine_a_SOURCES += engine-worker/lab/doom.c engine-worker/lab/doom.h
 libengine_a_SOURCES += engine-worker/lab/fault.c engine-worker/lab/fault.h
 libengine_a_SOURCES += engine-worker/lab/fault_socket.c engine-worker/lab/fault_socket.h
 libengine_a_SOURCES += engine-worker/lab/hang.c engine-worker/lab/hang.h

@@ -15,11 +15,13 @@
 #include "http/http_server.h"
 #include "io/js.h"
 #include "kvx/kv_handoff.h"
+#include "lab/doom.h"
 #include "lab/fault.h"
 #include "lab/fault_socket.h"
 #include "lab/hang.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -41,6 +43,7 @@ struct serve {
 	struct faults faults;
 	struct fault_target fault_target;
 	struct hang hang;
+	struct doom *doom;
 	int listen_fd; /* the server's; -1: it takes nobody any more */
 	bool is_ready, is_draining;
 	int sleep_level; /* IS_AWAKE, or 0 to SLEEP_MAX */
@@ -132,6 +135,8 @@ static void start_completion(struct serve *s, struct http_call *call, bool is_ch
 		http_call_fail_text(call, FAIL_DRAINING, "The engine is shutting down.");
 		return;
 	}
+	if (s->faults.die_after_ms != FAULT_NONE)
+		doom_set(s->doom, (uint64_t)s->faults.die_after_ms);
 	if (meets_fault(s, call, is_chat))
 		return;
 	opts = (struct completion_opts){
@@ -515,28 +520,6 @@ static void route_while_loading(struct serve *s)
 	}
 }
 
-static int open_parts(struct serve *s, struct loop *l, int listen_fd)
-{
-	struct http_server_opts server_opts = {
-		.routes = s->routes,
-		.n_routes = ARRAY_LEN(routes),
-		.arg = s,
-		.max_body = JS_MAX_BYTES,
-		.max_connections = 16384,
-	};
-
-	int err = handoff_new(
-		l, s->opts.handoff, s->engine_id, &s->histograms, &s->handoff);
-
-	if (err != 0)
-		return err;
-	s->health = engine_health_new(l, s->engine, &s->faults,
-		role_text(handoff_role(s->handoff)), s->engine_id);
-	if (s->health != NULL)
-		s->server = http_server_new(l, listen_fd, &server_opts);
-	return s->server != NULL ? 0 : ERR_NOMEM;
-}
-
 static void hang_connects(struct serve *s, bool on)
 {
 	if (s->listen_fd < 0)
@@ -554,6 +537,43 @@ static void faults_changed(void *arg)
 		completions_break(&s->completions);
 	hang_connects(s, s->faults.hangs_connect);
 	engine_health_refresh(s->health);
+}
+
+/* The time of die_after_ms has passed; the fault may have been taken back. */
+static void die(void *arg)
+{
+	struct serve *s = arg;
+
+	if (s->faults.die_after_ms == FAULT_NONE)
+		return;
+	if (!s->faults.dies_in_core)
+		(void)raise(SIGKILL);
+	s->faults.die_after_ms = FAULT_NONE;
+	s->faults.is_core_dead = true;
+	faults_changed(s);
+}
+
+static int open_parts(struct serve *s, struct loop *l, int listen_fd)
+{
+	struct http_server_opts server_opts = {
+		.routes = s->routes,
+		.n_routes = ARRAY_LEN(routes),
+		.arg = s,
+		.max_body = JS_MAX_BYTES,
+		.max_connections = 16384,
+	};
+
+	int err = handoff_new(
+		l, s->opts.handoff, s->engine_id, &s->histograms, &s->handoff);
+
+	if (err != 0)
+		return err;
+	s->health = engine_health_new(l, s->engine, &s->faults,
+		role_text(handoff_role(s->handoff)), s->engine_id);
+	s->doom = doom_new(l, die, s);
+	if (s->health != NULL && s->doom != NULL)
+		s->server = http_server_new(l, listen_fd, &server_opts);
+	return s->server != NULL ? 0 : ERR_NOMEM;
 }
 
 static int restart(void *arg)
@@ -657,6 +677,7 @@ void serve_free(struct serve *s)
 	if (s == NULL)
 		return;
 	hang_set(&s->hang, -1, false);
+	doom_free(s->doom);
 	http_server_free(s->server);
 	engine_health_free(s->health);
 	handoff_free(s->handoff);

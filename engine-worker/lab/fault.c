@@ -15,7 +15,7 @@ enum fault_type {
 	FAULT_NUMBER, /* int64_t */
 	FAULT_FACTOR, /* double */
 	FAULT_ANSWER, /* a status, "reset", "head" or null */
-	FAULT_HOW,    /* bool; "fin" or "rst" */
+	FAULT_HOW,    /* bool; the second word of hows[min] */
 	FAULT_HEALTH, /* enum fault_health */
 };
 
@@ -27,15 +27,21 @@ struct fault_row {
 	const char *want;
 };
 
+enum { HOW_CUT, HOW_DIES };
+static const char *const hows[][2] = {
+	[HOW_CUT] = {"rst", "fin"}, [HOW_DIES] = {"kill", "core"}};
+
 #define FIELD(f) offsetof(struct faults, f)
 
 /* clang-format off */
 static const struct fault_row rows[] = {
 	{ "wedge", FAULT_BOOL, FIELD(is_wedged), 0, 0, "true or false" },
 	{ "die_core", FAULT_BOOL, FIELD(is_core_dead), 0, 0, "true or false" },
+	{ "die_after_ms", FAULT_COUNT, FIELD(die_after_ms), 0, 3600000, "milliseconds up to 3600000 or null" },
+	{ "die_how", FAULT_HOW, FIELD(dies_in_core), HOW_DIES, 0, "\"kill\" or \"core\"" },
 	{ "slow", FAULT_FACTOR, FIELD(slow), 1, 10000, "a factor from 1 to 10000" },
 	{ "cut_after", FAULT_COUNT, FIELD(cut_after), 0, INT32_MAX, "a number of events or null" },
-	{ "cut_how", FAULT_HOW, FIELD(cuts_by_fin), 0, 0, "\"rst\" or \"fin\"" },
+	{ "cut_how", FAULT_HOW, FIELD(cuts_by_fin), HOW_CUT, 0, "\"rst\" or \"fin\"" },
 	{ "cut_left", FAULT_COUNT, FIELD(cut_left), 0, INT32_MAX, "a number of streams or null" },
 	{ "hold_after", FAULT_COUNT, FIELD(hold_after), 0, INT32_MAX, "a number of events or null" },
 	{ "answer", FAULT_ANSWER, FIELD(answer), 400, 599, "a status from 400 to 599, \"reset\", \"head\" or null" },
@@ -60,6 +66,7 @@ void faults_clear(struct faults *f)
 		.cut_after = FAULT_NONE,
 		.cut_left = FAULT_ALL,
 		.hold_after = FAULT_NONE,
+		.die_after_ms = FAULT_NONE,
 		.answer = FAULT_NONE,
 		.answer_left = FAULT_ALL,
 		.retry_after_s = FAULT_NONE,
@@ -101,14 +108,14 @@ static bool read_factor(const struct fault_row *row, const struct js *v, double 
 	return true;
 }
 
-static bool read_how(const struct js *v, bool *out)
+static bool read_how(const struct fault_row *row, const struct js *v, bool *out)
 {
 	struct span text;
 
-	if (!js_as_str(v, &text) || !(span_is(text, "fin") || span_is(text, "rst")))
+	if (!js_as_str(v, &text))
 		return false;
-	*out = span_is(text, "fin");
-	return true;
+	*out = span_is(text, hows[row->min][1]);
+	return *out || span_is(text, hows[row->min][0]);
 }
 
 static bool read_health(const struct js *v, enum fault_health *out)
@@ -141,7 +148,7 @@ static bool read_row(const struct fault_row *row, const struct js *v, struct fau
 	case FAULT_ANSWER:
 		return read_answer(row, v, field);
 	case FAULT_HOW:
-		return read_how(v, field);
+		return read_how(row, v, field);
 	case FAULT_HEALTH:
 		return read_health(v, field);
 	}
@@ -209,7 +216,7 @@ static struct js *row_json(const struct fault_row *row, const struct faults *f)
 			return js_string(SPAN_LIT("head"));
 		return count_json(*(const int64_t *)field);
 	case FAULT_HOW:
-		return js_string(span_str(*(const bool *)field ? "fin" : "rst"));
+		return js_string(span_str(hows[row->min][*(const bool *)field]));
 	case FAULT_HEALTH:
 		return js_string(span_str(healths[*(const enum fault_health *)field]));
 	default:

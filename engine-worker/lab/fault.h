@@ -8,6 +8,8 @@
  *	"wedge": false		true: no step is made, all else answers
  *	"die_core": false	true: the engine behind the API is dead: open streams end with
  *				an error event, all else is answered 500, /health 503
+ *	"die_after_ms": null	it dies so long after the next completion or chat has come
+ *	"die_how": "kill"	or "core": the process, as by SIGKILL; or as with die_core
  *	"slow": 1		factor on all times, 1 to 10000
  *	"cut_after": null	a stream breaks where it would send one event more than this
  *				many ("data: [DONE]" is one)
@@ -36,10 +38,11 @@ enum fault_health { FAULT_HEALTH_OK, FAULT_HEALTH_FAIL, FAULT_HEALTH_SILENT };
 enum { FAULT_NONE = -1, FAULT_ALL = -1, FAULT_RESET = 0, FAULT_HEAD = 1 };
 
 struct faults {
-	bool is_wedged, is_core_dead, hangs_connect, cuts_by_fin;
+	bool is_wedged, is_core_dead, hangs_connect, cuts_by_fin, dies_in_core;
 	double slow;
 	int64_t cut_after, hold_after; /* events; FAULT_NONE */
 	int64_t cut_left, answer_left; /* FAULT_ALL */
+	int64_t die_after_ms;          /* FAULT_NONE */
 	int64_t answer;        /* a status, FAULT_RESET, FAULT_HEAD or FAULT_NONE */
 	int64_t retry_after_s; /* FAULT_NONE */
 	enum fault_health health;

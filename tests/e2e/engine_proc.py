@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import tempfile
@@ -118,6 +119,12 @@ class Engine:
         code, self.process = self.process.returncode, None
         assert code == 0, f"exit status {code}; {log}"
         return log
+
+    def end_killed(self, timeout=30):
+        """Waits until it has ended by SIGKILL."""
+        self.process.communicate(timeout=timeout)
+        code, self.process = self.process.returncode, None
+        assert code == -signal.SIGKILL, f"exit status {code}"
 
     def __enter__(self):
         return self.start()

@@ -21,10 +21,10 @@ from harness import Closed, make_request, wait_until
 
 # What a client may see of a fault, when all others are well: "broken", a stream that had begun ends
 # early and says so. Never anything else.
-BREAKS = {"cut_after", "restart"}
+BREAKS = {"cut_after", "restart", "death"}
 # Those by which a connection dies without a byte: such a request goes to exactly one other worker,
 # which may have such a fault, too.
-DIES = {"reset", "restart", "cut_after"}
+DIES = {"reset", "restart", "cut_after", "death"}
 # Those by which a request for one certain worker is refused.
 REFUSES = {"answer", "reset", "restart", "hang_connect"}
 
@@ -96,6 +96,8 @@ def read_stream(m, text):
         choice = event["choices"][0]
         said += choice["text"] if "text" in choice else choice["delta"].get("content") or ""
     if m.ended:
+        if code is not None and is_done and text.startswith(said):
+            return "broken", code, f"after {said!r}"  # its engine said so itself
         ok = is_done and said == text and not rest and code is None
         return ("whole" if ok else "wrong"), code, "" if ok else f"{said!r} instead of {text!r}, then {rest!r}"
     if code is None:
@@ -185,6 +187,18 @@ class Lab:
     def clear(self, name):
         self.by_name[name].clear_faults()
         self.over(name)
+
+    def doom(self, name, ms, how):
+        """It dies so long after the next request has come to it; returns when it is dead. "kill": the
+        process; "core": what is behind its API, which lives on and says so."""
+        e = self.by_name[name]
+        self.intervals[name].append(["death", time.monotonic(), None])
+        e.fault(die_after_ms=ms, die_how=how)
+        if how == "core":
+            wait_until(lambda: e.faults()["die_core"], f"the core of {name} is dead", 4 * harness.DEADLINE)
+            return
+        e.end_killed(4 * harness.DEADLINE)
+        self.engines.remove(e)
 
     def restart(self, name):
         self.intervals[name].append(["restart", time.monotonic(), None])

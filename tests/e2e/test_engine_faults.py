@@ -21,6 +21,8 @@ from test_engine import DEADLINE_S, dial, post, read_all, read_until, wait_for
 NONE = {
     "wedge": False,
     "die_core": False,
+    "die_after_ms": None,
+    "die_how": "kill",
     "slow": 1,
     "cut_after": None,
     "cut_how": "rst",
@@ -116,7 +118,7 @@ def engine():
 def test_state_is_read_and_changed(engine):
     assert engine.faults() == {**NONE, "count": COUNT}
     changed = {
-        "wedge": True, "die_core": True, "slow": 2.5, "cut_after": 3, "cut_how": "fin", "cut_left": 4, "hold_after": 2, "answer": 503, "answer_left": 5,
+        "wedge": True, "die_core": True, "die_after_ms": 1, "die_how": "core", "slow": 2.5, "cut_after": 3, "cut_how": "fin", "cut_left": 4, "hold_after": 2, "answer": 503, "answer_left": 5,
         "retry_after": 6, "hang_connect": True, "health": "silent", "health_delay_ms": 7,
     }
     assert changed.keys() == NONE.keys()
@@ -141,6 +143,8 @@ def test_state_is_read_and_changed(engine):
         ('{"wedged":true}', "wedged"),
         ('{"wedge":1}', "wedge"),
         ('{"die_core":null}', "die_core"),
+        ('{"die_after_ms":-1}', "die_after_ms"),
+        ('{"die_how":"fin"}', "die_how"),
         ('{"slow":0.5}', "slow"),
         ('{"slow":10001}', "slow"),
         ('{"slow":"2"}', "slow"),

@@ -197,6 +197,20 @@ def test_restart_empty(lab):
 SEEDS = range(int(os.environ.get("KVSTEER_LAB_SEEDS", "10")))
 
 
+@pytest.mark.parametrize("how", ["kill", "core"])
+@pytest.mark.parametrize("times_ms", [(1, 10), (100, 1000)], ids=str)
+def test_f2_a_worker_that_dies_under_load_costs_nobody_who_has_no_token(lab, times_ms, how):
+    """Two of four engines die, each so long after a request came to it. With two others well, each
+    client has its whole answer, or had its first token when its stream broke."""
+    with lab(4, flags=("--sim-decode-rate", "100", "--sim-prefill-rate", "4000")) as b, b.crowd(clients=8) as crowd:
+        crowd.serve(10)
+        for victim, ms in zip(("w0", "w1"), times_ms):
+            b.doom(victim, ms, how)
+            crowd.serve(20)
+        b.wait_back("w2", "w3")
+    assert [o for o in b.outcomes if o.how != "whole" and not (o.how == "broken" and re.fullmatch("after '.+'", o.why, re.S))] == []
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_faults_under_load(lab, seed):
     rng = random.Random(seed)
