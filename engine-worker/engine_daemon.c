@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/dump.h"
 #include "base/err.h"
+#include "base/log_out.h"
 #include "engine_dump.h"
 #include "engine_flags.h"
 #include "io/loop.h"
@@ -23,7 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { EXIT_USAGE = 2, DRAIN_POLL_MS = 20 };
+enum { EXIT_USAGE = 2, DRAIN_POLL_MS = 20, LAST_WORDS_MS = 1000 };
 
 /* The signals that end the process. */
 static const int end_signals[] = {SIGTERM, SIGINT};
@@ -255,6 +256,7 @@ int engine_main(int argc, char **argv)
 	}
 	log_open(STDERR_FILENO, getenv("JOURNAL_STREAM") != NULL);
 	log_set_level(flags.log_level);
+	log_out_start();
 	(void)signal(SIGPIPE, SIG_IGN);
 	(void)sock_raise_fd_limit();
 	d.drain_timeout_ms = flags.drain_timeout_ms;
@@ -266,6 +268,7 @@ int engine_main(int argc, char **argv)
 		status = d.has_failed ? EXIT_FAILURE : EXIT_SUCCESS;
 	}
 	stop(&d);
+	(void)log_out_flush(LAST_WORDS_MS);
 	engine_flags_free(&flags);
 	return status;
 }

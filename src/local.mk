@@ -29,6 +29,7 @@ libbase_a_SOURCES += src/base/http_method.h
 libbase_a_SOURCES += src/base/limit.c src/base/limit.h
 libbase_a_SOURCES += src/base/list.h
 libbase_a_SOURCES += src/base/log.c src/base/log.h
+libbase_a_SOURCES += src/base/log_out.c src/base/log_out.h
 libbase_a_SOURCES += src/base/lru_map.c src/base/lru_map.h
 libbase_a_SOURCES += src/base/mem.c src/base/mem.h
 libbase_a_SOURCES += src/base/metric.c src/base/metric.h

@@ -52,6 +52,7 @@ check_PROGRAMS += tests/unit/check_file
 check_PROGRAMS += tests/unit/check_word
 check_PROGRAMS += tests/unit/check_hash
 check_PROGRAMS += tests/unit/check_log
+check_PROGRAMS += tests/unit/check_log_out
 check_PROGRAMS += tests/unit/check_lru_map
 check_PROGRAMS += tests/unit/check_mem
 check_PROGRAMS += tests/unit/check_metric

@@ -1,6 +1,6 @@
 /*
  * Log lines: level, time or syslog prefix, what the line is about, the message; escaped,
- * and written with one write(2).
+ * and handed to log_out.
  * A line never exceeds LINE_BYTES, always ends in LF and holds nothing else outside
  * 0x20-0x7e. Keeps the caller's errno.
  * Settings are atomics, so that any thread may log while the control thread changes the
@@ -9,19 +9,18 @@
 #include "base/log.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/log_out.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { LINE_BYTES = 2048 };
 
 _Atomic int log_level_now = LOG_LEVEL_INFO;
 
-static _Atomic int log_fd = STDERR_FILENO;
 static _Atomic bool has_syslog_prefix;
 static log_prefix_fn *_Atomic subject_prefix;
 static pthread_mutex_t last_error_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -63,7 +62,7 @@ const char *log_level_name(enum log_level level)
 
 void log_open(int fd, bool syslog_prefix)
 {
-	atomic_store_explicit(&log_fd, fd, memory_order_relaxed);
+	log_out_open(fd);
 	atomic_store_explicit(&has_syslog_prefix, syslog_prefix, memory_order_relaxed);
 }
 
@@ -137,15 +136,6 @@ static size_t print_subject(const void *subject, char *out, size_t n)
 	return used + 2;
 }
 
-static void write_line(const char *line, size_t n)
-{
-	int fd = atomic_load_explicit(&log_fd, memory_order_relaxed);
-
-	/* A log that cannot be written has nowhere to say so: the line is lost. */
-	while (write(fd, line, n) < 0 && errno == EINTR)
-		;
-}
-
 static void keep_error(struct span message)
 {
 	pthread_mutex_lock(&last_error_lock);
@@ -189,7 +179,7 @@ void log_write(enum log_level level, const void *subject, const char *fmt, ...)
 	if (level == LOG_LEVEL_ERROR)
 		keep_error(span_make(line + begin, used - begin));
 	line[used++] = '\n';
-	write_line(line, used);
+	log_out(span_make(line, used));
 	errno = caller_errno;
 }
 

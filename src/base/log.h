@@ -1,7 +1,7 @@
 /*
  * One line per event to stderr (or a file), with syslog priority prefixes ("<6>") when
  * the manager's journal reads it.
- * Thread safe: a line is one write(2). Bytes outside 0x20-0x7e are escaped as \xNN. Never
+ * Thread safe: lines are never mixed (log_out.h). Bytes outside 0x20-0x7e are escaped as \xNN. Never
  * keys, never prompts.
  */
 #ifndef BASE_LOG_H

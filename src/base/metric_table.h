@@ -35,6 +35,7 @@
 	X(PD_NO_PREFILL, COUNTER, "kvsteer_pd_requests_total{way=\"no_prefill\"}", "")                        \
 	X(KV_RELEASES_DONE, COUNTER, "kvsteer_kv_releases_total{result=\"done\"}", "Prefilled blocks given back to their worker, since no decode worker took them") \
 	X(KV_RELEASES_FAILED, COUNTER, "kvsteer_kv_releases_total{result=\"failed\"}", "")                    \
+	X(LOG_LINES_LOST, COUNTER, "kvsteer_log_lines_lost_total", "Lines of the log that were lost: its reader did not keep up, or they could not be written") \
 	X(FRAMING_DISAGREE, COUNTER, "kvsteer_framing_disagreements_total", "Heads refused by the second parser only")
 /* clang-format on */
 

@@ -35,7 +35,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define FDS_OF_PROCESS 64 /* logs, control loop, admin and metrics connections */
 #define FDS_OF_THREAD 8   /* loop, mailbox, listening sockets */
@@ -223,7 +222,7 @@ static int open_clients(struct control *c, const struct conf *conf, struct inher
 		return ERR_NOMEM;
 	c->process.tell_doubt = tell_doubt;
 	c->process.tell_arg = c;
-	c->threads = threads_start(n, &c->process, c->site, STDERR_FILENO);
+	c->threads = threads_start(n, &c->process, c->site);
 	return c->threads != NULL ? 0 : ERR_NOMEM;
 }
 

@@ -13,6 +13,7 @@
 #include "base/dump.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/log_out.h"
 #include "base/mem.h"
 #include "base/metric.h"
 #include "control/admin.h"
@@ -43,6 +44,7 @@ enum { EXIT_RUNTIME = 1, EXIT_USAGE = 2 };
 #define SWEEP_EVERY_MS 1000
 #define SETTLE_MS 3000
 #define SETTLE_LOOK_MS 20
+#define LAST_WORDS_MS 1000
 
 struct daemon {
 	struct control control;
@@ -474,10 +476,13 @@ static int start(struct daemon *d, struct conf_errors *errors)
 		status = show(flags, conf, errors);
 	} else {
 		log_file_start();
+		log_out_start();
 		log_set_level(conf->router.log_level);
 		conf_log(errors, LOG_LEVEL_WARN);
 		inherit_take(&d->inherited);
 		status = run(d, conf);
+		/* What cannot be written in that time is lost: the process ends. */
+		(void)log_out_flush(LAST_WORDS_MS);
 	}
 	conf_unref(conf);
 	return status;

@@ -65,7 +65,6 @@ struct threads {
 	/* The values that threads start with. */
 	struct process *process;
 	struct site *site;
-	int access_log_fd;
 	sem_t started;
 	struct letter *spares; /* the control thread's */
 	size_t n_spare;
@@ -534,8 +533,7 @@ static bool open_thread(struct thread *t)
 	if (t->loop == NULL)
 		return false;
 	t->mailbox = mailbox_new(t->loop);
-	t->io = io_thread_new(
-		t->index, t->loop, all->process, all->site, all->access_log_fd);
+	t->io = io_thread_new(t->index, t->loop, all->process, all->site);
 	if (t->mailbox == NULL || t->io == NULL)
 		return false;
 	t->io->mailbox = t->mailbox;
@@ -594,15 +592,13 @@ static bool start_thread(struct threads *all, unsigned index)
 	return true;
 }
 
-struct threads *threads_start(
-	unsigned n, struct process *p, struct site *site, int access_log_fd)
+struct threads *threads_start(unsigned n, struct process *p, struct site *site)
 {
 	struct threads *all = xcalloc(1, sizeof(*all));
 
 	all->items = xcalloc(n, sizeof(*all->items));
 	all->process = p;
 	all->site = site;
-	all->access_log_fd = access_log_fd;
 	sem_init(&all->started, 0, 0);
 	sem_init(&all->is_answered, 0, 0);
 	if (fill_spares(all, (size_t)n * END_LETTERS) != 0) {

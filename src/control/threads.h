@@ -21,8 +21,7 @@ unsigned threads_for_cores(void);
  * Starts n threads, each with a loop, a mailbox and an io_thread of its own. NULL:
  * out of threads, memory or descriptors, which was logged.
  */
-struct threads *threads_start(
-	unsigned n, struct process *p, struct site *site, int access_log_fd);
+struct threads *threads_start(unsigned n, struct process *p, struct site *site);
 unsigned threads_count(const struct threads *all);
 
 /*

@@ -4,15 +4,13 @@
 #include "proxy/access_log.h"
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/log_out.h"
 #include "http/http_write.h"
 #include "io/loop.h"
 #include "io/wheel.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
 #define BUFFER_BYTES 65536
 #define FLUSH_MS 1000
@@ -22,7 +20,6 @@
 
 struct access_log {
 	struct loop *loop;
-	int fd;
 	struct wheel_timer timer;
 	time_t stamp_second;
 	char stamp[24]; /* of that second */
@@ -35,14 +32,13 @@ static void on_timer(void *arg)
 	access_log_flush(arg);
 }
 
-struct access_log *access_log_new(struct loop *l, int fd)
+struct access_log *access_log_new(struct loop *l)
 {
 	struct access_log *log = calloc(1, sizeof(*log));
 
 	if (log == NULL)
 		return NULL;
 	log->loop = l;
-	log->fd = fd;
 	wheel_timer_init(&log->timer, on_timer, log);
 	return log;
 }
@@ -58,18 +54,7 @@ void access_log_free(struct access_log *log)
 
 void access_log_flush(struct access_log *log)
 {
-	size_t at = 0;
-
-	while (at < log->len) {
-		ssize_t n = write(log->fd, log->buf + at, log->len - at);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			break; /* a full disk or a closed pipe: lines are lost, requests
-				  are not */
-		at += (size_t)n;
-	}
+	log_out(span_make(log->buf, log->len));
 	log->len = 0;
 }
 
@@ -221,8 +206,6 @@ void access_log_line(
 {
 	struct line l = {.is_json = format == LOG_FORMAT_JSON, .is_first = true};
 
-	if (log->fd < 0)
-		return;
 	if (log->len + LINE_MAX_BYTES > BUFFER_BYTES)
 		access_log_flush(log);
 	l.p = log->buf + log->len;

@@ -33,8 +33,7 @@ struct access_line {
 	uint64_t prefill_cached, prefill_tokens;
 };
 
-/* fd < 0: lines are dropped. */
-struct access_log *access_log_new(struct loop *l, int fd);
+struct access_log *access_log_new(struct loop *l);
 void access_log_free(struct access_log *log); /* flushes; NULL is fine */
 void access_log_line(
 	struct access_log *log, enum log_format format, const struct access_line *line);

@@ -94,8 +94,8 @@ struct io_thread {
 };
 
 /* Takes its own reference to site. NULL: out of memory. Call on the thread itself. */
-struct io_thread *io_thread_new(unsigned index, struct loop *l, struct process *p,
-	struct site *site, int access_log_fd);
+struct io_thread *io_thread_new(
+	unsigned index, struct loop *l, struct process *p, struct site *site);
 /* All connections must be gone. */
 void io_thread_free(struct io_thread *t);
 void io_thread_set_site(

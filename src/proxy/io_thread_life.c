@@ -25,8 +25,8 @@ static void io_thread_destroy(struct io_thread *t)
 	free(t);
 }
 
-struct io_thread *io_thread_new(unsigned index, struct loop *l, struct process *p,
-	struct site *site, int access_log_fd)
+struct io_thread *io_thread_new(
+	unsigned index, struct loop *l, struct process *p, struct site *site)
 {
 	struct io_thread *t = calloc(1, sizeof(*t));
 	uint64_t seed;
@@ -46,7 +46,7 @@ struct io_thread *io_thread_new(unsigned index, struct loop *l, struct process *
 	t->scratch = malloc(IO_SCRATCH_BYTES);
 	t->out = malloc(IO_OUT_BYTES);
 	t->idle = upstream_idle_new(t);
-	t->log = access_log_new(l, access_log_fd);
+	t->log = access_log_new(l);
 	t->digester = digester_new();
 	if (t->scratch == NULL || t->out == NULL || t->idle == NULL || t->log == NULL ||
 		t->digester == NULL) {

@@ -472,7 +472,7 @@ def degrade(b, crowd, name):
     held = b.hold(name, 400)
     b.fault(name, slow=100)
     b.wait_out(name, "state")
-    assert re.search(rf"worker {name} healthy -> degraded", b.r.log()), b.events()
+    b.r.wait_log(rf"worker {name} healthy -> degraded")
     given = b.given(name)
     crowd.serve(40)
     assert b.given(name) == given, "it still has work: nothing is tried"

@@ -357,7 +357,8 @@ def test_broken(place, case):
         wait_until(lambda: r.admin("GET", "status")[1]["counters"]["reloads_failed"] == failed + 3, "the reload by SIGHUP fails")
         escaped = text_of(errors[0]).encode().decode("latin-1")
         escaped = "".join(c if " " <= c <= "~" else f"\\x{ord(c):02x}" for c in escaped)
-        assert f" reload failed, nothing changed: {escaped}" in r.log()[at:], r.log()[at:]
+        said = f" reload failed, nothing changed: {escaped}"
+        wait_until(lambda: said in r.log()[at:], f"{said} in {r.log()[at:]}")
     finally:
         place.good_again()
     assert place.state() == before

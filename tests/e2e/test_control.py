@@ -354,6 +354,7 @@ def test_bad_reload_changes_nothing(router, worker):
     assert not ok and len(answer["errors"]) == 2
     first = answer["errors"][0]
     assert first["file"] == r.conf_path and first["line"] and first["key"] == "policy" and first["hint"]
+    r.wait_log("reload failed")
     assert len(re.findall("reload failed", r.log())) == 1, "one line"
     assert r.chat(CHAT["messages"]).status == 200
     assert r.metric("kvsteer_reloads_total", result="failed") == 1

@@ -433,6 +433,7 @@ def test_without_any_prefill_worker_decode_computes_all(pd):
     for _ in range(3):
         assert r.request(body=CHAT).json()["worker"] == "d0"
     assert d.requests[0].json() == CHAT and went(r, no_prefill=3)
+    r.wait_log("no prefill worker is available")
     assert r.log().count("no prefill worker is available") == 1
 
 

@@ -115,7 +115,7 @@ def test_broken_file_is_reported_and_changes_nothing(router, worker):
         error = answer["errors"][0]
         assert (error["file"], error["line"], error["key"]) == (r.conf_path, line, key), answer
         assert error["message"] and error["hint"], error
-        assert re.search(rf"error .*reload failed, nothing changed: {re.escape(r.conf_path)}:{line}: {key}\b", r.log()), r.log()[-1000:]
+        r.wait_log(rf"error .*reload failed, nothing changed: {re.escape(r.conf_path)}:{line}: {key}\b")
     r.write_conf(good + "[worker w0]\nurl = http://127.0.0.1:1\n")
     assert not r.reload()[0], "a section that stands twice"
     r.write_conf(good.replace("[worker w1]", "[worker w1"))
@@ -253,7 +253,9 @@ def test_the_log_says_what_changed_and_no_secret(router, worker):
                     ("worker w1", "(section)"): ("absent", "present")}
     for (section, key), (was, now) in told.items():
         said = "added" if key == "(section)" else f"{key}: {was} -> {now}"
-        assert len(re.findall(rf"notice changed: \[{section}\] {re.escape(said)}\n", r.log())) == 1
+        line = rf"notice changed: \[{section}\] {re.escape(said)}\n"
+        r.wait_log(line)
+        assert len(re.findall(line, r.log())) == 1
     assert "secret" not in r.log() and "secret" not in str(answer)
     r.wait_workers("w1")
     assert r.admin("GET", "workers/w0")[1]["requests"] == 1

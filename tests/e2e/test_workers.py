@@ -139,6 +139,7 @@ def test_state_of_the_host_is_that_of_its_ranks(router, worker):
     r = router(conf=conf_of(w, lines="dp_size = 3", every="50ms"), wait=False).wait_workers("gpu@0", "gpu@1", "gpu@2")
     w.healthy = False
     r.wait_workers("gpu@0", "gpu@1", "gpu@2", state="unhealthy")
+    r.wait_log("worker gpu suspect -> unhealthy")
     assert len(re.findall(r"worker gpu suspect -> unhealthy", r.log())) == 1, "said once"
     assert r.request("GET", "/readiness").status == 503
     w.healthy = True
@@ -318,7 +319,7 @@ def test_d3_passed_calls_that_drop_caches_bump_the_generation(router, worker):
         assert r.request("POST", path + "?x=1", body={}).status == 200
         assert r.metric("kvsteer_pool_generation", pool="default") == i + 1
         assert r.explain(CHAT)["candidates"][0]["depth"] == 0, path
-        assert f"pool default: generation {i + 1}, after a call of {path}" in r.log()
+        r.wait_log(f"pool default: generation {i + 1}, after a call of {path}")
     for method, path in (("POST", "/pause"), ("POST", "/update_weight"), ("GET", "/flush_cache"), ("OPTIONS", "/flush_cache")):
         assert r.request(method, path, body={} if method == "POST" else None).status == 200
     assert r.metric("kvsteer_pool_generation", pool="default") == len(DROPS)
@@ -606,6 +607,7 @@ def test_restart_by_engine_id(router, worker):
     w.healthy = True
     r.wait_workers("w0")
     assert blocks(r, "w0") == 0
+    r.wait_log("was restarted")
     assert r.log().count("was restarted") == 1
 
 
@@ -634,6 +636,7 @@ def test_restart_clears_every_rank(router, worker):
     w.metrics_text = vllm(start=2000.5)
     r.wait_log("worker gpu was restarted")
     assert blocks(r, "gpu@0") == blocks(r, "gpu@1") == 0
+    r.wait_log("was restarted")
     assert r.log().count("was restarted") == 1
 
 

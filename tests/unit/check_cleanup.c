@@ -37,7 +37,7 @@ static void set_up(void)
 		NULL);
 	loop = loop_new();
 	process = (struct process){0};
-	t = io_thread_new(0, loop, &process, site, -1);
+	t = io_thread_new(0, loop, &process, site);
 	t->mailbox = mailbox_new(loop);
 	ck_assert_ptr_nonnull(t->mailbox);
 	ticket = NULL;

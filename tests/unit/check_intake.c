@@ -66,7 +66,7 @@ static void serve(const char *text, const char *head)
 	char byte;
 
 	site = rig_site(text, NULL);
-	t = io_thread_new(0, loop, &process, site, -1);
+	t = io_thread_new(0, loop, &process, site);
 	t->mailbox = mailbox_new(loop);
 	ck_assert_int_eq(sock_addr_parse("127.0.0.1", 1, &from), 0);
 	ck_assert_int_eq(

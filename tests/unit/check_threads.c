@@ -24,7 +24,7 @@ static void set_up(void)
 	site = rig_site("[worker w]\nurl = http://127.0.0.1:1\n", NULL);
 	process = (struct process){.max_connections = 1};
 	n_empty = 0;
-	threads = threads_start(THREADS, &process, site, -1);
+	threads = threads_start(THREADS, &process, site);
 	ck_assert(home != NULL && threads != NULL);
 }
 
