@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 static _Atomic int out_fd = STDERR_FILENO;
+static _Thread_local bool is_writer; /* this is the thread */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t has_lines = PTHREAD_COND_INITIALIZER;
@@ -109,6 +110,7 @@ static void write_lines(struct span s)
 
 /* ---- the thread ---- */
 
+/* Written at once, where the gap is. */
 static void say_lost(uint64_t lines)
 {
 	if (lines > 0)
@@ -121,6 +123,7 @@ static void *run_thread(void *arg)
 	struct span lines;
 	uint64_t missed;
 
+	is_writer = true;
 	pthread_mutex_lock(&lock);
 	for (;;) {
 		while (used == 0)
@@ -207,7 +210,7 @@ void log_out(struct span lines)
 	bool is_queued;
 
 	pthread_mutex_lock(&lock);
-	is_queued = has_thread;
+	is_queued = has_thread && !is_writer;
 	if (is_queued)
 		missed = put_locked(lines);
 	pthread_mutex_unlock(&lock);
