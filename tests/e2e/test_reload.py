@@ -280,6 +280,7 @@ def test_refused_changes_are_all_named(router, worker):
     assert set(errors) == set(refused)
     for key, value in refused.items():
         assert errors[key]["value"] == value and errors[key]["hint"] and "cannot change while the daemon runs" in errors[key]["message"]
+    r.wait_log("reload failed")
     lines = [line for line in r.log().splitlines() if "reload failed" in line]
     assert len(lines) == 1 and all(key in lines[0] for key in refused), lines
     assert r.admin("GET", "status")[1]["pools"][0]["policy"] == "cache_aware", "nothing of it was taken"
