@@ -639,9 +639,12 @@ class Router:
             f.write(head + conf)
         os.replace(self.conf_path + ".new", self.conf_path)  # a reload never finds half a file
 
-    def log(self):
+    def log(self, begin=0):
+        """What it logged from that offset on: whole lines. A reader may find the last one half written."""
         with open(self.log_path, "rb") as f:
-            return f.read().decode("utf-8", "replace")
+            f.seek(begin)
+            lines = f.read()
+        return lines[:lines.rfind(b"\n") + 1].decode("utf-8", "replace")
 
     def wait_log(self, pattern, deadline=DEADLINE, count=1):
         """Waits for a log line; returns the match."""

@@ -214,9 +214,7 @@ class Lab:
 
     def log(self):
         """What it logged since the last forget()."""
-        with open(self.r.log_path, "rb") as f:
-            f.seek(self.log_at)
-            return f.read().decode("utf-8", "replace")
+        return self.r.log(self.log_at)
 
     def given(self, name):
         """Requests that it was given so far."""
