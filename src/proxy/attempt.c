@@ -90,16 +90,25 @@ static void count(int status, enum fail why)
 							  : METRIC_RETRIES_BROKE);
 }
 
-/* As far as retry_max_retries goes. A trial that failed is no doing of the client's. */
-static bool has_one_left(const struct attempts *a, const struct pool_pick *pick)
+/* A trial that failed is no doing of the client's; and what waited for the connects of
+ * others has cost nobody anything. */
+static bool is_free(const struct retry_case *c)
 {
-	return pick->is_trial || a->n - a->n_free < pick->max_retries;
+	return c->at->pick.is_trial || exchange_never_dialed(c->at->ex);
+}
+
+/* As far as retry_max_retries goes. */
+static bool has_one_left(const struct retry_case *c)
+{
+	const struct attempts *a = c->attempts;
+
+	return is_free(c) || a->n - a->n_free < c->at->pick.max_retries;
 }
 
 /* Whether another worker may have it, and the budget says yes. */
 static bool take_leave(struct retry_case *c, int status, enum fail why)
 {
-	c->ask.is_free = c->at->pick.is_trial;
+	c->ask.is_free = is_free(c);
 	/* With a response at hand the request does not queue for a better one. */
 	switch (pool_may_retry(c->pool, &c->ask, status == 0)) {
 	case RETRY_NOBODY:
@@ -120,7 +129,7 @@ void attempt_back_off(struct retry_case *c)
 	uint64_t wait_ms;
 
 	a->n++;
-	a->n_free += c->at->pick.is_trial;
+	a->n_free += is_free(c);
 	wait_ms = retry_backoff_ms(a->n - a->n_free, c->rng);
 	a->not_before_ms = wait_ms > 0 ? clock_now_ms() + wait_ms : 0;
 }
@@ -134,8 +143,7 @@ static bool is_settled(const struct attempts *a, int status)
 bool attempt_retry(struct retry_case *c, uint64_t id, int status, enum fail why)
 {
 	if (!c->may_repeat || !c->has_time || is_settled(c->attempts, status) ||
-		!has_one_left(c->attempts, &c->at->pick) ||
-		attempt_note_tried(c, id) != 0)
+		!has_one_left(c) || attempt_note_tried(c, id) != 0)
 		return false;
 	if (take_leave(c, status, why)) {
 		c->attempts->was_busy |= status == 429;
@@ -279,6 +287,14 @@ struct decision attempt_trial_is_over(struct retry_case *c)
 {
 	log_at(LOG_LEVEL_DEBUG, c->request, "no answer to a trial");
 	return attempt_retry(c, c->at->guard.worker->id, 0, FAIL_WORKER_TIMEOUT)
+		       ? next_is(NEXT_ELSEWHERE)
+		       : next_is(NEXT_STEP);
+}
+
+struct decision attempt_dial_is_late(struct retry_case *c)
+{
+	log_at(LOG_LEVEL_DEBUG, c->request, "connects are late");
+	return attempt_retry(c, c->at->guard.worker->host_id, 0, FAIL_WORKER_UNREACHABLE)
 		       ? next_is(NEXT_ELSEWHERE)
 		       : next_is(NEXT_STEP);
 }

@@ -79,6 +79,8 @@ struct decision attempt_failed(struct retry_case *c, const struct no_response *e
 /* A worker that was tried with the request sent nothing in time: elsewhere, or NEXT_STEP:
  * no other worker is there, and the request goes on waiting for this one. */
 struct decision attempt_trial_is_over(struct retry_case *c);
+/* Connects to a worker are late, and the request's waits for them: likewise. */
+struct decision attempt_dial_is_late(struct retry_case *c);
 /* A worker's header is at hand: elsewhere, or NEXT_STEP: the client gets the response. */
 struct decision attempt_answered(
 	struct retry_case *c, const struct http_head *a, const char *base);

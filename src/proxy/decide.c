@@ -50,12 +50,15 @@ struct decision decide_no_response(struct request *r)
 	return attempt_failed(&c, &end);
 }
 
-/* The worker was tried with the request, and sent nothing in time. */
-struct decision decide_trial_is_over(struct request *r)
+/* The worker was tried with the request, and sent nothing in time; or it cannot be
+ * connected to now, which says nothing of it that is not known. */
+struct decision decide_late(struct request *r, enum exchange_late late)
 {
 	struct routing routing;
 	struct retry_case c = retry_case(r, &routing);
 
+	if (late == EXCHANGE_DIAL_LATE)
+		return attempt_dial_is_late(&c);
 	outcome_end(&r->place.guard, r->place.ex, FAIL_WORKER_TIMEOUT);
 	return attempt_trial_is_over(&c);
 }

@@ -9,14 +9,15 @@
 #include "base/fail.h"
 #include "http/http_head.h"
 #include "proxy/decision.h"
+#include "proxy/upstream.h"
 
 struct request;
 
 /* The exchange ended without a response. */
 struct decision decide_no_response(struct request *r);
-/* The worker was tried with the request, and sent nothing in time. NEXT_STEP: the request
- * goes on waiting for it. */
-struct decision decide_trial_is_over(struct request *r);
+/* The worker was tried with the request, and sent nothing in time; or it cannot be
+ * connected to now. NEXT_STEP: the request goes on waiting for it. */
+struct decision decide_late(struct request *r, enum exchange_late late);
 /* A response whose header is at hand may not be the client's: one to a stream that is
  * resumed, or one that another worker may better. NEXT_STEP: the client gets it. */
 struct decision decide_response(

@@ -119,8 +119,9 @@ void outcome_end(struct guard *g, const struct exchange *ex, enum fail why)
 		report(g, OUTCOME_SUCCESS, "");
 		return;
 	}
-	atomic_fetch_add_explicit(
-		&g->worker->guard.failures[why], 1, memory_order_relaxed);
+	if (ex == NULL || !exchange_never_dialed(ex))
+		atomic_fetch_add_explicit(
+			&g->worker->guard.failures[why], 1, memory_order_relaxed);
 	report(g, is_failure(ex, why) ? OUTCOME_FAILURE : OUTCOME_NEUTRAL,
 		fail_code(why));
 }

@@ -354,6 +354,7 @@ static struct decision hand_on(struct request *r)
 static struct decision forward(struct request *r)
 {
 	struct decision d;
+	enum exchange_late late;
 	const struct http_head *a;
 	const char *base;
 
@@ -368,8 +369,9 @@ static struct decision forward(struct request *r)
 	d = hand_on(r);
 	if (d.next != NEXT_STEP || (r->pd != NULL && prefill_takes_over(r, &d)))
 		return d;
-	if (exchange_trial_is_over(r->place.ex))
-		d = decide_trial_is_over(r);
+	late = exchange_late(r->place.ex);
+	if (late != EXCHANGE_IN_TIME)
+		d = decide_late(r, late);
 	if (d.next != NEXT_STEP)
 		return d;
 	switch (exchange_head(r->place.ex, &a, &base)) {

@@ -29,9 +29,10 @@ struct upstream_idle {
 	struct idle_list buckets[IDLE_BUCKETS];
 };
 
-static void try_next_address(struct exchange *ex);
+static void dial_is_over(struct exchange *ex, int err);
 static void send_more(struct exchange *ex);
 static void on_timer(void *arg);
+static void look_at_dial(struct exchange *ex);
 
 /* ---- connections ---- */
 
@@ -137,10 +138,7 @@ static void on_connected(void *arg, int err)
 
 	assert(uc->magic == UPSTREAM_MAGIC && ex != NULL);
 	if (err != 0) {
-		dial_failed(ex, err);
-		try_next_address(ex);
-		if (ex->phase == PHASE_FAILED)
-			ex->wake(ex->arg);
+		dial_is_over(ex, err);
 		return;
 	}
 	end_dial(uc, DIAL_OK);
@@ -302,7 +300,7 @@ static uint64_t engine_steps(const struct exchange *ex)
  * on. */
 static void end_trial(struct exchange *ex)
 {
-	ex->is_trial_over = true;
+	ex->late = EXCHANGE_TRIAL_OVER;
 	ex->o.trial_timeout_ms = 0;
 	ex->is_holding &= ex->o.holds;
 	if (exchange_was_silent(ex) || ex->awaits_content)
@@ -384,10 +382,7 @@ static void on_timer(void *arg)
 		return;
 	}
 	if (!ex->is_overlong && ex->phase == PHASE_CONNECT) {
-		dial_failed(ex, ERR_TIMEOUT);
-		try_next_address(ex);
-		if (ex->phase == PHASE_FAILED)
-			ex->wake(ex->arg);
+		look_at_dial(ex);
 		return;
 	}
 	if (!ex->is_overlong && exchange_is_trial(ex)) {
@@ -446,18 +441,49 @@ void exchange_await_content(struct exchange *ex)
 
 /* ---- connecting and sending ---- */
 
-static int connect_to(struct exchange *ex, const union sock_addr *a)
+static const union sock_addr *address_at_hand(const struct exchange *ex)
 {
+	return &ex->addrs->addrs[(ex->addr_next - 1) % ex->addrs->n];
+}
+
+/* Soon where connects are made soon, and seldom where they are late. */
+static uint64_t look_after_ms(const struct exchange *ex, uint64_t now_ms)
+{
+	uint64_t half_ms = (now_ms - ex->began_connecting_ms) / 2;
+
+	half_ms = MAX(half_ms, UINT64_C(1));
+	return MIN(half_ms, (uint64_t)EXCHANGE_DIAL_LOOK_MS);
+}
+
+/* Connects, or waits for what the first connects bring. */
+static int dial(struct exchange *ex)
+{
+	uint64_t now_ms = clock_now_ms(),
+		 due_ms = earlier(ex->connect_due_ms, ex->o.total_due_ms);
+
+	if (!ex->uc->is_dialing)
+		ex->uc->is_dialing =
+			reach_dial(&ex->worker->reach, &ex->reach_seen, now_ms);
+	if (!ex->uc->is_dialing)
+		due_ms = earlier(due_ms, now_ms + look_after_ms(ex, now_ms));
+	set_timer(ex, due_ms);
+	ex->was_dialed |= ex->uc->is_dialing;
+	return ex->uc->is_dialing ? stream_connect(&ex->uc->stream, address_at_hand(ex))
+				  : 0;
+}
+
+static int connect_to(struct exchange *ex)
+{
+	uint64_t now_ms = clock_now_ms(), limit_ms = ex->o.connect_timeout_ms;
+
 	ex->uc = upstream_conn_new(ex->t, ex->worker);
 	if (ex->uc == NULL)
 		return ERR_NOMEM;
 	ex->uc->ex = ex;
 	ex->uc->addr_epoch = ex->addr_epoch;
-	ex->uc->is_dialing = true;
-	reach_dial(&ex->worker->reach, clock_now_ms());
+	ex->connect_due_ms = limit_ms > 0 ? now_ms + limit_ms : 0;
 	note_held(ex);
-	exchange_watch(ex, ex->o.connect_timeout_ms);
-	return stream_connect(&ex->uc->stream, a);
+	return dial(ex);
 }
 
 static void drop_connection(struct exchange *ex)
@@ -479,12 +505,9 @@ static void try_next_address(struct exchange *ex)
 
 	drop_connection(ex);
 	while (ex->addrs_left > 0) {
-		const union sock_addr *a =
-			&ex->addrs->addrs[ex->addr_next % ex->addrs->n];
-
 		ex->addr_next++;
 		ex->addrs_left--;
-		err = connect_to(ex, a);
+		err = connect_to(ex);
 		if (err == 0)
 			return;
 		dial_failed(ex, err);
@@ -493,9 +516,57 @@ static void try_next_address(struct exchange *ex)
 	exchange_fail(ex, FAIL_WORKER_UNREACHABLE);
 }
 
+static void dial_is_over(struct exchange *ex, int err)
+{
+	dial_failed(ex, err);
+	try_next_address(ex);
+	if (ex->phase == PHASE_FAILED)
+		ex->wake(ex->arg);
+}
+
+/* It has learnt nothing of the worker that others have not told. */
+static void wait_is_over(struct exchange *ex)
+{
+	ex->is_excused = true;
+	exchange_fail(ex, FAIL_WORKER_UNREACHABLE);
+	ex->wake(ex->arg);
+}
+
+/* It waits for the results of others: they are late, so another worker may have it. */
+static void look_at_wait(struct exchange *ex)
+{
+	int err;
+
+	if (reach_has_failed(&ex->worker->reach, &ex->reach_seen)) {
+		wait_is_over(ex);
+		return;
+	}
+	err = dial(ex);
+	if (err != 0) {
+		dial_is_over(ex, err);
+	} else if (!ex->uc->is_dialing && !ex->has_told_late &&
+		   clock_now_ms() >= ex->began_connecting_ms + REACH_LATE_MS) {
+		ex->has_told_late = true;
+		ex->late = EXCHANGE_DIAL_LATE;
+		ex->wake(ex->arg);
+	}
+}
+
+static void look_at_dial(struct exchange *ex)
+{
+	if (ex->uc->is_dialing)
+		dial_is_over(ex, ERR_TIMEOUT);
+	else if (ex->connect_due_ms > 0 && clock_now_ms() >= ex->connect_due_ms)
+		wait_is_over(ex);
+	else
+		look_at_wait(ex);
+}
+
 static void start_connecting(struct exchange *ex)
 {
 	ex->phase = PHASE_CONNECT;
+	ex->began_connecting_ms = clock_now_ms();
+	ex->reach_seen = reach_look(&ex->worker->reach);
 	ex->addr_epoch = atomic_load(&ex->worker->addr_epoch);
 	ex->addrs = worker_addrs(ex->worker, &ex->addr_next);
 	ex->addrs_left = ex->addrs != NULL ? (unsigned)ex->addrs->n : 0;
@@ -755,12 +826,12 @@ enum fail exchange_failure(const struct exchange *ex)
 	return ex->failure;
 }
 
-bool exchange_trial_is_over(struct exchange *ex)
+enum exchange_late exchange_late(struct exchange *ex)
 {
-	bool was = ex->is_trial_over;
+	enum exchange_late late = ex->late;
 
-	ex->is_trial_over = false;
-	return was;
+	ex->late = EXCHANGE_IN_TIME;
+	return late;
 }
 
 bool exchange_was_overlong(const struct exchange *ex)
@@ -806,6 +877,11 @@ bool exchange_abort_was_asked(const struct exchange *ex)
 bool exchange_is_between_events(const struct exchange *ex)
 {
 	return ex != NULL && ex->watch.is_on && !stream_watch_is_amid(&ex->watch);
+}
+
+bool exchange_never_dialed(const struct exchange *ex)
+{
+	return !ex->was_dialed && !ex->was_connected;
 }
 
 bool exchange_never_connected(const struct exchange *ex)

@@ -36,7 +36,7 @@ struct exchange_opts {
 	/* Of a stream that is read, header and all are held back until content comes. */
 	bool holds;
 	/* The worker is in doubt: after so long without an answer the owner is woken, see
-	 * exchange_trial_is_over(); 0: it is no trial, or has all the time. Of a stream
+	 * exchange_late(); 0: it is no trial, or has all the time. Of a stream
 	 * what comes before content, which a wedged engine sends as well, is no answer,
 	 * and is held back. */
 	uint64_t trial_timeout_ms;
@@ -107,9 +107,15 @@ void exchange_pause(struct exchange *ex);
 void exchange_resume(struct exchange *ex);
 
 enum fail exchange_failure(const struct exchange *ex);
-/* True, once: trial_timeout_ms has passed in silence, and its engine was not seen to
- * compute. It may be cancelled; else it is an exchange like any other from now on. */
-bool exchange_trial_is_over(struct exchange *ex);
+enum exchange_late {
+	EXCHANGE_IN_TIME,
+	/* trial_timeout_ms has passed in silence, and its engine was not seen to compute. */
+	EXCHANGE_TRIAL_OVER,
+	/* It has not begun to connect, since the connects of others are late. */
+	EXCHANGE_DIAL_LATE
+};
+/* Told once. It may be cancelled; else it is an exchange like any other from now on. */
+enum exchange_late exchange_late(struct exchange *ex);
 /* It was cut at total_due_ms: it failed as WORKER_TIMEOUT, but not by its worker. */
 bool exchange_was_overlong(const struct exchange *ex);
 /* It was cut for silence, which says nothing of its worker: inside an answer, or while
@@ -120,6 +126,8 @@ bool exchange_was_reused(const struct exchange *ex);
 bool exchange_was_silent(const struct exchange *ex);
 /* A header came, of a stream that is held back still. */
 bool exchange_was_held(const struct exchange *ex);
+/* Nor was it tried: it waited for the connects of others. */
+bool exchange_never_dialed(const struct exchange *ex);
 /* The connection was never made. */
 bool exchange_never_connected(const struct exchange *ex);
 

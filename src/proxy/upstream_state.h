@@ -15,6 +15,7 @@
 #include "io/wheel.h"
 #include "proxy/upstream.h"
 #include "rewrite/stream_watch.h"
+#include "worker/reach.h"
 
 struct addr_list;
 
@@ -28,6 +29,8 @@ struct addr_list;
 /* An error's body is waited for so long: more than a lost packet takes to come again, and
  * less than another worker would be tried for. */
 #define EXCHANGE_HOLD_ERROR_MS 500
+/* A connect that may not begin yet is looked at again after so long at most. */
+#define EXCHANGE_DIAL_LOOK_MS 10
 
 /* A connection to a worker: used by one exchange, or idle in the pool. */
 struct upstream_conn {
@@ -62,13 +65,18 @@ struct exchange {
 	bool is_overlong;   /* total_timeout cut it */
 	bool is_excused;    /* cut for a silence that says nothing of its worker */
 	uint64_t silent_ms; /* since then, where the wait was prolonged; 0: it was not */
-	bool is_trial_over; /* not told yet */
-	bool abort_was_asked; /* its stream was aborted, as somebody wanted */
-	uint64_t steps_seen;  /* of its worker's engine, as the trial's wait began */
+	enum exchange_late late; /* not told yet */
+	bool abort_was_asked;    /* its stream was aborted, as somebody wanted */
+	uint64_t steps_seen;     /* of its worker's engine, as the trial's wait began */
 
 	/* connecting */
 	struct addr_list *addrs;
 	unsigned addr_next, addrs_left, addr_epoch;
+	bool was_dialed;
+	bool has_told_late;
+	uint64_t began_connecting_ms;
+	struct reach_seen reach_seen; /* as it began */
+	uint64_t connect_due_ms;      /* of the address at hand; 0: no limit */
 
 	/* sending */
 	struct exchange_opts o;

@@ -3,10 +3,29 @@
  */
 #include "worker/reach.h"
 
-void reach_dial(struct reach *r, uint64_t now_ms)
+struct reach_seen reach_look(const struct reach *r)
 {
-	if (atomic_fetch_add(&r->dialing, 1) == 0)
+	return (struct reach_seen){
+		.made = atomic_load(&r->made), .failed = atomic_load(&r->failed)};
+}
+
+bool reach_dial(struct reach *r, const struct reach_seen *seen, uint64_t now_ms)
+{
+	bool is_free = atomic_load(&r->made) != seen->made;
+	unsigned before = atomic_load(&r->dialing);
+
+	do {
+		if (before >= REACH_DIALS && !is_free)
+			return false;
+	} while (!atomic_compare_exchange_weak(&r->dialing, &before, before + 1));
+	if (before == 0)
 		atomic_store(&r->since_ms, now_ms);
+	return true;
+}
+
+bool reach_has_failed(const struct reach *r, const struct reach_seen *seen)
+{
+	return atomic_load(&r->failed) != seen->failed && reach_is_doubted(r);
 }
 
 bool reach_end(struct reach *r, enum dial_end end, uint64_t now_ms)
@@ -17,9 +36,13 @@ bool reach_end(struct reach *r, enum dial_end end, uint64_t now_ms)
 	(void)before;
 	if (end == DIAL_OK) {
 		atomic_store(&r->since_ms, now_ms);
+		atomic_fetch_add(&r->made, 1);
 		reach_prove(r);
 	}
-	return end == DIAL_FAILED && !atomic_exchange(&r->is_doubted, true);
+	if (end != DIAL_FAILED)
+		return false;
+	atomic_fetch_add(&r->failed, 1);
+	return !atomic_exchange(&r->is_doubted, true);
 }
 
 bool reach_prove(struct reach *r)

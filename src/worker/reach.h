@@ -3,6 +3,7 @@
  * threads, without a lock: a pick asks with two reads. A failed connect is evidence at
  * once: the worker is in doubt, and gets no request, until a probe or a connect succeeds.
  * A connect that is late, in a network that drops packets, keeps others from it, too.
+ * The first connects go ahead, REACH_DIALS of them; the others wait for their results.
  * Called by upstream.c (begin, end), pool_pick.c (asks) and health.c (proven).
  */
 #ifndef WORKER_REACH_H
@@ -15,15 +16,30 @@
 /* Below the first repeat of a SYN, above the way around the earth. */
 #define REACH_LATE_MS 250
 
+/* So many connects to a worker are under way before one of them has brought a result. */
+#define REACH_DIALS 3
+
 struct reach {
-	_Atomic bool is_doubted;   /* a connect failed, and nothing has come since */
-	_Atomic unsigned dialing;  /* connects under way */
-	_Atomic uint64_t since_ms; /* the first of them began, or one succeeded */
+	_Atomic bool is_doubted;       /* a connect failed, and nothing has come since */
+	_Atomic unsigned dialing;      /* connects under way */
+	_Atomic uint64_t since_ms;     /* the first of them began, or one succeeded */
+	_Atomic unsigned made, failed; /* connects so far */
+};
+
+/* What had come of a worker's connects when somebody wanted one more. */
+struct reach_seen {
+	unsigned made, failed;
 };
 
 enum dial_end { DIAL_OK, DIAL_FAILED, DIAL_LEFT };
 
-void reach_dial(struct reach *r, uint64_t now_ms);
+struct reach_seen reach_look(const struct reach *r);
+/* False: not now. REACH_DIALS are under way, and none has succeeded since: if the worker
+ * refuses, or swallows packets, it costs a few connects and not one for each request. */
+bool reach_dial(
+	struct reach *r, const struct reach_seen *seen, uint64_t now_ms) MUST_CHECK;
+/* A connect failed since, and none has succeeded after it. */
+bool reach_has_failed(const struct reach *r, const struct reach_seen *seen);
 /* True: the worker is in doubt from now on, which it was not before. */
 bool reach_end(struct reach *r, enum dial_end end, uint64_t now_ms);
 /* True: it was in doubt. */

@@ -14,8 +14,8 @@ def rare(conf):
     return conf.replace("health_interval = 1s", "health_interval = 1h")
 
 
-def start(router, ws, keys=""):
-    return router(conf=rare(worker_conf(ws, RARE + keys)), wait=False).wait_workers(*[w.name for w in ws])
+def start(router, ws, keys="", threads=2):
+    return router(conf=rare(worker_conf(ws, RARE + keys)), keys=f"threads = {threads}\n", wait=False).wait_workers(*[w.name for w in ws])
 
 
 def unreachable(r):
@@ -95,6 +95,58 @@ def test_a_black_hole_costs_one_timeout(router, worker):
             assert [c.read_response().status for c in (a, b)] == [200, 200]
         assert [r.request(body=CHAT).status for _ in range(20)] == [200] * 20
         assert unreachable(r) == 1
+    finally:
+        hole.close()
+
+
+def failed_connects(r, name):
+    return r.metric("kvsteer_upstream_failures_total", worker=name, reason="worker_unreachable")
+
+
+def storm(r, n):
+    """So many requests at once, each on its own connection: their statuses."""
+    wires = [r.connect() for _ in range(n)]
+    try:
+        for c in wires:
+            c.send(make_request(body=CHAT))
+        return [c.read_response().status for c in wires]
+    finally:
+        for c in wires:
+            c.close()
+
+
+def test_a_storm_costs_three_dials_at_who_refuses(router, worker):
+    """Over all I/O threads: the first ones go ahead, the others wait for what these bring."""
+    ws = [worker(f"w{i}") for i in range(2)]
+    r = start(router, ws, threads=4)
+    ws[1].stop()
+    assert storm(r, 200) == [200] * 200
+    assert 1 <= failed_connects(r, "w1") <= 3
+
+
+def test_a_storm_pays_four_timeouts_at_a_black_hole(router, worker):
+    ws = [worker(f"w{i}") for i in range(2)]
+    r = start(router, ws, "connect_timeout = 3s\n", threads=4)
+    ws[1].stop()
+    hole = BlackHole(ws[1].port)
+    try:
+        assert storm(r, 200) == [200] * 200
+        assert 1 <= failed_connects(r, "w1") <= 4
+    finally:
+        hole.close()
+
+
+def test_where_nobody_else_is_a_storm_waits_for_the_first_connects(router, worker):
+    """A worker that was not tried yet takes it whole; one that is a black hole fails it after one timeout."""
+    w = worker("w0")
+    r = start(router, [w], "connect_timeout = 1s\nno_worker_wait = 1s\n", threads=4)
+    assert storm(r, 100) == [200] * 100
+    assert failed_connects(r, "w0") == 0
+    w.stop()
+    hole = BlackHole(w.port)
+    try:
+        assert set(storm(r, 100)) <= {502, 503}
+        assert 1 <= failed_connects(r, "w0") <= 4
     finally:
         hole.close()
 

@@ -382,14 +382,14 @@ START_TEST(connects_are_evidence_at_once)
 			 "[worker b]\nurl = http://10.0.0.2:1\n");
 	a = &unit_worker(pool, "a")->reach;
 	b = &unit_worker(pool, "b")->reach;
-	reach_dial(a, NOW);
+	ck_assert(reach_dial(a, &(struct reach_seen){0}, NOW));
 	ck_assert(!reach_is_late(a, NOW + REACH_LATE_MS - 1));
 	ck_assert(reach_is_late(a, NOW + REACH_LATE_MS));
 	c->waiter.ask.now_ms = NOW + REACH_LATE_MS;
 	ck_assert_int_eq(pool_pick(pool, &c->waiter.ask, &c->guard, &c->pick), 0);
 	ck_assert_str_eq(c->guard.worker->name, "b");
 	guard_drop(&c->guard);
-	reach_dial(b, NOW);
+	ck_assert(reach_dial(b, &(struct reach_seen){0}, NOW));
 	ck_assert(reach_end(b, DIAL_FAILED, NOW));
 	/* Nobody else is there: one whose packet was lost is better than none. */
 	ck_assert_int_eq(pool_pick(pool, &c->waiter.ask, &c->guard, &c->pick), 0);
@@ -399,7 +399,7 @@ START_TEST(connects_are_evidence_at_once)
 	ck_assert_int_eq(pool_pick(pool, &c->waiter.ask, &c->guard, &c->pick), ERR_STATE);
 	ck_assert_str_ne(last_resort(c), "none");
 	/* A connect that succeeds ends it, and so does a probe. */
-	reach_dial(a, NOW);
+	ck_assert(reach_dial(a, &(struct reach_seen){0}, NOW));
 	ck_assert(!reach_end(a, DIAL_OK, NOW));
 	ck_assert(!reach_is_doubted(a));
 	ck_assert(reach_prove(b));

@@ -320,7 +320,7 @@ START_TEST(an_error_that_is_late_comes_in_parts)
 	TURN_UNTIL(loop, ex->can_read);
 	if (ask_head(&head) == EXCHANGE_FAILED)
 		return; /* it was not the first byte that was late, but this test */
-	ck_assert(!exchange_trial_is_over(ex));
+	ck_assert_int_eq(exchange_late(ex), EXCHANGE_IN_TIME);
 	if (_i == 2)
 		exchange_piece(ex, &(struct exchange_piece){.last = true});
 	ck_assert(is_from_now(armed_ms(), before_ms, EXCHANGE_HOLD_ERROR_MS));
