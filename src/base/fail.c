@@ -53,6 +53,11 @@ bool fail_is_workers(enum fail why)
 
 size_t fail_body(enum fail why, char *out, size_t n)
 {
+	return fail_body_saying(why, fail_text(why), out, n);
+}
+
+size_t fail_body_saying(enum fail why, const char *message, char *out, size_t n)
+{
 	const struct fail_row *row = row_of(why);
 	int len;
 
@@ -61,7 +66,7 @@ size_t fail_body(enum fail why, char *out, size_t n)
 	len = snprintf(out, n,
 		"{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,"
 		"\"code\":\"%s\"}}",
-		row->text, row->type, row->code);
+		message, row->type, row->code);
 	return len < 0 ? 0 : MIN((size_t)len, n - 1);
 }
 

@@ -37,5 +37,7 @@ const char *fail_reason_phrase(int status);
  * returns the length. 1 KiB is always enough.
  */
 size_t fail_body(enum fail why, char *out, size_t n);
+/* The same with another message: the inside of a JSON string. */
+size_t fail_body_saying(enum fail why, const char *message, char *out, size_t n);
 
 #endif

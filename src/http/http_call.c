@@ -177,14 +177,11 @@ static size_t escape_json(const char *in, char *out, size_t n)
 void http_call_fail_text(struct http_call *call, enum fail why, const char *message)
 {
 	char text[MESSAGE_ROOM], body[MESSAGE_ROOM + 512];
-	size_t n = escape_json(message, text, sizeof(text));
-	int len = snprintf(body, sizeof(body),
-		"{\"error\":{\"message\":\"%.*s\",\"type\":\"%s\",\"param\":null,"
-		"\"code\":\"%s\"}}",
-		(int)n, text, fail_type(why), fail_code(why));
+	size_t n;
 
-	assert(len > 0 && (size_t)len < sizeof(body));
-	reply_failure(call, why, span_make(body, (size_t)len));
+	text[escape_json(message, text, sizeof(text))] = '\0';
+	n = fail_body_saying(why, text, body, sizeof(body));
+	reply_failure(call, why, span_make(body, n));
 }
 
 /* Streamed answers */

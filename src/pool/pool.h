@@ -20,6 +20,7 @@
 #include "worker/worker.h"
 
 struct pool;
+struct text;
 
 /*
  * Told on the control thread, outside the lock, when workers come and go. make_room
@@ -212,6 +213,14 @@ double pool_finish_rate(const struct pool *p);
 /* The exchange failed before a 2xx head: the insertion is taken back. */
 void pool_withdraw(
 	struct pool *p, const struct route_key *key, const struct pool_insertion *ins);
+
+/*
+ * Why none of the workers that are asked for can have it: "Pool p has 3 workers: 2
+ * sleeping, 1 kept out by its breaker.", as the inside of a JSON string. *back_ms: one
+ * may be back then; 0: not known.
+ */
+void pool_tell_outage(
+	struct pool *p, const struct pool_ask *ask, struct text *out, uint64_t *back_ms);
 
 /* The session lives on no worker any more, in any role. False: it did not. */
 bool pool_finish_session(struct pool *p, struct span session);

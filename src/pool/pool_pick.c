@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "pool/pool_state.h"
 #include "pool/slow_start.h"
 #include "worker/breaker.h"
@@ -676,8 +677,95 @@ bool pool_wait_is_vain(struct pool *p, const struct pool_ask *ask)
 			continue;
 		soonest_ms = MIN(soonest_ms, out_for_ms(w, ask->now_ms));
 	}
-	return soonest_ms != UINT64_MAX &&
-	       soonest_ms > pool_no_worker_wait_ms(p, ask->role);
+	return soonest_ms > pool_no_worker_wait_ms(p, ask->role);
+}
+
+/* ---- outages ---- */
+
+static const struct {
+	const char *word, *text;
+} outage_texts[] = {
+	{"model", "without the model"},
+	{"tried", "tried in vain"},
+	{"unreachable", "unreachable"},
+	{"late", "late to connect"},
+	{"breaker", "kept out by its breaker"},
+	{"paused", "resting (Retry-After)"},
+	{"full", "full"},
+};
+
+/* The states come first, and then these. */
+#define OUTAGE_KINDS (WORKER_STATE_MAX + ARRAY_LEN(outage_texts))
+
+/* Of the worker; OUTAGE_KINDS: it is free by now. */
+static size_t outage_kind(const struct pool_ask *ask, struct worker *w)
+{
+	const char *word = out_of_play(ask, w);
+	size_t i;
+
+	if (word == NULL)
+		return OUTAGE_KINDS;
+	for (i = 0; i < ARRAY_LEN(outage_texts); i++)
+		if (strcmp(word, outage_texts[i].word) == 0)
+			return WORKER_STATE_MAX + i;
+	return worker_state(w);
+}
+
+static const char *outage_text(size_t kind)
+{
+	return kind < WORKER_STATE_MAX ? worker_state_name((enum worker_state)kind)
+				       : outage_texts[kind - WORKER_STATE_MAX].text;
+}
+
+struct outage {
+	size_t n;
+	unsigned of[OUTAGE_KINDS + 1];
+	uint64_t back_ms;
+};
+
+static struct outage count_outage(struct pool *p, const struct pool_ask *ask)
+{
+	struct outage o = {.back_ms = UINT64_MAX};
+	size_t i;
+
+	pool_lock(p);
+	for (i = 0; i < p->registry.n; i++) {
+		struct worker *w = p->registry.items[i];
+		uint64_t out_ms;
+
+		if (!is_asked_for(ask, w))
+			continue;
+		o.n++;
+		o.of[outage_kind(ask, w)]++;
+		out_ms = out_for_ms(w, ask->now_ms);
+		if (out_ms > 0)
+			o.back_ms = MIN(o.back_ms, ask->now_ms + out_ms);
+	}
+	pool_unlock(p);
+	return o;
+}
+
+void pool_tell_outage(
+	struct pool *p, const struct pool_ask *ask, struct text *out, uint64_t *back_ms)
+{
+	struct outage o = count_outage(p, ask);
+	const char *before = ": ";
+	size_t kind;
+
+	*back_ms = o.back_ms != UINT64_MAX ? o.back_ms : 0;
+	text_printf(out, "Pool ");
+	text_add_json(out, span_str(pool_name(p)));
+	text_printf(out, " has %zu ", o.n);
+	if (ask->role != ROLE_UNIFIED)
+		text_printf(out, "%s ", role_name(ask->role));
+	text_printf(out, o.n == 1 ? "worker" : "workers");
+	for (kind = 0; kind < OUTAGE_KINDS; kind++) {
+		if (o.of[kind] == 0)
+			continue;
+		text_printf(out, "%s%u %s", before, o.of[kind], outage_text(kind));
+		before = ", ";
+	}
+	text_printf(out, ".");
 }
 
 /* ---- explain ---- */

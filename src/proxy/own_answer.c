@@ -5,9 +5,11 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/text.h"
 #include "http/http_write.h"
 #include "proxy/admission.h"
 #include "proxy/answer.h"
+#include "proxy/pick.h"
 #include "proxy/request_state.h"
 
 #include <stdlib.h>
@@ -79,19 +81,46 @@ void own_answer_local(struct request *r)
 	free(body);
 }
 
+static unsigned secs_until(uint64_t at_ms, uint64_t now_ms)
+{
+	return at_ms > now_ms
+		       ? (unsigned)MIN((at_ms - now_ms + 999) / 1000, UINT64_C(3600))
+		       : 0;
+}
+
+/* Says why no worker is there, and when one may be. */
+static size_t outage_body(struct request *r, char *body, size_t n, unsigned *retry_secs)
+{
+	struct routing routing;
+	struct pool_ask ask = pick_ask(r, &routing);
+	struct text text = {0};
+	uint64_t back_ms;
+
+	text_printf(&text, "%s ", fail_text(r->why));
+	pool_tell_outage(r->pool, &ask, &text, &back_ms);
+	*retry_secs = secs_until(back_ms, ask.now_ms);
+	n = text.failed ? fail_body(r->why, body, n)
+			: fail_body_saying(r->why, text.p, body, n);
+	text_free(&text);
+	return n;
+}
+
 void own_answer_failure(struct request *r)
 {
 	char body[1024], extra[ANSWER_LINES_MAX];
-	size_t n = fail_body(r->why, body, sizeof(body)), x;
+	unsigned retry_secs = r->caller.retry_after_secs;
+	size_t n = r->why == FAIL_NO_WORKER && r->pool != NULL
+			   ? outage_body(r, body, sizeof(body), &retry_secs)
+			   : fail_body(r->why, body, sizeof(body)),
+	       x;
 	int status = fail_status(r->why);
 
 	if (r->id_len == 0)
 		own_answer_make_id(r);
 	x = answer_id_line(request_id(r), extra);
 	if (status == 429 || status == 503)
-		x += answer_retry_line(r->caller.retry_after_secs > 0
-					       ? r->caller.retry_after_secs
-					       : admission_retry_after_secs(r->pool),
+		x += answer_retry_line(
+			retry_secs > 0 ? retry_secs : admission_retry_after_secs(r->pool),
 			extra + x);
 	if (status == 401)
 		x += answer_challenge_line(extra + x);

@@ -484,6 +484,30 @@ def test_all_open_for_longer_than_anyone_waits_and_nobody_waits(router, worker):
     assert r.metric("kvsteer_route_decisions_total", reason="least_bad") == 1
 
 
+def test_all_draining_and_nobody_waits(router, worker):
+    """Who drains does not come back by itself: 503 at once, which says what is with the workers."""
+    r = router([worker("w0"), worker("w1")], pool="no_worker_wait = 3600s\n")
+    for name in ("w0", "w1"):
+        assert r.admin("POST", f"workers/{name}/drain")[0] == 202
+    m = r.request(body=CHAT)
+    assert m.status == 503 and m.json()["error"]["code"] == "no_worker" and m.get("retry-after")
+    assert m.json()["error"]["message"] == "No worker is available. Pool default has 2 workers: 2 draining."
+
+
+def test_a_503_says_what_is_with_the_workers(router, worker):
+    """The pool, the role, and how many of its workers are out for what; of a pinned request, its own."""
+    ws = [worker(f"w{i}", (lambda x: "close") if i == 0 else answer_ok) for i in range(3)]
+    r = router(ws, pool="policy = round_robin\ncb_failure_threshold = 1\ncb_timeout = 1000s\nretry_on = none\nno_worker_wait = 0\n",
+               keys="allow_pin = on\n")
+    assert r.request(body=CHAT, headers={"X-Kvsteer-Worker": "w0"}).status == 502
+    pinned = r.request(body=CHAT, headers={"X-Kvsteer-Worker": "w0"})
+    assert pinned.status == 503 and 990 <= int(pinned.get("retry-after")) <= 1000
+    assert pinned.json()["error"]["message"] == "No worker is available. Pool default has 1 worker: 1 kept out by its breaker."
+    r.admin("POST", "workers/w1/drain")
+    pinned = r.request(body=CHAT, headers={"X-Kvsteer-Worker": "w1"})
+    assert pinned.json()["error"]["message"] == "No worker is available. Pool default has 1 worker: 1 draining."
+
+
 def test_a_restarted_worker_begins_with_a_closed_breaker(router, worker):
     ws = [worker("w0"), worker("w1")]
     for w in ws:
