@@ -1,9 +1,9 @@
 /*
  * Reads configuration files into sections and lines. Checks that keys stand in the right
- * section, that values can be read, and that nothing is set twice. Goes on after a fault,
- * so that one run reports them all. A section may be continued in another file; a second
- * one in the same file, or a single-valued key given twice, is an error that names both
- * places. Called by conf.c.
+ * section, that values can be read, and that no file sets anything twice. Goes on after a
+ * fault, so that one run reports them all. A section may be continued in a later file,
+ * whose keys replace those of the files before it; a second one in the same file, or a
+ * single-valued key given twice, is an error that names both places. Called by conf.c.
  */
 #include "base/cleanup.h"
 #include "base/conf_lex.h"
@@ -192,6 +192,23 @@ void conf_section_free(struct conf_section *section)
 	free(section->name);
 }
 
+/* What the files before this one said of the key. */
+static void drop_former(
+	struct reader *r, struct conf_section *section, const struct conf_key *key)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < section->n_lines; i++) {
+		struct conf_line *line = &section->lines[i];
+
+		if (line->key == key && line->file != r->file)
+			free_value(line);
+		else
+			section->lines[kept++] = *line;
+	}
+	section->n_lines = kept;
+}
+
 static bool is_duplicate(struct reader *r, const struct conf_section *section,
 	const struct conf_item *item, const struct conf_key *key)
 {
@@ -200,13 +217,8 @@ static bool is_duplicate(struct reader *r, const struct conf_section *section,
 
 	if (first == NULL || conf_key_is_list(key))
 		return false;
-	if (first->file == r->file)
-		snprintf(message, sizeof(message),
-			"duplicate key, the first is in line %u", first->line);
-	else
-		snprintf(message, sizeof(message),
-			"duplicate key in one section, the first is in %s:%u",
-			first->file, first->line);
+	snprintf(message, sizeof(message), "duplicate key, the first is in line %u",
+		first->line);
 	report(r, item->line, key, item->value, message, "leave one of them");
 	return true;
 }
@@ -236,6 +248,7 @@ static int take_key(struct reader *r, const struct conf_item *item)
 
 	if (key == NULL)
 		return report_unknown(r, section->kind, item);
+	drop_former(r, section, key);
 	line.is_good = !is_duplicate(r, section, item, key);
 	line.is_first = conf_section_find(section, key->name) == NULL;
 	rc = conf_value_check(key, item->value, &fault);

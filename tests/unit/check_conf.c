@@ -735,27 +735,49 @@ START_TEST(reads_conf_d_in_order)
 	ck_assert_str_eq(conf->workers[1].name, "a");
 	ck_assert_str_eq(conf->workers[2].name, "b");
 	ck_assert_uint_eq(conf->router.threads, 3);
-	ck_assert_uint_eq(conf->router.listen.n, 2);
-	ck_assert_str_eq(conf->router.listen.items[1], ":2");
+	ck_assert_uint_eq(conf->router.listen.n, 1);
+	ck_assert_str_eq(conf->router.listen.items[0], ":2");
 }
 END_TEST
 
-START_TEST(two_files_may_not_set_one_key)
+START_TEST(a_later_file_replaces_what_former_ones_said)
 {
 	make_folder("conf.d");
 	write_text("conf.d/a.conf",
-		"\n[router]\nthreads = 3\n[worker a]\nurl = http://h:2\n"
+		"[router]\nthreads = 3\nlisten = :5\n[worker a]\nurl = http://h:2\n"
+		"[pool default]\nmodels = x y\n");
+	write_text("conf.d/b.conf",
+		"[router]\nlisten = :6\nlisten = :7\n[pool default]\nmodels = z\n");
+	ck_assert_int_eq(load("[router]\nthreads = 1\nlisten = :1 :2\nlisten = :3\n"
+			      "drain_timeout = 7s\n" W
+			      "[pool default]\nmodels = w\nconnect_timeout = 9s\n"),
+		0);
+	ck_assert_uint_eq(conf->router.threads, 3);
+	ck_assert_uint_eq(conf->router.drain_timeout_ms, 7000);
+	ck_assert_uint_eq(conf->router.listen.n, 2);
+	ck_assert_str_eq(conf->router.listen.items[0], ":6");
+	ck_assert_str_eq(conf->router.listen.items[1], ":7");
+	ck_assert_uint_eq(conf->n_workers, 1);
+	ck_assert_str_eq(conf->workers[0].url.text, "http://h:2");
+	ck_assert_uint_eq(conf->pools[0].models.n, 1);
+	ck_assert_str_eq(conf->pools[0].models.items[0], "z");
+}
+END_TEST
+
+START_TEST(one_file_may_not_set_a_key_twice)
+{
+	make_folder("conf.d");
+	write_text("conf.d/a.conf",
+		"\n[router]\nthreads = 3\nthreads = 4\n[worker a]\nurl = http://h:2\n"
 		"[worker a]\nrole = decode\n");
 	ck_assert_int_eq(load("[router]\nthreads = 1\n" W), ERR_PARSE);
-	ck_assert_uint_eq(errors.n_errors, 3);
+	ck_assert_uint_eq(errors.n_errors, 2);
 	ck_assert_ptr_nonnull(strstr(errors.items[0].file, "/conf.d/a.conf"));
-	ck_assert_uint_eq(errors.items[0].line, 3);
+	ck_assert_uint_eq(errors.items[0].line, 4);
 	ck_assert_str_eq(errors.items[0].key, "threads");
-	ck_assert_ptr_nonnull(strstr(errors.items[0].message, "kvsteer.conf:2"));
-	ck_assert_str_eq(errors.items[1].key, "url");
-	ck_assert_ptr_nonnull(strstr(errors.items[1].message, "kvsteer.conf:4"));
-	ck_assert_ptr_nonnull(strstr(errors.items[2].message, "duplicate section"));
-	ck_assert_uint_eq(errors.items[2].line, 6);
+	ck_assert_ptr_nonnull(strstr(errors.items[0].message, "line 3"));
+	ck_assert_ptr_nonnull(strstr(errors.items[1].message, "duplicate section"));
+	ck_assert_uint_eq(errors.items[1].line, 7);
 }
 END_TEST
 
@@ -1089,7 +1111,8 @@ static Suite *conf_suite(void)
 	suite_add_tcase(suite, values);
 	tcase_add_test(whole, warns_but_starts);
 	tcase_add_test(whole, reads_conf_d_in_order);
-	tcase_add_test(whole, two_files_may_not_set_one_key);
+	tcase_add_test(whole, a_later_file_replaces_what_former_ones_said);
+	tcase_add_test(whole, one_file_may_not_set_a_key_twice);
 	tcase_add_test(whole, print_reads_back);
 	tcase_add_test(whole, prints_every_key);
 	tcase_add_test(whole, prints_no_inherited_key);
