@@ -174,6 +174,7 @@ libkvsteer_a_SOURCES += src/proxy/client.c src/proxy/client.h
 libkvsteer_a_SOURCES += src/proxy/conn.c src/proxy/conn.h
 libkvsteer_a_SOURCES += src/proxy/decide.c src/proxy/decide.h
 libkvsteer_a_SOURCES += src/proxy/decision.h
+libkvsteer_a_SOURCES += src/proxy/dial_line.c src/proxy/dial_line.h
 libkvsteer_a_SOURCES += src/proxy/dispatch.c src/proxy/dispatch.h
 libkvsteer_a_SOURCES += src/proxy/intake.c src/proxy/intake.h
 libkvsteer_a_SOURCES += src/proxy/io_thread.c src/proxy/io_thread.h

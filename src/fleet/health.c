@@ -87,6 +87,7 @@ struct entry {
 	unsigned failures, successes; /* in a row */
 	uint64_t failed_ms;           /* when the last of them was counted */
 	bool is_doubt_known;          /* that its workers are in doubt */
+	bool is_absence_told;         /* that it has not come up */
 	bool is_rising;               /* healthy as soon as its models are there */
 	bool is_listed;               /* its models are in the published list */
 	char rise_reason[64];
@@ -338,6 +339,11 @@ static void judge_failures(struct entry *e)
 {
 	bool is_out = e->failures >= opts(e)->health_failures;
 
+	if (is_out && e->state == WORKER_STARTING && !e->is_absence_told) {
+		log_warn("worker %s: has not come up: %s; probes go on", name_of(e),
+			e->reason);
+		e->is_absence_told = true;
+	}
 	if (is_resting(e) ? !is_out : is_down(e))
 		return;
 	set_state(e, is_out ? WORKER_UNHEALTHY : WORKER_SUSPECT);

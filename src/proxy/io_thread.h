@@ -15,6 +15,7 @@
 #include "pool/site.h"
 #include "worker/guard.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #define IO_SCRATCH_BYTES 65536 /* what one read of an answer takes at most */
@@ -34,6 +35,7 @@ struct kv_release;
 struct mailbox;
 struct upstream_idle;
 struct conn;
+struct dial_line;
 
 /* Shared by all threads. */
 struct process {
@@ -49,6 +51,8 @@ struct process {
 	void (*tell_doubt)(void *arg);
 	void *tell_arg;
 	struct response_map *responses; /* set before; NULL: none is remembered */
+	pthread_mutex_t dial_lock;      /* of dial_lines (dial_line.h) */
+	LIST_HEAD(dial_line_list, dial_line) dial_lines;
 };
 
 struct io_thread {
@@ -85,6 +89,7 @@ struct io_thread {
 
 	struct digester *digester; /* of clients' keys */
 	struct upstream_idle *idle;
+	struct dial_line *dial_line;
 	struct access_log *log;
 	TAILQ_HEAD(conn_list, conn) conns;
 	unsigned n_conns;

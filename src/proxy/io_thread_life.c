@@ -5,6 +5,7 @@
 #include "base/digest.h"
 #include "http/http_head.h"
 #include "proxy/access_log.h"
+#include "proxy/dial_line.h"
 #include "proxy/io_thread.h"
 #include "proxy/request.h"
 #include "proxy/upstream.h"
@@ -14,6 +15,7 @@
 static void io_thread_destroy(struct io_thread *t)
 {
 	upstream_idle_free(t->idle);
+	dial_line_free(t->dial_line);
 	request_free_all(t);
 	exchange_free_all(t);
 	access_log_free(t->log);
@@ -46,10 +48,11 @@ struct io_thread *io_thread_new(
 	t->scratch = malloc(IO_SCRATCH_BYTES);
 	t->out = malloc(IO_OUT_BYTES);
 	t->idle = upstream_idle_new(t);
+	t->dial_line = dial_line_new(t);
 	t->log = access_log_new(l);
 	t->digester = digester_new();
-	if (t->scratch == NULL || t->out == NULL || t->idle == NULL || t->log == NULL ||
-		t->digester == NULL) {
+	if (t->scratch == NULL || t->out == NULL || t->idle == NULL ||
+		t->dial_line == NULL || t->log == NULL || t->digester == NULL) {
 		io_thread_destroy(t);
 		return NULL;
 	}

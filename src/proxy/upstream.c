@@ -32,7 +32,7 @@ struct upstream_idle {
 static void dial_is_over(struct exchange *ex, int err);
 static void send_more(struct exchange *ex);
 static void on_timer(void *arg);
-static void look_at_dial(struct exchange *ex);
+static void look_at_dial(void *arg);
 
 /* ---- connections ---- */
 
@@ -47,13 +47,14 @@ static void upstream_conn_destroy(struct reap *r)
 /* The first failure that casts doubt is told: the worker is probed at once. */
 static void end_dial(struct upstream_conn *uc, enum dial_end end)
 {
-	const struct process *p = uc->t->process;
+	struct process *p = uc->t->process;
 
 	if (!uc->is_dialing)
 		return;
 	uc->is_dialing = false;
 	if (reach_end(&uc->worker->reach, end, clock_now_ms()) && p->tell_doubt != NULL)
 		p->tell_doubt(p->tell_arg);
+	dial_line_call(p, uc->worker);
 }
 
 static void upstream_conn_close(struct upstream_conn *uc)
@@ -446,30 +447,33 @@ static const union sock_addr *address_at_hand(const struct exchange *ex)
 	return &ex->addrs->addrs[(ex->addr_next - 1) % ex->addrs->n];
 }
 
-/* Soon where connects are made soon, and seldom where they are late. */
-static uint64_t look_after_ms(const struct exchange *ex, uint64_t now_ms)
+/* True: it may begin now. Else it waits for what the first connects bring. */
+static bool may_dial(struct exchange *ex)
 {
-	uint64_t half_ms = (now_ms - ex->began_connecting_ms) / 2;
+	struct reach *reach = &ex->worker->reach;
+	uint64_t now_ms = clock_now_ms();
 
-	half_ms = MAX(half_ms, UINT64_C(1));
-	return MIN(half_ms, (uint64_t)EXCHANGE_DIAL_LOOK_MS);
+	if (reach_dial(reach, &ex->reach_seen, now_ms))
+		return true;
+	dial_line_join(ex->t->dial_line, &ex->dial_place, ex->worker);
+	return reach_dial(reach, &ex->reach_seen, now_ms);
 }
 
-/* Connects, or waits for what the first connects bring. */
 static int dial(struct exchange *ex)
 {
-	uint64_t now_ms = clock_now_ms(),
-		 due_ms = earlier(ex->connect_due_ms, ex->o.total_due_ms);
+	uint64_t due_ms = earlier(ex->connect_due_ms, ex->o.total_due_ms);
 
-	if (!ex->uc->is_dialing)
-		ex->uc->is_dialing =
-			reach_dial(&ex->worker->reach, &ex->reach_seen, now_ms);
-	if (!ex->uc->is_dialing)
-		due_ms = earlier(due_ms, now_ms + look_after_ms(ex, now_ms));
+	if (!may_dial(ex)) {
+		if (!ex->has_told_late)
+			due_ms = earlier(due_ms, ex->began_connecting_ms + REACH_LATE_MS);
+		set_timer(ex, due_ms);
+		return 0;
+	}
+	dial_line_leave(&ex->dial_place);
+	ex->uc->is_dialing = true;
+	ex->was_dialed = true;
 	set_timer(ex, due_ms);
-	ex->was_dialed |= ex->uc->is_dialing;
-	return ex->uc->is_dialing ? stream_connect(&ex->uc->stream, address_at_hand(ex))
-				  : 0;
+	return stream_connect(&ex->uc->stream, address_at_hand(ex));
 }
 
 static int connect_to(struct exchange *ex)
@@ -490,6 +494,7 @@ static void drop_connection(struct exchange *ex)
 {
 	struct upstream_conn *uc = ex->uc;
 
+	dial_line_leave(&ex->dial_place);
 	if (uc == NULL)
 		return;
 	ex->uc = NULL;
@@ -528,6 +533,7 @@ static void dial_is_over(struct exchange *ex, int err)
 static void wait_is_over(struct exchange *ex)
 {
 	ex->is_excused = true;
+	dial_line_leave(&ex->dial_place);
 	exchange_fail(ex, FAIL_WORKER_UNREACHABLE);
 	ex->wake(ex->arg);
 }
@@ -552,8 +558,10 @@ static void look_at_wait(struct exchange *ex)
 	}
 }
 
-static void look_at_dial(struct exchange *ex)
+static void look_at_dial(void *arg)
 {
+	struct exchange *ex = arg;
+
 	if (ex->uc->is_dialing)
 		dial_is_over(ex, ERR_TIMEOUT);
 	else if (ex->connect_due_ms > 0 && clock_now_ms() >= ex->connect_due_ms)
@@ -567,6 +575,8 @@ static void start_connecting(struct exchange *ex)
 	ex->phase = PHASE_CONNECT;
 	ex->began_connecting_ms = clock_now_ms();
 	ex->reach_seen = reach_look(&ex->worker->reach);
+	ex->dial_place.look = look_at_dial;
+	ex->dial_place.arg = ex;
 	ex->addr_epoch = atomic_load(&ex->worker->addr_epoch);
 	ex->addrs = worker_addrs(ex->worker, &ex->addr_next);
 	ex->addrs_left = ex->addrs != NULL ? (unsigned)ex->addrs->n : 0;

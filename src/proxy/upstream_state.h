@@ -13,6 +13,7 @@
 #include "io/loop.h"
 #include "io/stream.h"
 #include "io/wheel.h"
+#include "proxy/dial_line.h"
 #include "proxy/upstream.h"
 #include "rewrite/stream_watch.h"
 #include "worker/reach.h"
@@ -29,8 +30,6 @@ struct addr_list;
 /* An error's body is waited for so long: more than a lost packet takes to come again, and
  * less than another worker would be tried for. */
 #define EXCHANGE_HOLD_ERROR_MS 500
-/* A connect that may not begin yet is looked at again after so long at most. */
-#define EXCHANGE_DIAL_LOOK_MS 10
 
 /* A connection to a worker: used by one exchange, or idle in the pool. */
 struct upstream_conn {
@@ -76,7 +75,8 @@ struct exchange {
 	bool has_told_late;
 	uint64_t began_connecting_ms;
 	struct reach_seen reach_seen; /* as it began */
-	uint64_t connect_due_ms;      /* of the address at hand; 0: no limit */
+	struct dial_place dial_place;
+	uint64_t connect_due_ms; /* of the address at hand; 0: no limit */
 
 	/* sending */
 	struct exchange_opts o;

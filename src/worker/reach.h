@@ -24,6 +24,7 @@ struct reach {
 	_Atomic unsigned dialing;      /* connects under way */
 	_Atomic uint64_t since_ms;     /* the first of them began, or one succeeded */
 	_Atomic unsigned made, failed; /* connects so far */
+	_Atomic unsigned waiting;      /* for them (dial_line.h) */
 };
 
 /* What had come of a worker's connects when somebody wanted one more. */

@@ -1,6 +1,7 @@
 """Probes and what they make of a worker: suspicion before eviction, bytes as proof of life, slow
 probes, start-up (B30), credentials and paths (B58), and that none of it ever touches a load (A3).
 """
+import re
 import threading
 import time
 
@@ -52,6 +53,16 @@ def test_one_failure_is_enough_where_one_is_asked_for(router, worker):
     assert "suspect" not in r.log()
     w.healthy = True
     r.wait_workers("w0")
+
+
+def test_a_worker_that_never_came_up_is_told_once(router):
+    """A dead port, and a name that nobody knows: a line each, with the reason."""
+    extra = f"[worker dead]\nurl = http://127.0.0.1:{free_port()}\n[worker nobody]\nurl = http://no-such-host.invalid:8000\n"
+    r = router(conf=conf_of([], "health_interval = 50ms\nhealth_failures = 2\n", extra), wait=False)
+    r.wait_log(r"warn +worker dead: has not come up: .*refused.*, 2nd failure; probes go on")
+    r.wait_log(r"warn +worker nobody: has not come up: its name cannot be resolved, 2nd failure; probes go on")
+    wait_until(lambda: all(re.search(r"[5-9]th failure", w["reason"]) for w in r.admin("GET", "workers")[1]["workers"]), "further probes failed")
+    assert r.log().count("has not come up") == 2
 
 
 def test_b22_bytes_now_and_then_begin_the_count_anew(router, worker):
