@@ -34,6 +34,7 @@ libbase_a_SOURCES += src/base/lru_map.c src/base/lru_map.h
 libbase_a_SOURCES += src/base/mem.c src/base/mem.h
 libbase_a_SOURCES += src/base/metric.c src/base/metric.h
 libbase_a_SOURCES += src/base/metric_table.h
+libbase_a_SOURCES += src/base/poison.h
 libbase_a_SOURCES += src/base/ring.c src/base/ring.h
 libbase_a_SOURCES += src/base/rng.c src/base/rng.h
 libbase_a_SOURCES += src/base/span.c src/base/span.h

@@ -107,7 +107,7 @@ static size_t write_header(struct io_thread *t, const struct worker *w,
 	struct span authorization, size_t body_bytes)
 {
 	struct span rank_line = worker_rank_line(w);
-	int n = snprintf(t->out, IO_OUT_BYTES,
+	int n = snprintf(io_out(t), IO_OUT_BYTES,
 		"POST " SPAN_FMT "/v1/kv/release HTTP/1.1\r\n" SPAN_FMT SPAN_FMT
 		"Via: 1.1 kvsteer\r\n"
 		"Content-Type: application/json\r\n"
@@ -135,7 +135,7 @@ static bool release_start(struct kv_release *k, size_t n, struct span authorizat
 
 	if (len == 0)
 		return false;
-	o.head = span_make(k->t->out, len);
+	o.head = span_make(io_out(k->t), len);
 	k->ex = exchange_start(k->t, k->worker, &o, release_run, k);
 	return k->ex != NULL;
 }

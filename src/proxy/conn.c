@@ -153,8 +153,8 @@ static void linger(struct conn *c)
 	int reads = LINGER_READS;
 
 	while (reads-- > 0) {
-		ssize_t n =
-			client_read(&c->client, c->client.t->scratch, IO_SCRATCH_BYTES);
+		ssize_t n = client_read(
+			&c->client, io_scratch(c->client.t), IO_SCRATCH_BYTES);
 
 		if (n > 0)
 			c->lingered += (size_t)n;

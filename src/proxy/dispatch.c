@@ -89,11 +89,11 @@ static struct exchange *send_to(struct request *r, const struct placement *p,
 		.total_due_ms = total_due_ms(r, pick),
 		.idle_ms = pick->upstream_idle_ms,
 	};
-	size_t n = http_write_request(&out, r->t->out, IO_OUT_BYTES);
+	size_t n = http_write_request(&out, io_out(r->t), IO_OUT_BYTES);
 
 	if (n == 0)
 		return NULL;
-	o.head = span_make(r->t->out, n);
+	o.head = span_make(io_out(r->t), n);
 	return exchange_start(r->t, w, &o, r->c->run, r->c);
 }
 

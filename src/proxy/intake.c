@@ -310,7 +310,9 @@ enum fail intake_route_key(struct request *r)
 		return FAIL_OVERLOADED;
 	r->stored.map = r->t->process->responses;
 	r->stored.site = r->site;
-	stored_look_up(&r->stored, &r->verdict, r->key.previous, &r->pool);
+	stored_look_up(&r->stored,
+		path_id(&r->verdict, http_head_path(r->c->buf, &r->head)),
+		r->verdict.endpoint, r->key.previous, &r->pool);
 	if (r->pool == NULL)
 		return FAIL_MODEL_NOT_FOUND;
 	if (request_key_hash(&src, r->pool, caller_salt(&r->caller), &r->key) != 0)

@@ -4,6 +4,8 @@
  */
 #include "proxy/io_thread.h"
 
+#include "base/poison.h"
+
 #include <stdlib.h>
 
 #define FREE_BLOCKS_MAX 64
@@ -41,46 +43,53 @@ void io_site_give(struct io_thread *t, struct site *site)
 		site_unref(site);
 }
 
-static void free_blocks(struct io_block *b)
+/* Blocks on a list are poisoned, their link too: who still looks at one is caught. */
+static void push(struct io_block **list, struct io_block *b, size_t n)
 {
-	while (b != NULL) {
-		struct io_block *next = b->next;
+	b->next = *list;
+	*list = b;
+	poison(b, n);
+}
 
-		free(b);
-		b = next;
-	}
+static struct io_block *pop(struct io_block **list, size_t n)
+{
+	struct io_block *b = *list;
+
+	unpoison(b, n);
+	*list = b->next;
+	return b;
+}
+
+static void free_blocks(struct io_block *list, size_t n)
+{
+	while (list != NULL)
+		free(pop(&list, n));
 }
 
 void io_free_all(struct io_thread *t)
 {
 	unsigned i;
 
-	free_blocks(t->free_blocks);
+	free_blocks(t->free_blocks, IO_IN_BYTES);
 	for (i = 0; i < IO_BODY_SIZES; i++)
-		free_blocks(t->free_bodies[i]);
+		free_blocks(t->free_bodies[i], (size_t)IO_BODY_MIN << i);
 }
 
 char *io_block_get(struct io_thread *t)
 {
-	struct io_block *b = t->free_blocks;
-
-	if (b == NULL)
+	if (t->free_blocks == NULL)
 		return malloc(IO_IN_BYTES);
-	t->free_blocks = b->next;
 	t->n_free_blocks--;
-	return (char *)b;
+	return (char *)pop(&t->free_blocks, IO_IN_BYTES);
 }
 
 void io_block_put(struct io_thread *t, char *block)
 {
-	struct io_block *b = (struct io_block *)block;
-
 	if (t->n_free_blocks >= FREE_BLOCKS_MAX) {
 		free(block);
 		return;
 	}
-	b->next = t->free_blocks;
-	t->free_blocks = b;
+	push(&t->free_blocks, (struct io_block *)(void *)block, IO_IN_BYTES);
 	t->n_free_blocks++;
 }
 
@@ -101,17 +110,14 @@ static unsigned size_for(size_t n)
 char *io_body_get(struct io_thread *t, size_t want, size_t *cap)
 {
 	unsigned i = size_for(want);
-	struct io_block *b;
 	char *fresh;
 
 	if (i < IO_BODY_SIZES)
 		want = (size_t)IO_BODY_MIN << i;
 	if (i < IO_BODY_SIZES && t->free_bodies[i] != NULL) {
-		b = t->free_bodies[i];
-		t->free_bodies[i] = b->next;
 		t->free_body_bytes -= want;
 		*cap = want;
-		return (char *)b;
+		return (char *)pop(&t->free_bodies[i], want);
 	}
 	fresh = malloc(want);
 	if (fresh != NULL)
@@ -121,7 +127,6 @@ char *io_body_get(struct io_thread *t, size_t want, size_t *cap)
 
 void io_body_put(struct io_thread *t, char *body, size_t cap)
 {
-	struct io_block *b = (struct io_block *)(void *)body;
 	unsigned i = size_for(cap);
 
 	if (body == NULL || i == IO_BODY_SIZES || (size_t)IO_BODY_MIN << i != cap ||
@@ -129,7 +134,6 @@ void io_body_put(struct io_thread *t, char *body, size_t cap)
 		free(body);
 		return;
 	}
-	b->next = t->free_bodies[i];
-	t->free_bodies[i] = b;
+	push(&t->free_bodies[i], (struct io_block *)(void *)body, cap);
 	t->free_body_bytes += cap;
 }

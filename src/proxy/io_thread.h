@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "base/list.h"
+#include "base/poison.h"
 #include "base/rng.h"
 #include "io/loop.h"
 #include "io/wheel.h"
@@ -70,9 +71,8 @@ struct io_thread {
 	 * drain does not wait for them. */
 	bool keeps_listening;
 
-	char *scratch; /* IO_SCRATCH_BYTES: answers are read here, and handed on within
-			  the turn */
-	char *out; /* IO_OUT_BYTES: heads are written here, and sent within the turn */
+	char *scratch_bytes, *out_bytes;  /* io_scratch(), io_out() */
+	struct turn_hook poisons_scratch; /* with AddressSanitizer */
 
 	struct io_block *free_blocks; /* of IO_IN_BYTES */
 	unsigned n_free_blocks;
@@ -110,6 +110,19 @@ void io_thread_set_site(
  * else all threads would write one counter with each request, in a line that all read. */
 struct site *io_site_take(struct io_thread *t);
 void io_site_give(struct io_thread *t, struct site *site);
+
+/* IO_SCRATCH_BYTES: answers are read here, and handed on within the turn. */
+static inline char *io_scratch(struct io_thread *t)
+{
+	unpoison(t->scratch_bytes, IO_SCRATCH_BYTES);
+	return t->scratch_bytes;
+}
+/* IO_OUT_BYTES: headers are written here, and sent within the turn. */
+static inline char *io_out(struct io_thread *t)
+{
+	unpoison(t->out_bytes, IO_OUT_BYTES);
+	return t->out_bytes;
+}
 
 /* A block of IO_IN_BYTES; NULL: out of memory. */
 char *io_block_get(struct io_thread *t);

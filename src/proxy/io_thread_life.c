@@ -3,6 +3,7 @@
  * themselves. See io_thread.h.
  */
 #include "base/digest.h"
+#include "base/poison.h"
 #include "http/http_head.h"
 #include "proxy/access_log.h"
 #include "proxy/dial_line.h"
@@ -11,6 +12,15 @@
 #include "proxy/upstream.h"
 
 #include <stdlib.h>
+
+/* What a turn left there is of no use in the next one. */
+static void poison_scratch(void *arg)
+{
+	struct io_thread *t = arg;
+
+	poison(t->scratch_bytes, IO_SCRATCH_BYTES);
+	poison(t->out_bytes, IO_OUT_BYTES);
+}
 
 static void io_thread_destroy(struct io_thread *t)
 {
@@ -22,8 +32,10 @@ static void io_thread_destroy(struct io_thread *t)
 	io_free_all(t);
 	site_unref_many(t->site, 1 + t->spare_site_refs);
 	digester_free(t->digester);
-	free(t->scratch);
-	free(t->out);
+	if (HAS_POISON)
+		loop_turn_hook_remove(t->loop, &t->poisons_scratch);
+	free(t->scratch_bytes);
+	free(t->out_bytes);
 	free(t);
 }
 
@@ -45,13 +57,16 @@ struct io_thread *io_thread_new(
 	TAILQ_INIT(&t->conns);
 	LIST_INIT(&t->releases);
 	LIST_INIT(&t->drains);
-	t->scratch = malloc(IO_SCRATCH_BYTES);
-	t->out = malloc(IO_OUT_BYTES);
+	t->scratch_bytes = malloc(IO_SCRATCH_BYTES);
+	t->out_bytes = malloc(IO_OUT_BYTES);
 	t->idle = upstream_idle_new(t);
 	t->dial_line = dial_line_new(t);
 	t->log = access_log_new(l);
 	t->digester = digester_new();
-	if (t->scratch == NULL || t->out == NULL || t->idle == NULL ||
+	t->poisons_scratch = (struct turn_hook){.fn = poison_scratch, .arg = t};
+	if (HAS_POISON)
+		loop_turn_hook_add(l, &t->poisons_scratch);
+	if (t->scratch_bytes == NULL || t->out_bytes == NULL || t->idle == NULL ||
 		t->dial_line == NULL || t->log == NULL || t->digester == NULL) {
 		io_thread_destroy(t);
 		return NULL;

@@ -34,8 +34,8 @@ static void send_own(struct request *r, int status, struct span type, struct spa
 	int err;
 
 	n = http_write_own(
-		status, type, body.n, !r->keep, extra, r->t->out, IO_OUT_BYTES);
-	iov[0] = (struct iovec){r->t->out, n};
+		status, type, body.n, !r->keep, extra, io_out(r->t), IO_OUT_BYTES);
+	iov[0] = (struct iovec){io_out(r->t), n};
 	iov[1] = (struct iovec){(void *)body.p, with_body ? body.n : 0};
 	err = stream_write(&r->c->stream, iov, iov[1].iov_len > 0 ? 2 : 1);
 	r->status = status;

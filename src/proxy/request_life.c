@@ -5,6 +5,7 @@
  */
 #include "base/clock.h"
 #include "base/metric.h"
+#include "base/poison.h"
 #include "http/http_scan.h"
 #include "proxy/prefill_decode.h"
 #include "proxy/request.h"
@@ -20,6 +21,7 @@ static struct request *request_get(struct io_thread *t)
 	struct request *r = t->free_requests;
 
 	if (r != NULL) {
+		unpoison(r, sizeof(*r));
 		t->free_requests = r->next_free;
 		t->n_free_requests--;
 		return r;
@@ -86,6 +88,7 @@ void request_free(struct request *r)
 	r->next_free = t->free_requests;
 	t->free_requests = r;
 	t->n_free_requests++;
+	poison(r, sizeof(*r));
 }
 
 void request_free_all(struct io_thread *t)
@@ -93,6 +96,7 @@ void request_free_all(struct io_thread *t)
 	while (t->free_requests != NULL) {
 		struct request *r = t->free_requests;
 
+		unpoison(r, sizeof(*r));
 		t->free_requests = r->next_free;
 		request_destroy(r);
 	}

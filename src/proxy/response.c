@@ -48,10 +48,10 @@ bool response_make_header(struct request *r, const struct http_head *a, const ch
 	r->keep = request_may_go_on(r) && (r->head.minor == 1 || r->head.keep_alive_10);
 	out.close = !r->keep;
 	out.keep_alive_10 = r->keep && r->head.minor == 0;
-	n = http_write_response(&out, r->t->out, IO_OUT_BYTES);
+	n = http_write_response(&out, io_out(r->t), IO_OUT_BYTES);
 	if (n == 0)
 		return false;
-	r->out_head = span_make(r->t->out, n);
+	r->out_head = span_make(io_out(r->t), n);
 	r->status = a->status;
 	r->is_event_stream = answer_is_event_stream(a, base);
 	if (!exchange_awaits_content(r->place.ex))

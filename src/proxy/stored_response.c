@@ -7,7 +7,6 @@
 #include "pool/site.h"
 #include "proxy/attempt.h"
 #include "proxy/placement.h"
-#include "route/path_table.h"
 #include "worker/worker.h"
 
 #define NOT_FOUND 404
@@ -17,17 +16,17 @@ static struct span wanted(const struct stored *s)
 	return span_make(s->reader.id, s->reader.n);
 }
 
-void stored_look_up(struct stored *s, const struct path_verdict *verdict,
+void stored_look_up(struct stored *s, struct span id, enum route_endpoint endpoint,
 	struct span previous, struct pool **pool)
 {
-	s->is_by_path = verdict->id.n > 0;
+	s->is_by_path = id.n > 0;
 	if (s->is_by_path) {
 		/* The header may move, and the id is needed again with the answer. */
-		assert(verdict->id.n <= sizeof(s->reader.id));
-		memcpy(s->reader.id, verdict->id.p, verdict->id.n);
-		s->reader.n = (uint16_t)verdict->id.n;
+		assert(id.n <= sizeof(s->reader.id));
+		memcpy(s->reader.id, id.p, id.n);
+		s->reader.n = (uint16_t)id.n;
 		*pool = s->site->pools[0];
-	} else if (verdict->endpoint != ENDPOINT_RESPONSES || previous.n == 0) {
+	} else if (endpoint != ENDPOINT_RESPONSES || previous.n == 0) {
 		return;
 	}
 	s->is_asked_for = true;

@@ -13,8 +13,8 @@
 #include "http/http_head.h"
 #include "pool/response_map.h"
 #include "proxy/decision.h"
+#include "route/route_key.h"
 
-struct path_verdict;
 struct pool;
 struct retry_case;
 struct site;
@@ -31,9 +31,9 @@ struct stored {
 	struct response_reader reader; /* by path: the id that is asked for */
 };
 
-/* ROUTE_KEY: which worker has it, as far as is known. previous: the body's
- * previous_response_id, or empty. May choose another pool. */
-void stored_look_up(struct stored *s, const struct path_verdict *verdict,
+/* ROUTE_KEY: which worker has it, as far as is known. id: the path's, or empty.
+ * previous: the body's previous_response_id, or empty. May choose another pool. */
+void stored_look_up(struct stored *s, struct span id, enum route_endpoint endpoint,
 	struct span previous, struct pool **pool);
 /* PICK found no worker. True: others may be asked, perhaps of another pool; pick again. */
 bool stored_asks_others(struct stored *s, struct pool **pool);

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/list.h"
 #include "base/metric.h"
+#include "base/poison.h"
 #include "http/http_scan.h"
 #include "io/loop.h"
 #include "io/resolve.h"
@@ -690,6 +691,7 @@ static struct exchange *exchange_get(struct io_thread *t)
 	if (ex == NULL)
 		ex = malloc(sizeof(*ex));
 	else {
+		unpoison(ex, sizeof(*ex));
 		t->free_exchanges = ex->next_free;
 		t->n_free_exchanges--;
 	}
@@ -750,6 +752,7 @@ static void exchange_destroy(struct reap *r)
 	ex->next_free = t->free_exchanges;
 	t->free_exchanges = ex;
 	t->n_free_exchanges++;
+	poison(ex, sizeof(*ex));
 }
 
 static void release(struct exchange *ex)
@@ -799,6 +802,7 @@ void exchange_free_all(struct io_thread *t)
 	while (t->free_exchanges != NULL) {
 		struct exchange *ex = t->free_exchanges;
 
+		unpoison(ex, sizeof(*ex));
 		t->free_exchanges = ex->next_free;
 		free(ex);
 	}

@@ -85,8 +85,8 @@ static ssize_t read_head_bytes(struct exchange *ex)
 	ssize_t n;
 
 	if (ex->gathered == 0) {
-		n = read_once(ex, ex->t->scratch, IO_SCRATCH_BYTES);
-		ex->pending = ex->t->scratch;
+		n = read_once(ex, io_scratch(ex->t), IO_SCRATCH_BYTES);
+		ex->pending = io_scratch(ex->t);
 		ex->n_pending = n > 0 ? (size_t)n : 0;
 		return n;
 	}
@@ -364,13 +364,13 @@ static enum exchange_result read_body(struct exchange *ex, struct span *data)
 	}
 	while (r == EXCHANGE_AGAIN) {
 		if (ex->n_pending == 0) {
-			ssize_t n = read_once(ex, ex->t->scratch, IO_SCRATCH_BYTES);
+			ssize_t n = read_once(ex, io_scratch(ex->t), IO_SCRATCH_BYTES);
 
 			if (n == ERR_AGAIN)
 				return EXCHANGE_AGAIN;
 			if (n <= 0)
 				return body_ended_early(ex, n);
-			ex->pending = ex->t->scratch;
+			ex->pending = io_scratch(ex->t);
 			ex->n_pending = (size_t)n;
 		}
 		r = take_pending(ex, data);

@@ -220,7 +220,8 @@ void path_lookup(const struct router_opts *o, enum http_method method, struct sp
 		*out = (struct path_verdict){.action = row->action,
 			.route = (unsigned)(row - rows),
 			.endpoint = row->endpoint,
-			.id = id,
+			.id_off = id.n > 0 ? (uint32_t)(id.p - path.p) : 0,
+			.id_n = (uint32_t)id.n,
 			.allowed = row->methods};
 		/* Other methods of a keyed path carry no prompt. */
 		if ((row->methods >> method & 1) == 0)

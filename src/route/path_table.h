@@ -39,7 +39,9 @@ struct path_verdict {
 	enum fail fail; /* PATH_REFUSE */
 	unsigned route; /* row number: metric_request() */
 	enum route_endpoint endpoint;
-	struct span id;   /* PATH_FORWARD: what stands for {id}, in path; else empty */
+	/* PATH_FORWARD: what stands for {id}, in the path, which may move; n is 0: nothing.
+	 * path_id() */
+	uint32_t id_off, id_n;
 	uint16_t allowed; /* METHOD_NOT_ALLOWED: what the Allow field says */
 	/* A passed call that, answered with 2xx, leaves the engine's prefix cache empty,
 	 * or full of what other weights made. */
@@ -51,6 +53,12 @@ struct path_verdict {
 /* path is the raw target without its query ("*" too). */
 void path_lookup(const struct router_opts *o, enum http_method method, struct span path,
 	struct path_verdict *out);
+
+/* path: that of the lookup, where it is now. Empty: no {id} is in it. */
+static inline struct span path_id(const struct path_verdict *v, struct span path)
+{
+	return v->id_n > 0 ? span_make(path.p + v->id_off, v->id_n) : span_make(NULL, 0);
+}
 
 /* Names of all rows, for metric_set_routes(); the last two are "pass" (pass_paths) and
  * "none". */

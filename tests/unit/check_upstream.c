@@ -39,7 +39,7 @@ static void set_up(void)
 	memset(&thread, 0, sizeof(thread));
 	thread.loop = loop;
 	thread.wheel = loop_wheel(loop);
-	thread.scratch = malloc(IO_SCRATCH_BYTES);
+	thread.scratch_bytes = malloc(IO_SCRATCH_BYTES);
 	thread.idle = upstream_idle_new(&thread);
 	listener = listen_any(&a);
 	peer = -1;
@@ -67,7 +67,7 @@ static void tear_down(void)
 	upstream_idle_free(thread.idle);
 	turn_idle(loop, 1);
 	worker_unref(worker);
-	free(thread.scratch);
+	free(thread.scratch_bytes);
 	if (peer >= 0)
 		close(peer);
 	close(listener);
