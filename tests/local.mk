@@ -255,7 +255,7 @@ tests_fuzz_fuzz_prefix_index_LDFLAGS = $(FUZZ_LINK)
 LINT = tests/lint/check-docs tests/lint/check-manual tests/lint/check-includes \
 	tests/lint/check-lists tests/lint/check-man tests/lint/check-scripts tests/lint/check-units \
 	tests/lint/check-completion tests/lint/check-format tests/lint/check-memory \
-	tests/lint/check-names tests/lint/check-prose
+	tests/lint/check-names tests/lint/check-prose tests/lint/check-routes
 
 dist_check_SCRIPTS += tests/run tests/build-deps $(LINT)
 EXTRA_DIST += tests/lint/layers tests/lint/includes.awk

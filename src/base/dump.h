@@ -10,6 +10,7 @@
  *	exit	number
  *	command	name
  *	failure	code, status
+ *	route	path, label, methods, action, endpoint, shape, marks, source
  */
 #ifndef BASE_DUMP_H
 #define BASE_DUMP_H

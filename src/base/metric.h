@@ -52,10 +52,10 @@ int64_t metric_total(enum metric_id id);
 void metric_observe(enum metric_histogram h, uint64_t value);
 
 /*
- * requests_total{route,code,reason}: route is a row number of the path table below
+ * requests_total{route,code,reason}: route is the number of a label of the path table below
  * METRIC_ROUTES_MAX, code the status sent (0: none).
  */
-#define METRIC_ROUTES_MAX 64
+#define METRIC_ROUTES_MAX 128
 void metric_request(unsigned route, int status, enum fail why);
 /* retries_total{reason}, of a worker's response with this status. */
 void metric_retry(int status);

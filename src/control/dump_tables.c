@@ -70,6 +70,7 @@ void dump_daemon_tables(void)
 	conf_dump_keys();
 	conf_dump_flags();
 	dump_failures();
+	path_dump_rows();
 	if (conf_flags_parse(3, argv, &errors, &flags) == 0) {
 		if (conf_load(NULL, &flags, &errors, &conf) == 0) {
 			dump_site(conf);

@@ -114,7 +114,7 @@ bool site_reads_body(const struct site *s, const struct site_head *h)
 		return false;
 	if (h->model.n == 0 && s->needs_model)
 		return true;
-	if (h->is_pinned)
+	if (h->is_pinned || h->endpoint == ENDPOINT_PLAIN)
 		return false;
 	for (i = 0; i < s->n_pools; i++) {
 		if (site_pool_for(s, h->model) == s->pools[i])

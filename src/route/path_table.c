@@ -3,6 +3,11 @@
  */
 #include "route/path_table.h"
 
+#include "base/dump.h"
+#include "base/hash.h"
+#include "route/path_rows.h"
+
+#include <pthread.h>
 #include <string.h>
 
 #define PATH_ID_MAX 256
@@ -10,51 +15,108 @@
 #define M_GET (1u << HTTP_GET | 1u << HTTP_HEAD | 1u << HTTP_OPTIONS)
 #define M_POST (1u << HTTP_POST | 1u << HTTP_OPTIONS)
 #define M_DELETE (1u << HTTP_DELETE)
+#define M_GET_POST (M_GET | M_POST)
+#define M_GET_DELETE (M_GET | M_DELETE)
+#define M_GET_POST_DELETE (M_GET | M_POST | M_DELETE)
+#define M_GET_PUT_DELETE (M_GET | M_DELETE | 1u << HTTP_PUT)
+#define M_POST_PUT (M_POST | 1u << HTTP_PUT)
 #define M_ANY ((1u << HTTP_METHOD_MAX) - 1)
+/* HEAD and OPTIONS change nothing. */
+#define M_QUIET (1u << HTTP_HEAD | 1u << HTTP_OPTIONS)
 
-/* clang-format off */
-static const struct path_row rows[] = {
-	{ "/v1/chat/completions", "chat", M_POST, false, PATH_FORWARD, ENDPOINT_CHAT },
-	{ "/v1/completions", "completions", M_POST, false, PATH_FORWARD, ENDPOINT_COMPLETIONS },
-	{ "/v1/responses", "responses", M_POST, false, PATH_FORWARD, ENDPOINT_RESPONSES },
-	{ "/v1/responses/{id}", "response", M_GET | M_DELETE, false, PATH_FORWARD, ENDPOINT_OTHER },
-	{ "/v1/responses/{id}/cancel", "response_cancel", M_POST, false, PATH_FORWARD, ENDPOINT_OTHER },
-	{ "/v1/responses/{id}/input_items", "response_items", M_GET, false, PATH_FORWARD, ENDPOINT_OTHER },
-	{ "/v1/messages", "messages", M_POST, false, PATH_FORWARD, ENDPOINT_MESSAGES },
-	{ "/v1/messages/count_tokens", "count_tokens", M_POST, false, PATH_FORWARD, ENDPOINT_OTHER },
-	{ "/v1/embeddings", "embeddings", M_POST, false, PATH_FORWARD, ENDPOINT_EMBEDDINGS },
-	{ "/v1/rerank", "rerank", M_POST, false, PATH_FORWARD, ENDPOINT_RERANK },
-	{ "/v2/rerank", "rerank_v2", M_POST, false, PATH_FORWARD, ENDPOINT_RERANK },
-	{ "/rerank", "rerank_native", M_POST, false, PATH_FORWARD, ENDPOINT_RERANK },
-	{ "/v1/score", "score", M_POST, false, PATH_FORWARD, ENDPOINT_SCORE },
-	{ "/score", "score_native", M_POST, false, PATH_FORWARD, ENDPOINT_SCORE },
-	{ "/generate", "generate", M_POST, false, PATH_FORWARD, ENDPOINT_GENERATE },
-	{ "/inference/v1/generate", "inference_generate", M_POST, false, PATH_FORWARD, ENDPOINT_INFERENCE_GENERATE },
-	{ "/tokenize", "tokenize", M_POST, false, PATH_FORWARD, ENDPOINT_TOKENIZE },
-	{ "/detokenize", "detokenize", M_POST, false, PATH_FORWARD, ENDPOINT_OTHER },
-	{ "/v1/moderations", "moderations", M_POST, false, PATH_FORWARD, ENDPOINT_OTHER },
-	{ "/v1/audio/transcriptions", "transcriptions", M_POST, false, PATH_FORWARD, ENDPOINT_OTHER },
-	{ "/v1/audio/translations", "translations", M_POST, false, PATH_FORWARD, ENDPOINT_OTHER },
-	{ "/v1/audio/speech", "speech", M_POST, false, PATH_FORWARD, ENDPOINT_OTHER },
-	{ "/v1/images/generations", "images", M_POST, false, PATH_FORWARD, ENDPOINT_OTHER },
-	{ "/v1/models/", "model", M_GET, true, PATH_FORWARD, ENDPOINT_OTHER },
-	{ "/get_model_info", "model_info", M_GET, false, PATH_FORWARD, ENDPOINT_OTHER },
-	{ "/get_server_info", "server_info", M_GET, false, PATH_FORWARD, ENDPOINT_OTHER },
-	{ "/v1/models", "models", M_GET, false, PATH_MODELS, ENDPOINT_OTHER },
-	{ "/finish_session", "finish_session", M_POST, false, PATH_FINISH_SESSION, ENDPOINT_OTHER },
-	{ "/health", "health", M_GET, false, PATH_HEALTH, ENDPOINT_OTHER },
-	{ "/liveness", "liveness", M_GET, false, PATH_HEALTH, ENDPOINT_OTHER },
-	{ "/readiness", "readiness", M_GET, false, PATH_READINESS, ENDPOINT_OTHER },
+enum path_mark { DROPS = 1, STOPS = 2, MAKES = 4, FINDS = 8, YIELDS = 16 };
+
+static const struct path_row {
+	struct span path;
+	const char *label;
+	const char *texts[6]; /* of --dump-tables */
+	uint16_t methods;     /* bit i: enum http_method i */
+	uint8_t marks;
+	enum path_action action;
+	enum route_endpoint endpoint;
+	enum path_shape shape;
+} rows[] = {
+#define X(path, label, methods, action, endpoint, shape, marks, source)              \
+	{{path, sizeof(path) - 1}, label,                                            \
+		{#methods, #action, #endpoint, #shape, #marks, source}, M_##methods, \
+		marks, PATH_##action, ENDPOINT_##endpoint, SHAPE_##shape},
+	PATH_ROWS(X)
+#undef X
 };
-/* clang-format on */
 
-#define ROUTE_PASS ARRAY_LEN(rows)
-#define ROUTE_NONE (ARRAY_LEN(rows) + 1)
-#define ROUTES (ARRAY_LEN(rows) + 2)
+#define ROWS ARRAY_LEN(rows)
 
-/* Websocket routes: an Upgrade is never forwarded, so these say so at once rather than
- * look missing. */
-static const char realtime[] = "/v1/realtime";
+/*
+ * Made once, from the rows: the exact paths by their hash, the other rows in their order,
+ * and the labels, of which several rows may share one.
+ */
+#define INDEX_SIZE 1024
+static struct {
+	pthread_once_t once;
+	uint8_t exact[INDEX_SIZE]; /* row number + 1; 0: free */
+	uint8_t patterns[ROWS];
+	size_t n_patterns;
+	const char *labels[ROWS + 2];
+	uint8_t label_of[ROWS];
+	unsigned n_labels, pass, none;
+} made = {.once = PTHREAD_ONCE_INIT};
+
+static_assert(ROWS < 255 && ROWS < INDEX_SIZE / 2, "the index has room");
+
+static bool is_pattern(struct span path)
+{
+	char last = path.p[path.n - 1];
+
+	return memchr(path.p, '{', path.n) != NULL || last == '*' ||
+	       (path.n > 1 && last == '/');
+}
+
+static size_t slot_of(struct span path)
+{
+	return hash64(path.p, path.n, 0) % INDEX_SIZE;
+}
+
+static unsigned label_number(const char *label)
+{
+	unsigned i = 0;
+
+	while (i < made.n_labels && strcmp(made.labels[i], label) != 0)
+		i++;
+	if (i == made.n_labels)
+		made.labels[made.n_labels++] = label;
+	return i;
+}
+
+/* The last two, which rows have that are not served. */
+static bool is_of_no_label(const char *label)
+{
+	return strcmp(label, "pass") == 0 || strcmp(label, "none") == 0;
+}
+
+static void make_index(void)
+{
+	size_t i, at;
+
+	for (i = 0; i < ROWS; i++) {
+		if (!is_of_no_label(rows[i].label))
+			made.label_of[i] = (uint8_t)label_number(rows[i].label);
+		if (is_pattern(rows[i].path)) {
+			made.patterns[made.n_patterns++] = (uint8_t)i;
+			continue;
+		}
+		at = slot_of(rows[i].path);
+		while (made.exact[at] != 0)
+			at = (at + 1) % INDEX_SIZE;
+		made.exact[at] = (uint8_t)(i + 1);
+	}
+	made.pass = label_number("pass");
+	made.none = label_number("none");
+}
+
+static void need_index(void)
+{
+	pthread_once(&made.once, make_index);
+}
 
 /* The next byte as a worker, or a server in front of it, may read it. */
 static char take_byte(struct span *rest)
@@ -118,76 +180,63 @@ static bool is_id(struct span s)
 	return !span_is(s, ".") && !span_is(s, "..");
 }
 
-/* "/a/{id}/b": what stands for {id} is *id then. */
-static bool fits(const char *row, struct span path, struct span *id)
+/* "/a/{id}/b/{id}": what stands for the first {id} is *id then. */
+static bool fits(struct span row, struct span path, struct span *id)
 {
-	const char *mark = strchr(row, '{');
-	struct span before, after;
+	struct span mark = SPAN_LIT("{id}");
 
-	if (mark == NULL)
-		return span_is(path, row);
-	before = span_make(row, (size_t)(mark - row));
-	after = span_str(mark + sizeof("{id}") - 1);
-	if (!span_starts(path, before) || path.n < before.n + after.n ||
-		!span_eq(span_make(path.p + path.n - after.n, after.n), after))
-		return false;
-	*id = span_make(path.p + before.n, path.n - before.n - after.n);
-	return is_id(*id);
+	while (row.n > 0) {
+		struct span segment, rest = path;
+
+		if (!span_starts(row, mark)) {
+			if (path.n == 0 || path.p[0] != row.p[0])
+				return false;
+			row = span_make(row.p + 1, row.n - 1);
+			path = span_make(path.p + 1, path.n - 1);
+			continue;
+		}
+		if (!span_next(&rest, '/', &segment) || !is_id(segment))
+			return false;
+		if (id->n == 0)
+			*id = segment;
+		row = span_make(row.p + mark.n, row.n - mark.n);
+		path = span_make(path.p + segment.n, path.n - segment.n);
+	}
+	return path.n == 0;
+}
+
+static bool fits_pattern(struct span row, struct span path, struct span *id)
+{
+	char last = row.p[row.n - 1];
+
+	*id = span_make(NULL, 0);
+	if (last == '/')
+		return is_under(path, row);
+	if (last == '*')
+		return span_starts(path, span_make(row.p, row.n - 1));
+	return fits(row, path, id);
 }
 
 /* *id is empty where the row has none. */
 static const struct path_row *find_row(struct span path, struct span *id)
 {
-	size_t i;
+	size_t at = slot_of(path), i;
 
-	for (i = 0; i < ARRAY_LEN(rows); i++) {
-		*id = span_make(NULL, 0);
-		if (rows[i].is_prefix ? is_under(path, span_str(rows[i].path))
-				      : fits(rows[i].path, path, id))
-			return &rows[i];
+	*id = span_make(NULL, 0);
+	for (; made.exact[at] != 0; at = (at + 1) % INDEX_SIZE) {
+		const struct path_row *row = &rows[made.exact[at] - 1];
+
+		if (span_eq(path, row->path))
+			return row;
 	}
+	for (i = 0; i < made.n_patterns; i++) {
+		const struct path_row *row = &rows[made.patterns[i]];
+
+		if (fits_pattern(row->path, path, id))
+			return row;
+	}
+	*id = span_make(NULL, 0);
 	return NULL;
-}
-
-/*
- * Engine calls after which its prefix cache counts no more. A '*' at the end stands for
- * any ending. None of them is forwarded but by pass_paths.
- */
-static const char *const cache_drops[] = {
-	"/flush_cache",          /* SGLang, and the vLLM router's own */
-	"/reset_prefix_cache",   /* vLLM */
-	"/update_weights*",      /* SGLang: _from_disk, _from_tensor ...; vLLM */
-	"/finish_weight_update", /* vLLM */
-	"/collective_rpc",       /* vLLM, development mode: how trainers load weights */
-	"/sleep",                /* vLLM: gives the cache's memory back */
-	"/release_memory_occupation", /* SGLang: the same */
-};
-
-/* Engine calls that make it abort requests, or may. */
-static const char *const request_stops[] = {
-	"/abort_request",             /* SGLang */
-	"/abort_requests",            /* vLLM */
-	"/pause",                     /* vLLM: mode=abort is its default */
-	"/pause_generation",          /* SGLang */
-	"/sleep",                     /* vLLM */
-	"/release_memory_occupation", /* SGLang */
-	"/update_weights*",           /* SGLang: abort_all_requests */
-};
-
-static bool is_listed(
-	const char *const *list, size_t n, enum http_method method, struct span path)
-{
-	size_t i;
-
-	for (i = 0; method == HTTP_POST && i < n; i++) {
-		struct span row = span_str(list[i]);
-		bool is_open = row.p[row.n - 1] == '*';
-
-		if (is_open ? span_starts(path, span_make(row.p, row.n - 1))
-			    : span_eq(path, row))
-			return true;
-	}
-	return false;
 }
 
 static bool is_passed(const struct router_opts *o, struct span path)
@@ -203,75 +252,127 @@ static bool is_passed(const struct router_opts *o, struct span path)
 	return false;
 }
 
-static bool is_local(const struct path_row *row)
+/* Rows that are no more than a name where pass_paths has the path. */
+static bool is_shut(const struct path_row *row, bool passed)
 {
-	return row->action != PATH_FORWARD;
+	if (passed && (row->marks & YIELDS) != 0)
+		return true;
+	return row->action == PATH_FLEET || row->action == PATH_CLOSED ||
+	       row->action == PATH_WEBSOCKET;
+}
+
+static bool is_served(const struct path_row *row, enum http_method method, bool passed)
+{
+	return (row->methods >> method & 1) != 0 ||
+	       (passed && row->action == PATH_FORWARD);
+}
+
+/* A row that clients may call. */
+static struct path_verdict serve(const struct path_row *row, enum http_method method,
+	struct span path, struct span id, bool passed)
+{
+	bool is_own = (row->methods >> method & 1) != 0;
+	struct path_verdict v = {
+		.route = made.label_of[row - rows],
+		.shape = row->shape,
+		.allowed = row->methods,
+	};
+
+	if (!is_served(row, method, passed)) {
+		v.action = PATH_REFUSE;
+		v.fail = FAIL_METHOD_NOT_ALLOWED;
+		return v;
+	}
+	v.action = row->action;
+	/* Other methods of a keyed path carry no prompt. */
+	v.endpoint = is_own ? row->endpoint : ENDPOINT_OTHER;
+	v.id_off = id.n > 0 ? (uint32_t)(id.p - path.p) : 0;
+	v.id_n = (uint32_t)id.n;
+	v.makes_object = (row->marks & MAKES) != 0 && method == HTTP_POST;
+	v.finds_object = (row->marks & FINDS) != 0;
+	return v;
+}
+
+/* What pass_paths lets through. row: NULL, or one that clients may not call. */
+static struct path_verdict pass(const struct path_row *row, enum http_method method)
+{
+	bool acts = row != NULL && (row->methods & ~M_QUIET) >> method & 1;
+
+	return (struct path_verdict){
+		.action = PATH_FORWARD,
+		.route = made.pass,
+		.allowed = M_ANY,
+		.drops_caches = acts && (row->marks & DROPS) != 0,
+		.stops_requests = acts && (row->marks & STOPS) != 0,
+	};
+}
+
+/* The shape of errors on paths of no row. */
+static enum path_shape shape_by_name(struct span path)
+{
+	if (span_starts(path, SPAN_LIT("/v1/messages/")))
+		return SHAPE_ANTHROPIC;
+	if (span_starts(path, SPAN_LIT("/api/")))
+		return SHAPE_OLLAMA;
+	if (span_starts(path, SPAN_LIT("/cohere/")))
+		return SHAPE_COHERE;
+	return SHAPE_OPENAI;
 }
 
 void path_lookup(const struct router_opts *o, enum http_method method, struct span path,
 	struct path_verdict *out)
 {
+	const struct path_row *row;
 	struct span id;
-	const struct path_row *row = find_row(path, &id);
 	bool passed = is_passed(o, path);
 
-	if (row != NULL &&
-		((row->methods >> method & 1) != 0 || (passed && !is_local(row)))) {
-		*out = (struct path_verdict){.action = row->action,
-			.route = (unsigned)(row - rows),
-			.endpoint = row->endpoint,
-			.id_off = id.n > 0 ? (uint32_t)(id.p - path.p) : 0,
-			.id_n = (uint32_t)id.n,
-			.allowed = row->methods};
-		/* Other methods of a keyed path carry no prompt. */
-		if ((row->methods >> method & 1) == 0)
-			out->endpoint = ENDPOINT_OTHER;
-		return;
-	}
-	if (row != NULL) {
-		*out = (struct path_verdict){.action = PATH_REFUSE,
-			.fail = FAIL_METHOD_NOT_ALLOWED,
-			.route = (unsigned)(row - rows),
-			.allowed = row->methods};
+	need_index();
+	row = find_row(path, &id);
+	if (row != NULL && !is_shut(row, passed)) {
+		*out = serve(row, method, path, id, passed);
 		return;
 	}
 	if (passed) {
-		*out = (struct path_verdict){.action = PATH_FORWARD,
-			.route = ROUTE_PASS,
-			.allowed = M_ANY,
-			.drops_caches = is_listed(
-				cache_drops, ARRAY_LEN(cache_drops), method, path),
-			.stops_requests = is_listed(
-				request_stops, ARRAY_LEN(request_stops), method, path)};
+		*out = pass(row, method);
 		return;
 	}
-	*out = (struct path_verdict){.action = PATH_REFUSE,
-		.fail = span_is(path, realtime) ? FAIL_NOT_IMPLEMENTED
-						: FAIL_PATH_NOT_FOUND,
-		.route = ROUTE_NONE};
+	*out = (struct path_verdict){
+		.action = PATH_REFUSE,
+		.fail = row != NULL && row->action == PATH_WEBSOCKET
+				? FAIL_NOT_IMPLEMENTED
+				: FAIL_PATH_NOT_FOUND,
+		.route = made.none,
+		.shape = row != NULL ? row->shape : shape_by_name(path),
+	};
 }
 
 const char *const *path_route_names(unsigned *n)
 {
-	static const char *names[ROUTES];
-	size_t i;
-
-	for (i = 0; i < ARRAY_LEN(rows); i++)
-		names[i] = rows[i].name;
-	names[ROUTE_PASS] = "pass";
-	names[ROUTE_NONE] = "none";
-	*n = ROUTES;
-	return names;
+	need_index();
+	*n = made.n_labels;
+	return made.labels;
 }
 
 const char *path_route_name(unsigned route)
 {
-	if (route < ARRAY_LEN(rows))
-		return rows[route].name;
-	return route == ROUTE_PASS ? "pass" : "none";
+	need_index();
+	return route < made.n_labels ? made.labels[route] : "none";
 }
 
 unsigned path_route_none(void)
 {
-	return ROUTE_NONE;
+	need_index();
+	return made.none;
+}
+
+void path_dump_rows(void)
+{
+	size_t i;
+
+	for (i = 0; i < ROWS; i++) {
+		const struct path_row *row = &rows[i];
+
+		dump_row("route", row->path.p, row->label, row->texts[0], row->texts[1],
+			row->texts[2], row->texts[3], row->texts[4], row->texts[5]);
+	}
 }

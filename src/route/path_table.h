@@ -1,8 +1,8 @@
 /*
  * The table of methods and exact raw paths: which are forwarded, answered here, or
- * refused; and the row's name, the `route` label of metrics and logs. The table is
- * explicit because engines leave dangerous routes open (a prefix "/v1/" would open
- * /v1/load_lora_adapter). Pure and immutable.
+ * refused; and the row's label, the `route` of metrics and logs. The rows stand in
+ * path_rows.h. They are explicit because engines leave dangerous routes open (a prefix
+ * "/v1/" would open /v1/load_lora_adapter). Pure; immutable after its first use.
  */
 #ifndef ROUTE_PATH_TABLE_H
 #define ROUTE_PATH_TABLE_H
@@ -21,24 +21,27 @@ enum path_action {
 	PATH_MODELS,         /* merged over healthy workers */
 	PATH_FINISH_SESSION, /* for clients with the admin key */
 	PATH_REFUSE,         /* fail says why */
+	/* of rows alone, no verdict */
+	PATH_FLEET,     /* concerns every worker of a pool */
+	PATH_CLOSED,    /* concerns one engine process, or is dangerous */
+	PATH_WEBSOCKET, /* no Upgrade is forwarded */
 };
 
-struct path_row {
-	const char *path; /* exact, but for "{id}", which stands for one segment of
-			     plain bytes; "/v1/models/" also stands for what follows it
-			     (is_prefix), dot segments apart */
-	const char *name; /* route label */
-	uint16_t methods; /* bit i: enum http_method i */
-	bool is_prefix;
-	enum path_action action;
-	enum route_endpoint endpoint;
+/* The API whose clients read the errors that the router makes. */
+enum path_shape {
+	SHAPE_OPENAI,
+	SHAPE_ANTHROPIC,
+	SHAPE_OLLAMA,
+	SHAPE_LLAMA,
+	SHAPE_COHERE,
 };
 
 struct path_verdict {
 	enum path_action action;
 	enum fail fail; /* PATH_REFUSE */
-	unsigned route; /* row number: metric_request() */
+	unsigned route; /* number of its label: metric_request() */
 	enum route_endpoint endpoint;
+	enum path_shape shape;
 	/* PATH_FORWARD: what stands for {id}, in the path, which may move; n is 0: nothing.
 	 * path_id() */
 	uint32_t id_off, id_n;
@@ -48,6 +51,10 @@ struct path_verdict {
 	bool drops_caches;
 	/* A passed call that makes an engine abort requests. */
 	bool stops_requests;
+	/* The response's id names an object that lives on its worker. */
+	bool makes_object;
+	/* It is about such an object, which the path, the query or the body names. */
+	bool finds_object;
 };
 
 /* path is the raw target without its query ("*" too). */
@@ -60,10 +67,11 @@ static inline struct span path_id(const struct path_verdict *v, struct span path
 	return v->id_n > 0 ? span_make(path.p + v->id_off, v->id_n) : span_make(NULL, 0);
 }
 
-/* Names of all rows, for metric_set_routes(); the last two are "pass" (pass_paths) and
+/* All labels, for metric_set_routes(); the last two are "pass" (pass_paths) and
  * "none". */
 const char *const *path_route_names(unsigned *n);
 const char *path_route_name(unsigned route);
 unsigned path_route_none(void); /* for requests without a readable head */
+void path_dump_rows(void);      /* for --dump-tables */
 
 #endif

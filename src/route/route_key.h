@@ -31,6 +31,8 @@ enum route_endpoint {
 	ENDPOINT_GENERATE,           /* SGLang native: text, input_ids */
 	ENDPOINT_INFERENCE_GENERATE, /* /inference/v1/generate: token_ids */
 	ENDPOINT_TOKENIZE,
+	ENDPOINT_TEXT,  /* messages, a prompt, an input ...: whichever the body has */
+	ENDPOINT_PLAIN, /* no prompt: the body is read for its model alone */
 	ENDPOINT_MAX
 };
 

@@ -765,10 +765,27 @@ static void put_rerank(struct prompt *p)
 		put_document(p, TAG_DOCUMENT, document);
 }
 
+/* The first of these fields that is there; the last of them where none is. */
+static struct json_value first_there(
+	const struct prompt *p, const enum route_field *fields, size_t n)
+{
+	size_t i = 0;
+
+	while (i + 1 < n && is_absent(p->fields[fields[i]]))
+		i++;
+	return p->fields[fields[i]];
+}
+
 static void put_score(struct prompt *p)
 {
-	put_first_document(p, TAG_QUERY, p->fields[FIELD_TEXT_1]);
-	put_first_document(p, TAG_DOCUMENT, p->fields[FIELD_TEXT_2]);
+	static const enum route_field queries[] = {
+		FIELD_TEXT_1, FIELD_DATA_1, FIELD_QUERIES, FIELD_QUERY};
+	static const enum route_field documents[] = {
+		FIELD_TEXT_2, FIELD_DATA_2, FIELD_DOCUMENTS, FIELD_ITEMS};
+
+	put_first_document(p, TAG_QUERY, first_there(p, queries, ARRAY_LEN(queries)));
+	put_first_document(
+		p, TAG_DOCUMENT, first_there(p, documents, ARRAY_LEN(documents)));
 }
 
 /* SGLang: images come beside the text, which holds their places. */
@@ -815,6 +832,65 @@ static void put_tokenize(struct prompt *p)
 		put_chat(p);
 }
 
+/* Of a list of conversations the first. */
+static void put_conversation(struct prompt *p, struct json_value messages)
+{
+	struct json_cursor c = json_enter(messages);
+	struct json_value first;
+
+	if (messages.kind == JSON_IS_ARRAY && json_next_item(p->text, &c, &first) &&
+		first.kind == JSON_IS_ARRAY)
+		messages = first;
+	put_messages(p, messages);
+}
+
+/* llama.cpp puts the other files in front of the file that is filled in. */
+static void put_infill(struct prompt *p)
+{
+	if (!is_absent(p->fields[FIELD_INPUT_EXTRA])) {
+		route_hash_tag(&p->hash, TAG_JSON);
+		put_json(p, p->fields[FIELD_INPUT_EXTRA]);
+	}
+	put_text(p, TAG_TEXT, p->fields[FIELD_INPUT_PREFIX]);
+	put_text(p, TAG_TEXT, p->fields[FIELD_PROMPT]);
+	put_text(p, TAG_TEXT, p->fields[FIELD_INPUT_SUFFIX]);
+}
+
+/* A prompt, or a list of messages. */
+static void put_prompt_or_messages(struct prompt *p, struct json_value v)
+{
+	struct json_value first;
+
+	if (first_of_list(p, v, &first) && first.kind == JSON_IS_OBJECT)
+		put_messages(p, v);
+	else
+		put_prompt(p, v);
+}
+
+/* What these APIs call their prompt, the first that is there. */
+static void put_any_text(struct prompt *p)
+{
+	static const enum route_field prompts[] = {
+		FIELD_PROMPT, FIELD_INPUT, FIELD_CONTENT, FIELD_TEXTS, FIELD_INPUTS};
+	struct json_value prompt = first_there(p, prompts, ARRAY_LEN(prompts));
+
+	if (!is_absent(p->fields[FIELD_MESSAGES])) {
+		put_tools(p, TAG_TOOL, p->fields[FIELD_TOOLS]);
+		put_conversation(p, p->fields[FIELD_MESSAGES]);
+	} else if (!is_absent(p->fields[FIELD_INPUT_PREFIX])) {
+		put_infill(p);
+	} else if (!is_absent(prompt)) {
+		if (prompt.kind == JSON_IS_STRING)
+			put_system(p, p->fields[FIELD_SYSTEM]);
+		put_prompt_or_messages(p, prompt);
+	} else if (!is_absent(p->fields[FIELD_STATE])) {
+		put_system(p, p->fields[FIELD_INSTRUCTIONS]);
+		put_document(p, TAG_QUERY, p->fields[FIELD_STATE]);
+	} else {
+		put_generate(p);
+	}
+}
+
 static void (*const endpoints[ENDPOINT_MAX])(struct prompt *p) = {
 	[ENDPOINT_CHAT] = put_chat,
 	[ENDPOINT_COMPLETIONS] = put_completions,
@@ -826,6 +902,7 @@ static void (*const endpoints[ENDPOINT_MAX])(struct prompt *p) = {
 	[ENDPOINT_GENERATE] = put_generate,
 	[ENDPOINT_INFERENCE_GENERATE] = put_inference_generate,
 	[ENDPOINT_TOKENIZE] = put_tokenize,
+	[ENDPOINT_TEXT] = put_any_text,
 };
 
 int route_prompt_hash(const struct route_scan *scan, const struct json_text *text,

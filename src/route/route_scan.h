@@ -32,6 +32,17 @@
 	X(DOCUMENTS, "documents")           \
 	X(TEXT_1, "text_1")                 \
 	X(TEXT_2, "text_2")                 \
+	X(DATA_1, "data_1")                 \
+	X(DATA_2, "data_2")                 \
+	X(QUERIES, "queries")               \
+	X(ITEMS, "items")                   \
+	X(INPUT_EXTRA, "input_extra")       \
+	X(INPUT_PREFIX, "input_prefix")     \
+	X(INPUT_SUFFIX, "input_suffix")     \
+	X(CONTENT, "content")               \
+	X(TEXTS, "texts")                   \
+	X(INPUTS, "inputs")                 \
+	X(STATE, "state")                   \
 	X(LORA_PATH, "lora_path")           \
 	X(CACHE_SALT, "cache_salt")         \
 	X(SESSION_PARAMS, "session_params") \

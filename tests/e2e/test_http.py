@@ -832,7 +832,7 @@ def test_refused_paths_and_methods(worker, router):
     is skipped, not parsed as the next."""
     w = worker("w0")
     r = router([w])
-    cases = [("POST", "/v1/load_lora_adapter", 404), ("POST", "/pause", 404), ("POST", "/update_weights", 404), ("GET", "/invocations", 404), ("GET", "/", 404),
+    cases = [("POST", "/v1/load_lora_adapter", 404), ("POST", "/pause", 404), ("POST", "/update_weights", 404), ("GET", "/invocations", 404), ("GET", "/docs", 404),
              ("POST", CHAT + "/", 404), ("POST", "/V1/chat/completions", 404), ("POST", "/v1//chat/completions", 404), ("POST", "/v1/chat%2fcompletions", 404),
              ("GET", CHAT, 405), ("DELETE", CHAT, 405), ("PUT", "/health", 405), ("HEAD", CHAT, 405), ("POST", "/metrics", 404)]
     with r.connect() as c:

@@ -307,12 +307,12 @@ def test_ranks_of_our_own_engine(router):
 # ---- generations ----
 
 DROPS = ["/flush_cache", "/reset_prefix_cache", "/update_weights", "/update_weights_from_disk", "/update_weights_from_tensor",
-         "/collective_rpc", "/finish_weight_update", "/sleep", "/release_memory_occupation"]
+         "/collective_rpc", "/finish_weight_update", "/sleep", "/release_memory_occupation", "/pause", "/release_kv_cache_memory"]
 
 
 def test_d3_passed_calls_that_drop_caches_bump_the_generation(router, worker):
     w = worker("w0")
-    r = router([w], keys="pass_paths = " + " ".join(DROPS) + " /pause /update_weight\n")
+    r = router([w], keys="pass_paths = " + " ".join(DROPS) + " /resume /update_weight\n")
     for i, path in enumerate(DROPS):
         assert r.chat(CHAT["messages"]).status == 200
         assert r.explain(CHAT)["reason"] == "only_candidate" and r.explain(CHAT)["candidates"][0]["depth"] > 0
@@ -320,7 +320,7 @@ def test_d3_passed_calls_that_drop_caches_bump_the_generation(router, worker):
         assert r.metric("kvsteer_pool_generation", pool="default") == i + 1
         assert r.explain(CHAT)["candidates"][0]["depth"] == 0, path
         r.wait_log(f"pool default: generation {i + 1}, after a call of {path}")
-    for method, path in (("POST", "/pause"), ("POST", "/update_weight"), ("GET", "/flush_cache"), ("OPTIONS", "/flush_cache")):
+    for method, path in (("POST", "/resume"), ("POST", "/update_weight"), ("GET", "/pause"), ("OPTIONS", "/flush_cache")):
         assert r.request(method, path, body={} if method == "POST" else None).status == 200
     assert r.metric("kvsteer_pool_generation", pool="default") == len(DROPS)
     assert r.admin("GET", "status")[1]["pools"][0]["generation"] == len(DROPS)

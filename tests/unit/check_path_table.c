@@ -12,6 +12,8 @@
 
 #define GETS (1u << HTTP_GET | 1u << HTTP_HEAD | 1u << HTTP_OPTIONS)
 #define POSTS (1u << HTTP_POST | 1u << HTTP_OPTIONS)
+#define PUTS (1u << HTTP_PUT)
+#define DELETES (1u << HTTP_DELETE)
 
 static const struct {
 	const char *path, *name;
@@ -20,11 +22,14 @@ static const struct {
 	enum route_endpoint endpoint;
 } served[] = {
 	{"/v1/chat/completions", "chat", POSTS, PATH_FORWARD, ENDPOINT_CHAT},
+	{"/chat/completions", "chat", POSTS, PATH_FORWARD, ENDPOINT_CHAT},
+	{"/v1/chat/completions/batch", "chat_batch", POSTS, PATH_FORWARD, ENDPOINT_TEXT},
 	{"/v1/completions", "completions", POSTS, PATH_FORWARD, ENDPOINT_COMPLETIONS},
 	{"/v1/responses", "responses", POSTS, PATH_FORWARD, ENDPOINT_RESPONSES},
-	{"/v1/responses/resp_0aZ-9.:~", "response", GETS | 1u << HTTP_DELETE,
-		PATH_FORWARD, ENDPOINT_OTHER},
-	{"/v1/responses/cancel", "response", GETS | 1u << HTTP_DELETE, PATH_FORWARD,
+	{"/responses", "responses", POSTS, PATH_FORWARD, ENDPOINT_RESPONSES},
+	{"/v1/responses/resp_0aZ-9.:~", "response", GETS | DELETES, PATH_FORWARD,
+		ENDPOINT_OTHER},
+	{"/v1/responses/cancel", "response", GETS | DELETES, PATH_FORWARD,
 		ENDPOINT_OTHER},
 	{"/v1/responses/resp_1/cancel", "response_cancel", POSTS, PATH_FORWARD,
 		ENDPOINT_OTHER},
@@ -32,36 +37,107 @@ static const struct {
 		ENDPOINT_OTHER},
 	{"/v1/messages", "messages", POSTS, PATH_FORWARD, ENDPOINT_MESSAGES},
 	{"/v1/messages/count_tokens", "count_tokens", POSTS, PATH_FORWARD,
-		ENDPOINT_OTHER},
+		ENDPOINT_PLAIN},
+	{"/cohere/v2/chat", "cohere_chat", POSTS, PATH_FORWARD, ENDPOINT_TEXT},
+	{"/api/chat", "ollama_chat", POSTS, PATH_FORWARD, ENDPOINT_TEXT},
+	{"/api/generate", "ollama_generate", POSTS, PATH_FORWARD, ENDPOINT_TEXT},
+	{"/completion", "completion", POSTS, PATH_FORWARD, ENDPOINT_TEXT},
+	{"/completions", "completion", POSTS, PATH_FORWARD, ENDPOINT_TEXT},
+	{"/infill", "infill", POSTS, PATH_FORWARD, ENDPOINT_TEXT},
+	{"/v1/systemone", "decisions", POSTS, PATH_FORWARD, ENDPOINT_TEXT},
+	{"/v1/decisions", "decisions", POSTS, PATH_FORWARD, ENDPOINT_TEXT},
+	{"/v1/stream/conv-1", "stream", GETS | DELETES, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/stream", "stream", GETS | DELETES, PATH_FORWARD, ENDPOINT_OTHER},
 	{"/v1/embeddings", "embeddings", POSTS, PATH_FORWARD, ENDPOINT_EMBEDDINGS},
-	{"/v1/rerank", "rerank", POSTS, PATH_FORWARD, ENDPOINT_RERANK},
+	{"/embeddings", "embeddings", POSTS, PATH_FORWARD, ENDPOINT_TEXT},
+	{"/embedding", "embeddings", POSTS, PATH_FORWARD, ENDPOINT_TEXT},
+	{"/v2/embed", "embed", POSTS, PATH_FORWARD, ENDPOINT_TEXT},
+	{"/encode", "encode", POSTS | PUTS, PATH_FORWARD, ENDPOINT_TEXT},
+	{"/pooling", "pooling", POSTS, PATH_FORWARD, ENDPOINT_TEXT},
+	{"/classify", "classify", POSTS | PUTS, PATH_FORWARD, ENDPOINT_TEXT},
+	{"/v1/classify", "classify", POSTS, PATH_FORWARD, ENDPOINT_TEXT},
+	{"/v1/rerank", "rerank", POSTS | PUTS, PATH_FORWARD, ENDPOINT_RERANK},
+	{"/v1/reranking", "rerank", POSTS, PATH_FORWARD, ENDPOINT_RERANK},
 	{"/v2/rerank", "rerank_v2", POSTS, PATH_FORWARD, ENDPOINT_RERANK},
 	{"/rerank", "rerank_native", POSTS, PATH_FORWARD, ENDPOINT_RERANK},
+	{"/reranking", "rerank_native", POSTS, PATH_FORWARD, ENDPOINT_RERANK},
 	{"/v1/score", "score", POSTS, PATH_FORWARD, ENDPOINT_SCORE},
 	{"/score", "score_native", POSTS, PATH_FORWARD, ENDPOINT_SCORE},
-	{"/generate", "generate", POSTS, PATH_FORWARD, ENDPOINT_GENERATE},
+	{"/generative_scoring", "score", POSTS, PATH_FORWARD, ENDPOINT_SCORE},
+	{"/generate", "generate", POSTS | PUTS, PATH_FORWARD, ENDPOINT_GENERATE},
 	{"/inference/v1/generate", "inference_generate", POSTS, PATH_FORWARD,
 		ENDPOINT_INFERENCE_GENERATE},
+	{"/v1/responses/input_tokens", "input_tokens", POSTS, PATH_FORWARD,
+		ENDPOINT_PLAIN},
+	{"/v1/chat/completions/input_tokens", "input_tokens", POSTS, PATH_FORWARD,
+		ENDPOINT_PLAIN},
 	{"/tokenize", "tokenize", POSTS, PATH_FORWARD, ENDPOINT_TOKENIZE},
-	{"/detokenize", "detokenize", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
-	{"/v1/moderations", "moderations", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/tokenize", "tokenize", POSTS, PATH_FORWARD, ENDPOINT_TOKENIZE},
+	{"/detokenize", "detokenize", POSTS, PATH_FORWARD, ENDPOINT_PLAIN},
+	{"/v1/detokenize", "detokenize", POSTS, PATH_FORWARD, ENDPOINT_PLAIN},
+	{"/apply-template", "render", POSTS, PATH_FORWARD, ENDPOINT_PLAIN},
+	{"/v1/chat/completions/render", "render", POSTS, PATH_FORWARD, ENDPOINT_PLAIN},
+	{"/v1/completions/derender", "render", POSTS, PATH_FORWARD, ENDPOINT_PLAIN},
+	{"/v1/moderations", "moderations", POSTS, PATH_FORWARD, ENDPOINT_PLAIN},
 	{"/v1/audio/transcriptions", "transcriptions", POSTS, PATH_FORWARD,
 		ENDPOINT_OTHER},
+	{"/audio/transcriptions", "transcriptions", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
 	{"/v1/audio/translations", "translations", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
 	{"/v1/audio/speech", "speech", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
 	{"/v1/images/generations", "images", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/images/edits", "images", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/images/i_1/content", "image", GETS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/videos", "videos", GETS | POSTS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/videos/v_1", "video", GETS | DELETES, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/videos/v_1/content", "video", GETS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/videos/v_1/remix", "video", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/meshes", "meshes", GETS | POSTS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/meshes/m_1", "mesh", GETS | DELETES, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/meshes/m_1/content", "mesh", GETS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/actions/generations", "actions", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/conversations", "conversations", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/conversations/c_1", "conversation", GETS | POSTS | DELETES, PATH_FORWARD,
+		ENDPOINT_OTHER},
+	{"/v1/conversations/c_1/items", "conversation", GETS | POSTS, PATH_FORWARD,
+		ENDPOINT_OTHER},
+	{"/v1/conversations/c_1/items/i_1", "conversation", GETS | DELETES, PATH_FORWARD,
+		ENDPOINT_OTHER},
+	{"/v1/files", "files", GETS | POSTS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/files/f_1", "file", GETS | DELETES, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/files/f_1/content", "file", GETS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/batches", "batches", GETS | POSTS, PATH_FORWARD, ENDPOINT_PLAIN},
+	{"/v1/batches/b_1", "batch", GETS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/batches/b_1/cancel", "batch", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/open_session", "session", GETS | POSTS, PATH_FORWARD, ENDPOINT_PLAIN},
+	{"/close_session", "session", GETS | POSTS, PATH_FORWARD, ENDPOINT_PLAIN},
 	{"/v1/models/llama", "model", GETS, PATH_FORWARD, ENDPOINT_OTHER},
 	{"/v1/models/meta-llama/Llama-3.1-8B", "model", GETS, PATH_FORWARD,
 		ENDPOINT_OTHER},
 	{"/v1/models/a..b/.c/d./...", "model", GETS, PATH_FORWARD, ENDPOINT_OTHER},
 	{"/v1/models/meta%2Dllama%2FLlama", "model", GETS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/api/tags", "ollama_models", GETS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/api/show", "ollama_models", POSTS, PATH_FORWARD, ENDPOINT_PLAIN},
 	{"/get_model_info", "model_info", GETS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/model_info", "model_info", GETS, PATH_FORWARD, ENDPOINT_OTHER},
 	{"/get_server_info", "server_info", GETS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/server_info", "server_info", GETS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/version", "info", GETS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/load", "info", GETS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/props", "info", GETS, PATH_FORWARD, ENDPOINT_OTHER},
 	{"/v1/models", "models", GETS, PATH_MODELS, ENDPOINT_OTHER},
+	{"/models", "models", GETS, PATH_MODELS, ENDPOINT_OTHER},
 	{"/finish_session", "finish_session", POSTS, PATH_FINISH_SESSION, ENDPOINT_OTHER},
 	{"/health", "health", GETS, PATH_HEALTH, ENDPOINT_OTHER},
+	{"/v1/health", "health", GETS, PATH_HEALTH, ENDPOINT_OTHER},
+	{"/healthz", "health", GETS, PATH_HEALTH, ENDPOINT_OTHER},
+	{"/livez", "health", GETS, PATH_HEALTH, ENDPOINT_OTHER},
+	{"/", "health", GETS, PATH_HEALTH, ENDPOINT_OTHER},
 	{"/liveness", "liveness", GETS, PATH_HEALTH, ENDPOINT_OTHER},
 	{"/readiness", "readiness", GETS, PATH_READINESS, ENDPOINT_OTHER},
+	{"/ready", "readiness", GETS, PATH_READINESS, ENDPOINT_OTHER},
+	{"/readyz", "readiness", GETS, PATH_READINESS, ENDPOINT_OTHER},
+	{"/health_generate", "readiness", GETS, PATH_READINESS, ENDPOINT_OTHER},
+	{"/ping", "readiness", GETS | POSTS, PATH_READINESS, ENDPOINT_OTHER},
 };
 
 /* Open on engines, closed here; and paths that are no row by one byte. */
@@ -72,27 +148,35 @@ static const char *const closed[] = {
 	"/resume",
 	"/update_weights",
 	"/invocations",
+	"/predict",
 	"/sleep",
 	"/wake_up",
 	"/collective_rpc",
 	"/reset_prefix_cache",
 	"/scale_elastic_ep",
 	"/abort_requests",
-	"/load",
-	"/ping",
-	"/version",
 	"/metrics",
 	"/docs",
 	"/openapi.json",
-	"/pooling",
-	"/classify",
 	"/start_profile",
 	"/flush_cache",
+	"/hicache/storage-backend",
+	"/hicache/storage-backend/clear",
+	"/slots",
+	"/slots/0",
+	"/slots/0/",
+	"/dumper/start",
+	"/lora-adapters",
+	"/tools",
+	"/cors-proxy",
+	"/models/load",
+	"/v1/streams",
+	"/update_weights_of_tomorrow",
+	"/abort_request",
 	"/add_worker",
 	"/remove_worker",
 	"/list_workers",
 	"/admin/v1/status",
-	"/",
 	"",
 	"*",
 	"/v1",
@@ -146,6 +230,13 @@ static const char *const closed[] = {
 	"/v1/responses/\xc3\xa9",
 	"/v1/responsesa/cancel",
 	"/v1/responses/cancel/cancel/cancel",
+	/* two ids */
+	"/v1/conversations/c/items/",
+	"/v1/conversations//items/i",
+	"/v1/conversations/c/items/i/x",
+	"/v1/conversations/c/items/..",
+	"/v1/videos/a%2Fb/content",
+	"/v1/files/a/content/",
 	/* a model's name is no way out of its folder */
 	"/v1/models/",
 	"/v1/models//",
@@ -298,6 +389,19 @@ START_TEST(passed_paths_are_exact)
 }
 END_TEST
 
+/* Answered here, but for pass_paths: engines and their web pages have them, too. */
+static bool yields(const char *path)
+{
+	static const char *const paths[] = {"/", "/models", "/v1/health", "/healthz",
+		"/livez", "/ready", "/readyz", "/health_generate", "/ping"};
+
+	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+		if (strcmp(path, paths[i]) == 0)
+			return true;
+	}
+	return false;
+}
+
 /* pass_paths = *: raw bytes pass; what is answered here, still is. */
 START_TEST(all_pass_but_the_local_ones)
 {
@@ -310,6 +414,13 @@ START_TEST(all_pass_but_the_local_ones)
 		ck_assert_str_eq(path_route_name(v.route), "pass");
 	}
 	for (size_t i = 0; i < ARRAY_LEN(served); i++) {
+		if (yields(served[i].path)) {
+			struct path_verdict v = look_up(&o, HTTP_GET, served[i].path);
+
+			ck_assert_int_eq(v.action, PATH_FORWARD);
+			ck_assert_str_eq(path_route_name(v.route), "pass");
+			continue;
+		}
 		for (unsigned m = 0; m < HTTP_METHOD_MAX; m++) {
 			bool is_own = (served[i].methods >> m & 1) != 0;
 			struct path_verdict v = look_up(&o, m, served[i].path);
@@ -325,32 +436,35 @@ START_TEST(all_pass_but_the_local_ones)
 }
 END_TEST
 
-/* D3: passed calls that leave the engine's prefix cache empty or stale; by POST alone,
- * and only where pass_paths lets them through. */
+/* D3: passed calls that leave the engine's prefix cache empty or stale, by the methods
+ * that the engine takes, and only where pass_paths lets them through. */
 START_TEST(d3_calls_that_drop_caches)
 {
 	static const struct {
 		const char *path;
-		bool drops;
+		bool drops, drops_by_get;
 	} rows[] = {
-		{"/flush_cache", true},
-		{"/reset_prefix_cache", true},
-		{"/update_weights", true},
-		{"/update_weights_from_disk", true},
-		{"/update_weights_from_distributed", true},
-		{"/finish_weight_update", true},
-		{"/collective_rpc", true},
-		{"/sleep", true},
-		{"/release_memory_occupation", true},
-		{"/flush_caches", false},
-		{"/flush_cache/", false},
-		{"/Flush_cache", false},
-		{"/v1/flush_cache", false},
-		{"/update_weight", false},
-		{"/wake_up", false},
-		{"/reset_mm_cache", false},
-		{"/", false},
-		{"*", false},
+		{"/flush_cache", true, true}, /* SGLang takes both */
+		{"/reset_prefix_cache", true, false},
+		{"/release_kv_cache_memory", true, false},
+		{"/pause", true, false}, /* vLLM: clear_cache is its default */
+		{"/end_weight_update", true, false},
+		{"/update_weights", true, false},
+		{"/update_weights_from_disk", true, false},
+		{"/update_weights_from_distributed", true, false},
+		{"/finish_weight_update", true, false},
+		{"/collective_rpc", true, false},
+		{"/sleep", true, false},
+		{"/release_memory_occupation", true, true},
+		{"/flush_caches", false, false},
+		{"/flush_cache/", false, false},
+		{"/Flush_cache", false, false},
+		{"/v1/flush_cache", false, false},
+		{"/update_weight", false, false},
+		{"/wake_up", false, false},
+		{"/reset_mm_cache", false, false},
+		{"/continue_generation", false, false},
+		{"*", false, false},
 	};
 	struct router_opts all = {.pass_all = true}, none = {0};
 	struct path_verdict v;
@@ -362,8 +476,10 @@ START_TEST(d3_calls_that_drop_caches)
 		ck_assert_int_eq(v.action, PATH_FORWARD);
 		ck_assert_msg(v.drops_caches == rows[i].drops, "%s", rows[i].path);
 		path_lookup(&all, HTTP_GET, path, &v);
-		ck_assert(!v.drops_caches);
+		ck_assert_msg(v.drops_caches == rows[i].drops_by_get, "%s", rows[i].path);
 		path_lookup(&all, HTTP_OPTIONS, path, &v);
+		ck_assert(!v.drops_caches);
+		path_lookup(&all, HTTP_HEAD, path, &v);
 		ck_assert(!v.drops_caches);
 		path_lookup(&none, HTTP_POST, path, &v);
 		ck_assert_int_eq(v.action, PATH_REFUSE);
@@ -405,12 +521,69 @@ START_TEST(test_b8_what_stands_for_an_id_is_told)
 	ck_assert(id_is(HTTP_POST, "/v1/responses/resp_1/cancel", "resp_1"));
 	ck_assert(id_is(HTTP_DELETE, "/v1/responses/x", "x"));
 	ck_assert(id_is(HTTP_POST, "/v1/responses", ""));
+	ck_assert(id_is(HTTP_GET, "/v1/conversations/c_1/items/i_1", "c_1"));
 	ck_assert(id_is(HTTP_GET, "/v1/models/m", ""));
 	for (int n = 256; n <= 257; n++) {
 		snprintf(text, sizeof(text), "/v1/responses/%0*d", n, 7);
 		path_lookup(&o, HTTP_GET, span_str(text), &v);
 		ck_assert_int_eq(v.action, n == 256 ? PATH_FORWARD : PATH_REFUSE);
 	}
+}
+END_TEST
+
+START_TEST(objects_and_their_paths)
+{
+	static const struct {
+		enum http_method method;
+		const char *path;
+		bool makes, finds;
+	} cases[] = {
+		{HTTP_POST, "/v1/responses", true, false},
+		{HTTP_POST, "/v1/videos", true, false},
+		{HTTP_GET, "/v1/videos", false, false},
+		{HTTP_GET, "/v1/videos/v", false, true},
+		{HTTP_POST, "/v1/batches", true, true},
+		{HTTP_POST, "/v1/files", true, false},
+		{HTTP_POST, "/v1/conversations", true, false},
+		{HTTP_POST, "/open_session", true, false},
+		{HTTP_POST, "/generate", false, true},
+		{HTTP_POST, "/v1/chat/completions", false, false},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct path_verdict v = look_up(&strict, cases[i].method, cases[i].path);
+
+		ck_assert_int_eq(v.action, PATH_FORWARD);
+		ck_assert_msg(v.makes_object == cases[i].makes, "%s", cases[i].path);
+		ck_assert_msg(v.finds_object == cases[i].finds, "%s", cases[i].path);
+	}
+}
+END_TEST
+
+START_TEST(errors_have_the_shape_of_the_api)
+{
+	static const struct {
+		const char *path;
+		enum path_shape shape;
+	} cases[] = {
+		{"/v1/chat/completions", SHAPE_OPENAI},
+		{"/v1/messages", SHAPE_ANTHROPIC},
+		{"/v1/messages/count_tokens", SHAPE_ANTHROPIC},
+		{"/v1/messages/batches", SHAPE_ANTHROPIC},
+		{"/api/chat", SHAPE_OLLAMA},
+		{"/api/pull", SHAPE_OLLAMA},
+		{"/completion", SHAPE_LLAMA},
+		{"/slots", SHAPE_LLAMA},
+		{"/cohere/v2/chat", SHAPE_COHERE},
+		{"/cohere/v2/rerank", SHAPE_COHERE},
+		{"/pause", SHAPE_OPENAI},
+		{"", SHAPE_OPENAI},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+		ck_assert_msg(look_up(&strict, HTTP_PATCH, cases[i].path).shape ==
+				      cases[i].shape,
+			"%s", cases[i].path);
 }
 END_TEST
 
@@ -428,6 +601,8 @@ static Suite *path_table_suite(void)
 	tcase_add_test(tc, all_pass_but_the_local_ones);
 	tcase_add_test(tc, d3_calls_that_drop_caches);
 	tcase_add_test(tc, test_b8_what_stands_for_an_id_is_told);
+	tcase_add_test(tc, objects_and_their_paths);
+	tcase_add_test(tc, errors_have_the_shape_of_the_api);
 	suite_add_tcase(s, tc);
 	return s;
 }

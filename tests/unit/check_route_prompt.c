@@ -432,11 +432,16 @@ static void make_body(struct maker *m)
 		{"text", make_prompt}, {"input_ids", make_ids}, {"token_ids", make_ids},
 		{"image_data", make_documents}, {"query", make_document},
 		{"documents", make_documents}, {"text_1", make_documents},
-		{"text_2", make_documents}, {"lora_path", make_documents},
-		{"cache_salt", make_role}, {"session_params", make_session},
-		{"user", make_string}, {"session_id", make_integer},
-		{"user_id", make_role}, {"response_format", make_any},
-		{"metadata", make_any}};
+		{"text_2", make_documents}, {"data_1", make_documents},
+		{"data_2", make_document}, {"queries", make_documents},
+		{"items", make_documents}, {"input_extra", make_any},
+		{"input_prefix", make_string}, {"input_suffix", make_string},
+		{"content", make_prompt}, {"texts", make_prompt},
+		{"inputs", make_messages}, {"state", make_document},
+		{"lora_path", make_documents}, {"cache_salt", make_role},
+		{"session_params", make_session}, {"user", make_string},
+		{"session_id", make_integer}, {"user_id", make_role},
+		{"response_format", make_any}, {"metadata", make_any}};
 
 	m->out.n = 0;
 	blank(m);

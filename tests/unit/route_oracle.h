@@ -507,6 +507,61 @@ static void o_generate(struct oracle *o, json_t *body)
 	o_prompt(o, text);
 }
 
+/* The first of these members that is there; the last where none is. */
+static json_t *first_there(json_t *body, const char *const *names)
+{
+	while (names[1] != NULL && is_absent(json_object_get(body, *names)))
+		names++;
+	return json_object_get(body, *names);
+}
+
+static void o_score(struct oracle *o, json_t *body)
+{
+	static const char *const queries[] = {
+		"text_1", "data_1", "queries", "query", NULL};
+	static const char *const documents[] = {
+		"text_2", "data_2", "documents", "items", NULL};
+
+	o_first_document(o, 'q', first_there(body, queries));
+	o_first_document(o, 'k', first_there(body, documents));
+}
+
+static void o_any_text(struct oracle *o, json_t *body)
+{
+	static const char *const prompts[] = {
+		"prompt", "input", "content", "texts", "inputs", NULL};
+	json_t *messages = json_object_get(body, "messages"), *item;
+	json_t *prompt = first_there(body, prompts), *first = json_array_get(prompt, 0);
+	size_t i;
+
+	if (!is_absent(messages)) {
+		o_tools(o, 't', json_object_get(body, "tools"));
+		if (json_is_array(json_array_get(messages, 0)))
+			messages = json_array_get(messages, 0);
+		json_array_foreach(messages, i, item) o_message(o, item);
+	} else if (!is_absent(json_object_get(body, "input_prefix"))) {
+		if (!is_absent(json_object_get(body, "input_extra"))) {
+			o_tag(o, 'j');
+			o_json(o, json_object_get(body, "input_extra"), NULL);
+		}
+		o_text(o, 'x', json_object_get(body, "input_prefix"));
+		o_text(o, 'x', json_object_get(body, "prompt"));
+		o_text(o, 'x', json_object_get(body, "input_suffix"));
+	} else if (!is_absent(prompt)) {
+		if (json_is_string(prompt))
+			o_system(o, json_object_get(body, "system"));
+		if (is_uniform(prompt) && json_is_object(first))
+			json_array_foreach(prompt, i, item) o_message(o, item);
+		else
+			o_prompt(o, prompt);
+	} else if (!is_absent(json_object_get(body, "state"))) {
+		o_system(o, json_object_get(body, "instructions"));
+		o_document(o, 'q', json_object_get(body, "state"));
+	} else {
+		o_generate(o, body);
+	}
+}
+
 static void o_body(struct oracle *o, enum route_endpoint endpoint, json_t *body)
 {
 	json_t *item;
@@ -539,8 +594,12 @@ static void o_body(struct oracle *o, enum route_endpoint endpoint, json_t *body)
 			o_document(o, 'k', item);
 		break;
 	case ENDPOINT_SCORE:
-		o_first_document(o, 'q', json_object_get(body, "text_1"));
-		o_first_document(o, 'k', json_object_get(body, "text_2"));
+		o_score(o, body);
+		break;
+	case ENDPOINT_TEXT:
+		o_any_text(o, body);
+		break;
+	case ENDPOINT_PLAIN:
 		break;
 	case ENDPOINT_GENERATE:
 		o_generate(o, body);
