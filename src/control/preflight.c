@@ -6,11 +6,14 @@
 #include "control/preflight.h"
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "control/listen.h"
 #include "io/fetch.h"
 #include "io/js.h"
+#include "io/loop.h"
+#include "io/resolve.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -22,6 +25,7 @@
 
 #define ASK_TIMEOUT_MS 5000
 #define ANSWER_MAX_BYTES (64u << 20)
+#define NAMES_TIMEOUT_MS 5000 /* all of them */
 
 enum neighbour_kind {
 	NEIGHBOUR_NONE,   /* nobody is at the admin socket */
@@ -288,6 +292,101 @@ static void check_clients(
 		listen_abandon(plan);
 }
 
+/* ---- the workers' names ---- */
+
+struct name_check {
+	const struct worker_conf *worker;
+	bool is_over, is_known;
+};
+
+static void on_name(void *arg, int err, struct addr_list *list)
+{
+	struct name_check *k = arg;
+
+	k->is_over = true;
+	k->is_known = err == 0;
+	addr_list_unref(list);
+}
+
+static bool is_literal(const struct worker_conf *w)
+{
+	struct addr_list *list = addr_list_literal(w->url.host, w->url.port);
+	bool is_one = list != NULL;
+
+	addr_list_unref(list);
+	return is_one;
+}
+
+static size_t ask_names(
+	const struct conf *conf, struct resolver *resolver, struct name_check *checks)
+{
+	size_t n = 0, i;
+
+	for (i = 0; i < conf->n_workers; i++) {
+		const struct worker_conf *w = &conf->workers[i];
+
+		if (is_literal(w))
+			continue;
+		checks[n].worker = w;
+		if (resolver_ask(
+			    resolver, w->url.host, w->url.port, on_name, &checks[n]) == 0)
+			n++;
+	}
+	return n;
+}
+
+static bool all_are_over(const struct name_check *checks, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		if (!checks[i].is_over)
+			return false;
+	return true;
+}
+
+static void wait_for_names(struct loop *loop, const struct name_check *checks, size_t n)
+{
+	uint64_t end_ms = clock_now_ms() + NAMES_TIMEOUT_MS;
+
+	while (!all_are_over(checks, n) && clock_now_ms() < end_ms)
+		loop_turn(loop, (int)(end_ms - clock_now_ms()));
+}
+
+static void tell_names(
+	const struct name_check *checks, size_t n, struct conf_errors *errors)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		if (!checks[i].is_known)
+			conf_warnings_add(errors, NULL, 0, "url",
+				checks[i].worker->url.text,
+				"the daemon starts, and looks the name up again and "
+				"again",
+				"worker %s: %s", checks[i].worker->name,
+				checks[i].is_over ? "its name cannot be resolved"
+						  : "its name was not resolved in time");
+}
+
+/* A name that is not known now may be so later: a warning. */
+static void check_names(const struct conf *conf, struct conf_errors *errors)
+{
+	scoped_free struct name_check *checks =
+		xcalloc(conf->n_workers + 1, sizeof(*checks));
+	struct loop *loop = loop_new();
+	struct resolver *resolver = loop != NULL ? resolver_new(loop) : NULL;
+	size_t n;
+
+	if (resolver != NULL) {
+		n = ask_names(conf, resolver, checks);
+		wait_for_names(loop, checks, n);
+		tell_names(checks, n, errors);
+	}
+	resolver_free(resolver);
+	loop_free(loop);
+}
+
 int preflight(const struct conf *conf, struct conf_errors *errors)
 {
 	size_t before = errors->n_errors;
@@ -303,6 +402,7 @@ int preflight(const struct conf *conf, struct conf_errors *errors)
 			"addresses are in use, and the daemon cannot be asked whether "
 			"they are its own: %s",
 			n.why);
+	check_names(conf, errors);
 	free(n.addrs);
 	return errors->n_errors > before ? ERR_IO : 0;
 }

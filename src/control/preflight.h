@@ -1,6 +1,6 @@
 /*
  * The checks of -t beyond the files: whether the addresses and the admin socket could be
- * opened on this machine. Gives the same errors as a start (boot.c takes them from here),
+ * opened on this machine, and whether the workers' names are known. Gives the same errors as a start (boot.c takes them from here),
  * except for sockets that the running daemon has itself.
  * Used by daemon.c and boot.c.
  */

@@ -430,3 +430,13 @@ def test_somebody_else_at_the_admin_socket(tmp_path):
     assert told == faults(started.stderr, "kvsteerd") and "cannot be opened: another daemon uses it" in told[0], (tested.stderr, started.stderr)
     # a socket that nobody listens on is in nobody's way
     assert run("kvsteerd", "-t", "-c", str(conf)).returncode == 0
+
+
+def test_a_name_that_nobody_knows_is_a_warning(tmp_path):
+    path = tmp_path / "kvsteer.conf"
+    path.write_text("[router]\nlisten = 127.0.0.1:0\nmetrics_listen = none\nadmin_socket = none\n"
+                    "[worker here]\nurl = http://localhost:1\n[worker gone]\nurl = http://no-such-host.invalid:1\n")
+    tested = run("kvsteerd", "-tc", str(path))
+    assert tested.returncode == 0 and "the configuration is good" in tested.stderr
+    warnings = [line for line in tested.stderr.splitlines() if "warning" in line]
+    assert len(warnings) == 1 and "worker gone: its name cannot be resolved" in warnings[0] and "http://no-such-host.invalid" in warnings[0]
