@@ -82,6 +82,7 @@ libkvsteer_a_SOURCES += src/conf/conf_keys.h
 libkvsteer_a_SOURCES += src/conf/conf_place.c
 libkvsteer_a_SOURCES += src/conf/conf_print.c
 libkvsteer_a_SOURCES += src/conf/conf_roles.c
+libkvsteer_a_SOURCES += src/conf/conf_secret.c src/conf/conf_secret.h
 libkvsteer_a_SOURCES += src/conf/conf_source.h
 libkvsteer_a_SOURCES += src/conf/conf_table.c src/conf/conf_table.h
 libkvsteer_a_SOURCES += src/conf/conf_type.c

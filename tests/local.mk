@@ -42,6 +42,7 @@ check_PROGRAMS += tests/unit/check_conf_flags
 check_PROGRAMS += tests/unit/check_conf_roles
 check_PROGRAMS += tests/unit/check_conf_lex
 check_PROGRAMS += tests/unit/check_conf_place
+check_PROGRAMS += tests/unit/check_conf_secret
 check_PROGRAMS += tests/unit/check_conf_url
 check_PROGRAMS += tests/unit/check_dump
 check_PROGRAMS += tests/unit/check_fail

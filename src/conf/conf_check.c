@@ -7,9 +7,11 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "conf/conf_secret.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* Keys of [router] that parse but have nothing behind them yet. */
 static const struct {
@@ -270,6 +272,13 @@ bool conf_check_pair(const struct conf_section *s, const struct conf_pair *pair,
 			"leave one of them", "duplicate key");
 		return false;
 	}
+	/* Who may add a worker may not have this machine's files sent to it. */
+	if (key->is_secret && conf_secret_is_elsewhere(span_str(pair->value))) {
+		conf_errors_add(errors, NULL, 0, pair->key, NULL,
+			"give the key itself, or add the worker to a file",
+			"names a file of the daemon's machine");
+		return false;
+	}
 	rc = conf_value_check(key, span_str(pair->value), &fault);
 	if (rc == 0)
 		return true;
@@ -297,6 +306,45 @@ static bool is_pool_meant(
 	return strcmp(name, "default") == 0;
 }
 
+/* ---- secrets ---- */
+
+static bool is_secret_line(const struct conf_line *l)
+{
+	return l->key->is_secret && strcmp(l->value, "none") != 0;
+}
+
+static void judge_secret(const struct conf_line *l, struct conf_errors *errors)
+{
+	struct span value = span_str(l->value);
+	struct stat st;
+
+	if (conf_secret_is_elsewhere(value)) {
+		if (conf_secret_is_open(value))
+			conf_warnings_add(errors, l->file, l->line, l->key->name, NULL,
+				"chmod o-r", "every user may read the secret's file");
+		return;
+	}
+	if (stat(l->file, &st) != 0)
+		return;
+	if ((st.st_mode & S_IWOTH) != 0)
+		conf_errors_add(errors, l->file, l->line, l->key->name, NULL,
+			"chmod o-rw",
+			"every user may write to this file, which holds a secret");
+	else if ((st.st_mode & S_IROTH) != 0)
+		conf_warnings_add(errors, l->file, l->line, l->key->name, NULL,
+			"chmod o-r, or file:PATH, or credential:NAME",
+			"every user may read this file, and the secret in it");
+}
+
+/* Hashes tell nothing, but these are the keys themselves. */
+static void check_secrets(const struct conf_source *source, struct conf_errors *errors)
+{
+	for (size_t i = 0; i < source->n_sections; i++)
+		for (size_t j = 0; j < source->sections[i].n_lines; j++)
+			if (is_secret_line(&source->sections[i].lines[j]))
+				judge_secret(&source->sections[i].lines[j], errors);
+}
+
 /* A mistyped name would quietly make one more pool, with nothing in it. */
 static void check_role_sections(const struct conf *c, const struct conf_source *source,
 	struct conf_errors *errors)
@@ -319,6 +367,7 @@ void conf_check_whole(const struct conf *c, const struct conf_source *source,
 
 	check_router(c, source, flags, errors);
 	check_effects(source, flags, errors);
+	check_secrets(source, errors);
 	check_role_sections(c, source, errors);
 	for (size_t i = 0; i < c->n_pools; i++) {
 		const struct pool_conf *pool = &c->pools[i];

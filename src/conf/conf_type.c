@@ -8,6 +8,7 @@
 #include "base/conf_lex.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "conf/conf_secret.h"
 #include "conf/conf_table.h"
 
 #include <math.h>
@@ -745,11 +746,27 @@ static int refuse_value(
 	return 0;
 }
 
+static int set_from_elsewhere(const struct conf_key *key, void *base, struct span text,
+	struct conf_fault *fault)
+{
+	char *secret;
+	int rc = conf_secret_read(text, &secret, fault);
+
+	if (rc != 0)
+		return rc;
+	rc = types[key->type].read(key, span_str(secret), field_of(key, base), fault);
+	mem_wipe(secret, strlen(secret));
+	free(secret);
+	return rc;
+}
+
 int conf_value_set(const struct conf_key *key, void *base, struct span text,
 	struct conf_fault *fault)
 {
 	int rc = refuse_value(key, text, fault);
 
+	if (rc == 0 && key->is_secret && conf_secret_is_elsewhere(text))
+		return set_from_elsewhere(key, base, text, fault);
 	return rc != 0 ? rc
 		       : types[key->type].read(key, text, field_of(key, base), fault);
 }
