@@ -36,6 +36,7 @@ struct conn {
 	struct reap reap;
 	struct client client;
 	struct request *r; /* NULL: between requests */
+	bool is_full;      /* no request is begun: the client has much to read yet */
 	TAILQ_ENTRY(conn) link;
 	struct wheel_timer timer; /* head, body, idleness, linger */
 	struct wheel_timer stall; /* armed while the client's queue is not empty */
@@ -244,9 +245,34 @@ static void idle(struct conn *c)
 		watch_idle(c);
 }
 
+/*
+ * The high mark stops the next request, the low one lets it begin: then the stream calls
+ * on_writable. Whatever answers a request, the router or a worker, so a client that does
+ * not read holds the answer to one request beyond the mark, and sends no more.
+ */
+static bool must_rest(struct conn *c)
+{
+	size_t queued = stream_queued(&c->client.stream);
+
+	c->is_full = queued > (c->is_full ? STREAM_LOW_BYTES : STREAM_HIGH_BYTES);
+	return c->is_full;
+}
+
+static void rest(struct conn *c)
+{
+	client_return_buffer(&c->client);
+	stream_pause(&c->client.stream);
+	watch_idle(c);
+}
+
 /* False: nothing to run now. */
 static bool next_request(struct conn *c)
 {
+	if (must_rest(c)) {
+		rest(c);
+		return false;
+	}
+	stream_resume(&c->client.stream);
 	if (c->client.len == 0) {
 		ssize_t got = client_fill(&c->client);
 
@@ -282,7 +308,6 @@ static bool after_request(struct conn *c)
 		return false;
 	}
 	client_consume(&c->client, used);
-	stream_resume(&c->client.stream);
 	return true;
 }
 
@@ -348,7 +373,7 @@ static void on_writable(void *arg)
 	struct conn *c = arg;
 
 	assert(c->magic == CONN_MAGIC);
-	if (c->state == CONN_OPEN && c->r != NULL)
+	if (c->state == CONN_OPEN && (c->r != NULL || c->is_full))
 		conn_run(&c->client);
 }
 
@@ -357,6 +382,9 @@ static void on_peer_closed(void *arg)
 	struct conn *c = arg;
 
 	assert(c->magic == CONN_MAGIC);
+	/* Requests before it are still to be read. */
+	if (c->is_full && c->state == CONN_OPEN && c->r == NULL)
+		return;
 	/* The second time: the client had sent FIN and waited for its response, and has
 	 * now broken off. */
 	if (c->client.saw_eof)

@@ -1,12 +1,17 @@
 """What one client may cost: each row of the security review (B1, B7, B8 ...) that a single client
 could use, named after it."""
 import json
+import select
+import socket
+import threading
+import time
 
 import pytest
 
 import harness
-from harness import make_request, wait_until
+from harness import Hold
 from routing import OPEN, user
+from test_api_keys import Keys
 from test_pd import POOL, pd, prefilled  # noqa: F401 (a fixture)
 from test_responses import PATH, Store, create
 
@@ -87,3 +92,156 @@ def test_b8_an_id_is_read_where_its_header_is(pd):
         assert sum(len(d.requests) for d in ds) == before + 1, "its worker was known"
         c.close()
         other.close()
+
+
+# ---- B1: answers that their client does not read ----
+
+SENT = 20 << 20
+PAD = "X-Pad: " + "p" * 400
+
+
+class Unread:
+    """A client that sends n requests behind each other, and reads when it is told to."""
+
+    def __init__(self, r, request, n):
+        self.r, self.wire, self.n = r, r.connect(), n
+        self.left = memoryview(request * n)
+        self.wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        self.wire.sock.setblocking(False)
+
+    def send_some(self):
+        """False: nothing more goes out for now."""
+        try:
+            self.left = self.left[self.wire.sock.send(self.left[:1 << 20]):]
+        except BlockingIOError:
+            return False
+        return len(self.left) > 0
+
+    def flood(self):
+        """Sends until the router takes no more, though its only thread has had many turns."""
+        while True:
+            while self.send_some():
+                pass
+            for _ in range(10):
+                assert self.r.request("GET", "/health").status == 200
+            if not self.left or not self.send_some():
+                return
+
+    def read_all(self, status):
+        """Reads until all are answered."""
+        mark = b"HTTP/1.1 %d " % status
+        got, rest = 0, b""
+        end = time.monotonic() + harness.DEADLINE * 3
+        while got < self.n:
+            assert time.monotonic() < end, f"{got} answers of {self.n}"
+            writes = [self.wire.sock] if self.left else []
+            readable, writable, _ = select.select([self.wire.sock], writes, [], harness.DEADLINE)
+            if writable:
+                self.send_some()
+            if readable:
+                data = self.wire.sock.recv(1 << 20)
+                assert data, f"closed after {got} answers of {self.n}, {len(self.left)} bytes not sent"
+                rest += data
+                got += rest.count(mark)
+                rest = rest[rest.rfind(mark) + len(mark):] if mark in rest else rest[-len(mark) + 1:]
+        assert got == self.n
+
+
+def is_sanitized(r):
+    with open(f"/proc/{r.proc.pid}/maps") as f:
+        return "libasan" in f.read()
+
+
+def raw(method, path, *fields, body=b""):
+    lines = [f"{method} {path} HTTP/1.1", "Host: r.test", PAD, *fields, *([f"Content-Length: {len(body)}"] if method == "POST" else [])]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
+
+
+OWN = {  # kind: request, status of the answer
+    "health": (raw("GET", "/health"), 200),
+    "readiness": (raw("GET", "/readiness"), 200),
+    "models": (raw("GET", "/v1/models", "Authorization: Bearer k"), 200),
+    "no_such_path": (raw("GET", "/x"), 404),
+    "no_such_method": (raw("PATCH", "/health"), 405),
+    "no_key": (raw("POST", "/v1/chat/completions", body=b"{}"), 401),
+    "no_such_model": (raw("POST", "/v1/chat/completions", "Authorization: Bearer k", body=b'{"model":"nobody"}'), 404),
+    "limit": (raw("POST", "/v1/chat/completions", "Authorization: Bearer slow", body=b'{"model":"m"}'), 429),
+    "session": (raw("POST", "/finish_session", "Content-Type: application/json", body=b"{}"), 403),
+}
+
+
+def start_with_keys(router, worker, tmp_path):
+    keys = Keys(tmp_path, "k a", "slow b max_requests=1")
+    return router([worker("w0", Hold())], pool="models = m\n", keys="threads = 1\naccess_log = off\n" + keys.line, env=harness.LEAN)
+
+
+@pytest.mark.parametrize("kind", OWN)
+def test_b1_answers_of_the_router_that_nobody_reads(router, worker, tmp_path, kind):
+    """A request is not begun while its client has much to read yet; and all are answered once it
+    reads."""
+    r = start_with_keys(router, worker, tmp_path)
+    request, status = OWN[kind]
+    with r.connect() as busy, r.connect() as c:
+        busy.send(OWN["limit"][0])  # it has all that its tenant may have
+        r.wait_in_flight(1)
+        c.send(request)
+        m = c.read_response()
+        assert m.status == status, m.body
+        rss = r.rss_kib()
+        c = Unread(r, request, SENT // len(request))
+        c.flood()
+        grown = r.rss_kib() - rss
+        assert grown < (8192 if is_sanitized(r) else 1024), f"{grown} KiB"
+        c.read_all(status)
+        c.wire.close()
+
+
+@pytest.mark.parametrize("kind", ["kept", "forwarded"])
+def test_b1_answers_of_workers_that_nobody_reads(router, worker, kind):
+    """What is kept of a worker's refusal while another is asked, and what is relayed."""
+    text = b'{"error":{"message":"%s"}}' % (b"x" * 50000)
+    status = 429 if kind == "kept" else 400
+    ws = [worker(f"w{i}", lambda x: x.answer(status, text)) for i in range(2)]
+    r = router(ws, pool=harness.LASTING + "retry_max_retries = 1\n", keys="threads = 1\naccess_log = off\n", env=harness.LEAN)
+    request = raw("POST", "/v1/completions", body=b'{"model":"m","prompt":"x"}')
+    with r.connect() as c:
+        c.send(request)
+        assert c.read_response().status == status
+    rss = r.rss_kib()
+    c = Unread(r, request, 400)
+    c.flood()
+    before = -1
+    while before != len(ws[0].requests):  # until nothing moves any more
+        before = len(ws[0].requests)
+        c.flood()
+    assert len(ws[0].requests) + len(ws[1].requests) < 700, "no request is begun that would be in vain"
+    grown = r.rss_kib() - rss
+    assert grown < (8192 if is_sanitized(r) else 1024), f"{grown} KiB"
+    c.read_all(status)
+    c.wire.close()
+
+
+def test_b1_half_closed_clients_have_all_their_answers(router, worker, tmp_path):
+    """A client that ends its requests with a FIN, and reads late."""
+    r = start_with_keys(router, worker, tmp_path)
+    request, status = OWN["no_such_path"]
+    c = Unread(r, request, 5000)
+    c.left, left = memoryview(b""), c.left
+    sender = threading.Thread(target=lambda: (c.wire.sock.sendall(left), c.wire.sock.shutdown(socket.SHUT_WR)))
+    c.wire.sock.setblocking(True)
+    sender.start()
+    sender.join()
+    c.read_all(status)
+    assert c.wire.at_eof()
+    c.wire.close()
+
+
+def test_b1_a_client_that_leaves_amid_unread_answers(router, worker, tmp_path):
+    """Its connection goes with it: by a reset, and by the limit on its silence."""
+    r = start_with_keys(router, worker, tmp_path)
+    request, _ = OWN["no_such_path"]
+    for _ in range(3):
+        c = Unread(r, request, SENT // len(request))
+        c.flood()
+        c.wire.reset()
+    r.wait_metric(0, "kvsteer_connections", side="client")
