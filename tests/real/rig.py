@@ -220,15 +220,21 @@ class Table:
 
 
 def write_results(section, tables, facts):
-    """Replaces the section of RESULTS.md that begins with `## section`."""
+    """Into the section of RESULTS.md that begins with `## section`: each table in place of the one with
+    its title, or behind the others."""
     path = os.path.join(HERE, "RESULTS.md")
     with open(path) as f:
         text = f.read()
     commit = subprocess.run(["git", "-C", TOP, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    body = f"## {section}\n\n{facts}; kvsteer {commit or 'of a tarball'}, {datetime.date.today()}, " \
-           f"{os.cpu_count()} cores ({platform.machine()}).\n\n" + "\n".join(t.markdown() for t in tables)
-    pattern = re.compile(rf"^## {re.escape(section)}\n.*?(?=^## |\Z)", re.M | re.S)
-    text = pattern.sub(lambda m: body + "\n", text) if pattern.search(text) else text.rstrip() + "\n\n" + body
+    head = f"## {section}\n\n{facts}; kvsteer {commit or 'of a tarball'}, {datetime.date.today()}, {os.cpu_count()} cores ({platform.machine()}).\n\n"
+    pattern = re.compile(rf"^## {re.escape(section)}\n\n.*?\n\n(.*?)(?=^## |\Z)", re.M | re.S)
+    found = pattern.search(text)
+    body = found[1] if found else ""
+    for table in tables:
+        one = re.compile(rf"^### {re.escape(table.title)}\n.*?(?=^### |\Z)", re.M | re.S)
+        new = table.markdown().rstrip() + "\n\n"
+        body = one.sub(lambda m: new, body) if one.search(body) else body.rstrip() + "\n\n" + new
+    text = text[:found.start()] + head + body.lstrip() + text[found.end():] if found else text.rstrip() + "\n\n" + head + body.lstrip()
     with open(path, "w") as f:
         f.write(text.rstrip() + "\n")
 
