@@ -248,6 +248,7 @@ int inherit_claim(struct inherited *in, const char *what, const char *text,
 		*port_in(a) = sock_addr_port(&f->addr);
 		f->is_renamed = !has_name;
 		*is_stored = f->is_stored && has_name;
+		sock_adopt_listener(f->fd);
 		return take_fd(f);
 	}
 	return -1;

@@ -54,8 +54,8 @@ struct http_conn {
 	struct http_scan scan;
 	struct http_chunk chunk;
 	struct wheel_timer timer; /* the one deadline of the state */
-	uint64_t out_seen;        /* stream.bytes_out when the timer looked last */
-	uint64_t out_moved_ms;    /* when that had grown last */
+	struct stream_mark mark;  /* where the client was when the timer looked last */
+	uint64_t out_moved_ms;    /* when it took bytes last */
 	size_t drained;           /* CONN_LINGER: bytes discarded */
 	bool has_head_timer, is_running, is_ready, peer_eof, must_close, is_flushed;
 	LIST_ENTRY(http_conn) link;

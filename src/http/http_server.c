@@ -143,7 +143,7 @@ static void conn_linger(struct http_conn *c)
 	c->state = CONN_LINGER;
 	c->in_len = 0;
 	c->drained = 0;
-	c->out_seen = c->stream.bytes_out;
+	(void)stream_moved(&c->stream, &c->mark);
 	c->out_moved_ms = clock_now_ms();
 	c->is_flushed = stream_queued(&c->stream) == 0;
 	stream_shutdown_write(&c->stream);
@@ -160,10 +160,8 @@ static bool conn_stalls(struct http_conn *c)
 {
 	uint64_t now_ms = clock_now_ms();
 
-	if (c->stream.bytes_out != c->out_seen) {
-		c->out_seen = c->stream.bytes_out;
+	if (stream_moved(&c->stream, &c->mark))
 		c->out_moved_ms = now_ms;
-	}
 	return now_ms - c->out_moved_ms >= c->server->opts.write_timeout_ms;
 }
 
@@ -189,7 +187,7 @@ static void watch_stall(struct http_conn *c)
 {
 	if (stream_queued(&c->stream) == 0 || wheel_is_set(&c->timer))
 		return;
-	c->out_seen = c->stream.bytes_out;
+	(void)stream_moved(&c->stream, &c->mark);
 	c->out_moved_ms = clock_now_ms();
 	conn_deadline(c, c->server->opts.write_timeout_ms);
 }

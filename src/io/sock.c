@@ -127,6 +127,18 @@ static bool set_tcp_options(int fd)
 	       set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, USER_TIMEOUT_MS);
 }
 
+/* What the kernel holds of a peer that reads nothing is this much, and not megabytes. It
+ * bounds what is not sent yet, so a fast peer has as large a window as ever. */
+static bool set_send_bound(int fd)
+{
+	return set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, SOCK_UNSENT_BYTES);
+}
+
+void sock_adopt_listener(int fd)
+{
+	(void)(set_tcp_options(fd) && set_send_bound(fd));
+}
+
 bool sock_addr_is_inet(const union sock_addr *a)
 {
 	return a->sa.sa_family == AF_INET || a->sa.sa_family == AF_INET6;
@@ -142,8 +154,8 @@ int sock_listen(const union sock_addr *a, int *fd)
 		!set_int(s, SOL_SOCKET, SO_REUSEPORT, 1) ||
 		(a->sa.sa_family == AF_INET6 &&
 			!set_int(s, IPPROTO_IPV6, IPV6_V6ONLY, 1)) ||
-		!set_tcp_options(s) || bind(s, &a->sa, sock_addr_len(a)) != 0 ||
-		listen(s, SOCK_BACKLOG) != 0) {
+		!set_tcp_options(s) || !set_send_bound(s) ||
+		bind(s, &a->sa, sock_addr_len(a)) != 0 || listen(s, SOCK_BACKLOG) != 0) {
 		close_keep_errno(s);
 		return ERR_IO;
 	}

@@ -17,6 +17,7 @@ union sock_addr {
 	struct sockaddr_storage storage;
 };
 
+#define SOCK_UNSENT_BYTES 131072 /* that the kernel takes of what it cannot send yet */
 #define SOCK_BACKLOG 4096 /* connections that wait to be accepted, for each listener */
 
 socklen_t sock_addr_len(const union sock_addr *a);
@@ -33,10 +34,13 @@ int sock_addr_parse(const char *host, uint16_t port, union sock_addr *out) MUST_
 
 /*
  * A listening TCP socket: SO_REUSEADDR, SO_REUSEPORT, IPV6_V6ONLY, TCP_NODELAY,
- * SO_KEEPALIVE (30/10/3), TCP_USER_TIMEOUT 60 s (all inherited by what it accepts),
- * non-blocking, close-on-exec, backlog 4096. *fd is the caller's. ERR_IO with errno kept.
+ * SO_KEEPALIVE (30/10/3), TCP_USER_TIMEOUT 60 s, TCP_NOTSENT_LOWAT (all inherited by what
+ * it accepts), non-blocking, close-on-exec, backlog 4096. *fd is the caller's. ERR_IO with
+ * errno kept.
  */
 int sock_listen(const union sock_addr *a, int *fd) MUST_CHECK;
+/* The options of what is accepted, for a listening TCP socket that somebody else made. */
+void sock_adopt_listener(int fd);
 /* A unix stream listener at path with mode; replaces a dead socket file, refuses a live
  * one (ERR_EXISTS). */
 int sock_listen_unix(const char *path, mode_t mode, int *fd) MUST_CHECK;

@@ -14,7 +14,9 @@
 #include <event2/buffer.h>
 #include <event2/event.h>
 #include <limits.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -400,6 +402,25 @@ int stream_write(struct stream *s, const struct iovec *iov, int n)
 size_t stream_queued(const struct stream *s)
 {
 	return s->out != NULL ? evbuffer_get_length(s->out) : 0;
+}
+
+/* What the peer's kernel has acknowledged. */
+static uint64_t acked_bytes(const struct stream *s)
+{
+	int unacked = 0;
+
+	if (s->fd < 0 || ioctl(s->fd, SIOCOUTQ, &unacked) != 0 || unacked < 0)
+		return 0;
+	return s->bytes_out - MIN((uint64_t)unacked, s->bytes_out);
+}
+
+bool stream_moved(const struct stream *s, struct stream_mark *mark)
+{
+	struct stream_mark now = {.out = s->bytes_out, .acked = acked_bytes(s)};
+	bool moved = now.out > mark->out || now.acked > mark->acked;
+
+	*mark = now;
+	return moved;
 }
 
 void stream_shutdown_write(struct stream *s)

@@ -82,6 +82,16 @@ ssize_t stream_send(struct stream *s, const struct iovec *iov, int n) MUST_CHECK
  */
 int stream_write(struct stream *s, const struct iovec *iov, int n) MUST_CHECK;
 size_t stream_queued(const struct stream *s);
+/*
+ * How far the peer has come. The kernel's word on it is finer than bytes_out, which stands
+ * still while the kernel fills its own queue: a slow peer that takes a byte now and then
+ * is told from one that takes nothing.
+ */
+struct stream_mark {
+	uint64_t out, acked;
+};
+/* True: further than mark says. mark is where it is now. One system call. */
+bool stream_moved(const struct stream *s, struct stream_mark *mark);
 
 /* Stops/continues reading. Paused streams still report FIN and breakage through
  * on_peer_closed. Idempotent; free when nothing came in between. */

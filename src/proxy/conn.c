@@ -40,8 +40,8 @@ struct conn {
 	TAILQ_ENTRY(conn) link;
 	struct wheel_timer timer; /* head, body, idleness, linger */
 	struct wheel_timer stall; /* armed while the client's queue is not empty */
-	uint64_t stall_bytes;     /* bytes_out when it was armed */
-	uint64_t moved_ms;        /* closing: when bytes_out grew last */
+	struct stream_mark mark;  /* where the client was when it was armed */
+	uint64_t moved_ms;        /* closing: when the client took bytes last */
 	unsigned requests;
 	size_t lingered, linger_bytes, linger_seen;
 	unsigned linger_rounds; /* left */
@@ -121,7 +121,7 @@ static void conn_cut(struct conn *c, enum fail why)
 
 static void watch_closing(struct conn *c)
 {
-	c->stall_bytes = c->client.stream.bytes_out;
+	(void)stream_moved(&c->client.stream, &c->mark);
 	c->linger_seen = c->lingered;
 	wheel_set(c->client.t->wheel, &c->timer,
 		clock_now_ms() + MIN(opts(c)->write_timeout_ms, (uint64_t)LINGER_MS));
@@ -179,7 +179,10 @@ static void linger(struct conn *c)
 static void closing_timer(struct conn *c)
 {
 	bool is_flushing = stream_queued(&c->client.stream) > 0;
-	bool has_moved = c->client.stream.bytes_out > c->stall_bytes;
+	bool has_flushed = c->client.stream.bytes_out > c->mark.out;
+	/* Once all is in the kernel, its queue is the kernel's to deliver. */
+	bool has_moved =
+		has_flushed || (is_flushing && stream_moved(&c->client.stream, &c->mark));
 	bool is_sending = c->lingered > c->linger_seen && c->linger_rounds > 0;
 
 	if (has_moved)
@@ -201,7 +204,7 @@ static void watch_stall(struct conn *c)
 	if (stream_queued(&c->client.stream) == 0 || wheel_is_set(&c->stall) ||
 		opts(c)->write_timeout_ms == 0)
 		return;
-	c->stall_bytes = c->client.stream.bytes_out;
+	(void)stream_moved(&c->client.stream, &c->mark);
 	wheel_set(c->client.t->wheel, &c->stall,
 		clock_now_ms() + opts(c)->write_timeout_ms);
 }
@@ -441,11 +444,10 @@ static void on_stall(void *arg)
 	assert(c->magic == CONN_MAGIC);
 	if (stream_queued(&c->client.stream) == 0)
 		return;
-	if (c->client.stream.bytes_out == c->stall_bytes) {
+	if (!stream_moved(&c->client.stream, &c->mark)) {
 		conn_cut(c, FAIL_CLIENT_STALLED);
 		return;
 	}
-	c->stall_bytes = c->client.stream.bytes_out;
 	wheel_set(c->client.t->wheel, &c->stall,
 		clock_now_ms() + opts(c)->write_timeout_ms);
 }

@@ -9,11 +9,12 @@ import time
 import pytest
 
 import harness
-from harness import Hold
+from harness import Hold, wait_until
 from routing import OPEN, user
 from test_api_keys import Keys
 from test_pd import POOL, pd, prefilled  # noqa: F401 (a fixture)
 from test_responses import PATH, Store, create
+from test_stream import queues
 
 BLOCK = 20480  # the buffer that a connection is lent (IO_IN_BYTES)
 HEAD_MAX = 32768  # and the largest header (HTTP_REQUEST_HEAD_MAX)
@@ -245,3 +246,81 @@ def test_b1_a_client_that_leaves_amid_unread_answers(router, worker, tmp_path):
         c.flood()
         c.wire.reset()
     r.wait_metric(0, "kvsteer_connections", side="client")
+
+
+# ---- B7: what the kernel holds of those who do not read ----
+
+UNSENT = 131072  # that the kernel takes of what it cannot send (SOCK_UNSENT_BYTES)
+
+
+def in_kernel(r, c):
+    """Bytes in the router's send queue to this client."""
+    return queues(r.port, c.sock.getsockname()[1])[1]
+
+
+def standstill(r, count):
+    """Until nothing moves any more, though the router's only thread has had many turns."""
+    before = None
+    while before != count():
+        before = count()
+        for _ in range(20):
+            assert r.request("GET", "/v1/models/x").status == 200
+
+
+def pour(mib):
+    block = b"z" * (1 << 20)
+
+    def handler(x):
+        if x.request.method == "GET":
+            return harness.answer_ok(x)
+        x.begin(content_type="application/octet-stream")
+        for _ in range(mib):
+            x.chunk(block)
+        x.end()
+    return handler
+
+
+def test_b7_stopped_readers_cost_the_kernel_little(router, worker):
+    """Clients that ask for much and read nothing: the kernel's queue of each is bounded, beside the
+    64 KiB that the router holds; and all arrives in the end."""
+    r = router([worker("w0", pour(12))], keys="threads = 1\n", pool=harness.LASTING)
+    clients = [r.connect() for _ in range(12)]
+    for c in clients:
+        c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        c.send(harness.make_request(body={"model": "m", "prompt": "x"}))
+    r.wait_in_flight(len(clients))
+    wait_until(lambda: all(in_kernel(r, c) > 0 for c in clients), "all have stopped")
+    standstill(r, lambda: [in_kernel(r, c) for c in clients])
+    assert max(in_kernel(r, c) for c in clients) < 2 * UNSENT
+    for c in clients:
+        assert len(c.read_response().body) == 12 << 20
+        c.close()
+
+
+def test_b7_a_slow_reader_is_no_stalled_one(router, worker):
+    """It takes less in write_timeout than the kernel waits for before it takes more of the router's
+    bytes. What counts is what the reader took."""
+    r = router([worker("w0", pour(12))], keys="threads = 1\nwrite_timeout = 2s\n", pool=harness.LASTING)
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+    sock.connect(("127.0.0.1", r.port))
+    c = harness.Wire(sock)
+    c.send(harness.make_request(body={"model": "m", "prompt": "x"}))
+    wait_until(lambda: in_kernel(r, c) > UNSENT / 2, "the kernel is full")
+    begun = time.monotonic()
+    while time.monotonic() < begun + 6:
+        data = c.sock.recv(600)
+        assert data, "cut"
+        wait_until(lambda now=time.monotonic(): time.monotonic() > now + 0.1, "the reader's pace")
+    assert "client_stalled" not in r.log()
+    c.reset()
+    r.wait_log("end=client_gone")
+
+
+def test_b7_a_reader_that_stops_for_good_is_cut(router, worker):
+    r = router([worker("w0", pour(12))], keys="threads = 1\nwrite_timeout = 300ms\n", pool=harness.LASTING)
+    with r.connect() as c:
+        c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        c.send(harness.make_request(body={"model": "m", "prompt": "x"}))
+        r.wait_log("end=client_stalled")

@@ -174,11 +174,37 @@ START_TEST(connect_accept_and_inherited_options)
 	accepted = accept_soon(listener, &peer);
 	check_options(accepted);
 	check_options(fd);
+	/* B7: what the kernel holds of a client that reads nothing. */
+	ck_assert_int_eq(
+		get_int(accepted, IPPROTO_TCP, TCP_NOTSENT_LOWAT), SOCK_UNSENT_BYTES);
 	ck_assert_int_eq(peer.sa.sa_family, AF_INET);
 	ck_assert_uint_eq(ntohl(peer.in.sin_addr.s_addr), INADDR_LOOPBACK);
 	p = (struct pollfd){.fd = fd, .events = POLLOUT};
 	ck_assert_int_eq(poll(&p, 1, 20000), 1);
 	ck_assert_int_eq(sock_connect_result(fd), 0);
+	close(fd);
+	close(accepted);
+	close(listener);
+}
+END_TEST
+
+START_TEST(test_b7_a_listener_of_others_gets_the_options)
+{
+	union sock_addr a, peer;
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int fd, accepted;
+	socklen_t len = sizeof(a);
+
+	ck_assert_int_eq(sock_addr_parse("127.0.0.1", 0, &a), 0);
+	ck_assert_int_eq(bind(listener, &a.sa, sock_addr_len(&a)), 0);
+	ck_assert_int_eq(listen(listener, 1), 0);
+	ck_assert_int_eq(getsockname(listener, &a.sa, &len), 0);
+	sock_adopt_listener(listener);
+	ck_assert_int_eq(sock_connect(&a, &fd), 0);
+	accepted = accept_soon(listener, &peer);
+	check_options(accepted);
+	ck_assert_int_eq(
+		get_int(accepted, IPPROTO_TCP, TCP_NOTSENT_LOWAT), SOCK_UNSENT_BYTES);
 	close(fd);
 	close(accepted);
 	close(listener);
@@ -407,6 +433,7 @@ static Suite *sock_suite(void)
 	tcase_add_test(t, cidr_blocks);
 	tcase_add_test(t, cidr_blocks_that_are_none);
 	tcase_add_test(t, connect_accept_and_inherited_options);
+	tcase_add_test(t, test_b7_a_listener_of_others_gets_the_options);
 	tcase_add_test(t, two_listeners_share_a_port_and_a_foreign_one_does_not);
 	tcase_add_test(t, v6_only);
 	tcase_add_test(t, refused);
