@@ -171,6 +171,7 @@ libkvsteer_a_SOURCES += src/proxy/body.c src/proxy/body.h
 libkvsteer_a_SOURCES += src/proxy/budget.c src/proxy/budget.h
 libkvsteer_a_SOURCES += src/proxy/cache_drop.c src/proxy/cache_drop.h
 libkvsteer_a_SOURCES += src/proxy/caller.c src/proxy/caller.h
+libkvsteer_a_SOURCES += src/proxy/cors.c src/proxy/cors.h
 libkvsteer_a_SOURCES += src/proxy/cleanup.c src/proxy/cleanup.h
 libkvsteer_a_SOURCES += src/proxy/client.c src/proxy/client.h
 libkvsteer_a_SOURCES += src/proxy/conn.c src/proxy/conn.h

@@ -123,6 +123,7 @@ struct router_opts {
 	bool expose_worker, allow_pin;
 	struct conf_list routing_key_headers, priority_headers;
 	struct conf_list trusted_proxies; /* CIDRs */
+	struct conf_list cors_origins; /* "https://a.test"; a host may begin with "*." */
 };
 
 /* The options of a policy; one for each role of a pool. Plain numbers, copied by

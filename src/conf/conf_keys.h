@@ -92,7 +92,9 @@
 	K(priority_headers, priority_headers, HEADERS, NULL, 0, 0, live, open, \
 	  "headers that give a request's place in the queue: high, normal or low") \
 	K(trusted_proxies, trusted_proxies, CIDRS, NULL, 0, 0, live, open, \
-	  "networks whose X-Forwarded-For is believed")
+	  "networks whose X-Forwarded-For is believed") \
+	K(cors_origins, cors_origins, ORIGINS, NULL, 0, 0, live, open, \
+	  "origins of web pages that may read responses, with *. for any subdomain; * for all")
 
 /* [pool NAME] only: struct pool_conf */
 #define CONF_POOL_KEYS(K) \

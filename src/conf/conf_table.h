@@ -58,6 +58,7 @@ enum conf_type {
 	CONF_TYPE_HEADERS,
 	CONF_TYPE_GLOBS,
 	CONF_TYPE_CIDRS,
+	CONF_TYPE_ORIGINS,
 	CONF_TYPE_STATUSES, /* in a struct status_set */
 	CONF_TYPE_MAX
 };

@@ -549,6 +549,29 @@ static int check_header(struct span text, struct conf_fault *fault)
 	return ERR_PARSE;
 }
 
+/* As browsers send it: scheme://host[:port], of which the host may begin with "*.". */
+static int check_origin(struct span text, struct conf_fault *fault)
+{
+	const char *mark = text.n > 3 ? memmem(text.p, text.n, "://", 3) : NULL;
+	struct span scheme, host;
+
+	if (span_is(text, "*"))
+		return 0;
+	if (mark != NULL) {
+		scheme = span_make(text.p, (size_t)(mark - text.p));
+		host = span_make(mark + 3, text.n - scheme.n - 3);
+		if (span_starts(host, SPAN_LIT("*.")))
+			host = span_make(host.p + 2, host.n - 2);
+		if (scheme.n > 0 && all_in(scheme, "+-.") && host.n > 0 &&
+			text.n <= 255 && all_in(host, "-._:[]") && host.p[0] != '.')
+			return 0;
+	}
+	conf_fault_set(fault, "is not an origin",
+		"such as https://chat.example.com or https://*.example.com, without a "
+		"path; * alone for every page");
+	return ERR_PARSE;
+}
+
 static int check_glob(struct span text, struct conf_fault *fault)
 {
 	if (memchr(text.p, ',', text.n) == NULL && text.n <= 256)
@@ -714,6 +737,7 @@ static const struct type_row types[CONF_TYPE_MAX] = {
 	[CONF_TYPE_HEADERS] = { "list of header names", LIST(check_header) },
 	[CONF_TYPE_GLOBS] = { "list of patterns", LIST(check_glob) },
 	[CONF_TYPE_CIDRS] = { "list of networks", LIST(conf_cidr_check) },
+	[CONF_TYPE_ORIGINS] = { "list of origins", LIST(check_origin) },
 	[CONF_TYPE_STATUSES] = { "list of statuses", PLAIN(struct status_set, read_statuses, print_statuses), NULL },
 };
 /* clang-format on */

@@ -265,6 +265,14 @@ static bool is_reframed(const struct http_field *f)
 	       f->id == FIELD_TRANSFER_ENCODING;
 }
 
+static bool is_cors(struct span name)
+{
+	struct span beginning = SPAN_LIT("access-control-");
+
+	return name.n > beginning.n &&
+	       span_case_eq(span_make(name.p, beginning.n), beginning);
+}
+
 size_t http_write_response(const struct http_response_out *o, char *out, size_t cap)
 {
 	struct cursor c = {out, out + cap, false};
@@ -275,7 +283,8 @@ size_t http_write_response(const struct http_response_out *o, char *out, size_t 
 	for (unsigned i = 0; i < h->n_fields; i++) {
 		const struct http_field *f = &h->fields[i];
 
-		if (is_reframed(f))
+		if (is_reframed(f) ||
+			(o->drop_cors && is_cors(http_field_name(o->base, f))))
 			continue;
 		has_id |= f->id == FIELD_X_REQUEST_ID;
 		put_line(&c, http_field_name(o->base, f), http_field_value(o->base, f));

@@ -53,6 +53,7 @@ struct http_response_out {
 	bool keep_alive_10;      /* a 1.0 client asked: Connection: keep-alive */
 	unsigned keepalive_secs; /* Keep-Alive: timeout=N when not close (0: none) */
 	struct span request_id;  /* added unless the worker set one */
+	bool drop_cors;          /* the worker's Access-Control-* end here */
 	struct span extra;       /* whole lines */
 };
 /* "HTTP/1.1 200 OK": version ours, reason phrase ours. Drops hop-by-hop; all else in

@@ -108,6 +108,72 @@ size_t answer_challenge_line(char *out)
 	return put(out, SPAN_LIT("WWW-Authenticate: Bearer\r\n"));
 }
 
+/* The words of each API for a status. The last row is for all others. */
+static const struct error_type {
+	int status;
+	const char *anthropic, *llama;
+} error_types[] = {
+	{400, "invalid_request_error", "invalid_request_error"},
+	{401, "authentication_error", "authentication_error"},
+	{403, "permission_error", "permission_error"},
+	{404, "not_found_error", "not_found_error"},
+	{405, "invalid_request_error", "not_supported_error"},
+	{408, "timeout_error", "unavailable_error"},
+	{413, "request_too_large", "invalid_request_error"},
+	{414, "invalid_request_error", "invalid_request_error"},
+	{417, "invalid_request_error", "invalid_request_error"},
+	{421, "invalid_request_error", "invalid_request_error"},
+	{429, "rate_limit_error", "unavailable_error"},
+	{431, "invalid_request_error", "invalid_request_error"},
+	{501, "invalid_request_error", "not_supported_error"},
+	{503, "overloaded_error", "unavailable_error"},
+	{504, "timeout_error", "server_error"},
+	{0, "api_error", "server_error"},
+};
+
+static const struct error_type *type_for(int status)
+{
+	const struct error_type *t = error_types;
+
+	while (t->status != status && t->status != 0)
+		t++;
+	return t;
+}
+
+size_t answer_error_body(enum path_shape shape, enum fail why, const char *message,
+	struct span id, char out[ANSWER_ERROR_MAX])
+{
+	int status = fail_status(why), n;
+
+	switch (shape) {
+	case SHAPE_ANTHROPIC:
+		n = snprintf(out, ANSWER_ERROR_MAX,
+			"{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":\"%"
+			"s\","
+			"\"code\":\"%s\"},\"request_id\":\"" SPAN_FMT "\"}",
+			type_for(status)->anthropic, message, fail_code(why),
+			SPAN_ARG(id));
+		break;
+	case SHAPE_OLLAMA:
+		n = snprintf(out, ANSWER_ERROR_MAX, "{\"error\":\"%s\"}", message);
+		break;
+	case SHAPE_LLAMA:
+		n = snprintf(out, ANSWER_ERROR_MAX,
+			"{\"error\":{\"code\":%d,\"message\":\"%s\",\"type\":\"%s\"}}",
+			status, message, type_for(status)->llama);
+		break;
+	case SHAPE_COHERE:
+		n = snprintf(out, ANSWER_ERROR_MAX,
+			"{\"message\":\"%s\",\"id\":\"" SPAN_FMT "\"}", message,
+			SPAN_ARG(id));
+		break;
+	default:
+		return fail_body_saying(why, message, out, ANSWER_ERROR_MAX);
+	}
+	assert(n > 0 && n < ANSWER_ERROR_MAX);
+	return (size_t)n;
+}
+
 /* Anthropic's clients know no upstream_error. */
 static const char *type_of_messages(enum fail why)
 {

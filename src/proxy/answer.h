@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "base/span.h"
 #include "http/http_head.h"
+#include "route/path_table.h"
 #include "route/route_key.h"
 
 #define ANSWER_LINES_MAX 512
@@ -33,6 +34,13 @@ size_t answer_allow_line(unsigned methods, char *out);
 size_t answer_retry_line(unsigned secs, char *out);
 /* WWW-Authenticate, for a client without a valid key. */
 size_t answer_challenge_line(char *out);
+/*
+ * The body of a failure in the shape of the API (into ANSWER_ERROR_MAX bytes). message: at
+ * most 768 bytes, nothing that JSON escapes; id: that of the request.
+ */
+#define ANSWER_ERROR_MAX 1280
+size_t answer_error_body(enum path_shape shape, enum fail why, const char *message,
+	struct span id, char out[ANSWER_ERROR_MAX]);
 /* A failure, as an event of a stream that answers a request of this endpoint. */
 size_t answer_error_event(
 	enum route_endpoint endpoint, enum fail why, char out[ANSWER_EVENT_MAX]);

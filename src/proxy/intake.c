@@ -8,6 +8,7 @@
 #include "http/http_parse.h"
 #include "policy/routing_key.h"
 #include "pool/request_key.h"
+#include "proxy/cors.h"
 #include "proxy/own_answer.h"
 #include "proxy/pin.h"
 #include "proxy/prefill_decode.h"
@@ -55,6 +56,8 @@ static enum fail judge(struct request *r)
 	path_lookup(opts(r), r->head.method, path, &r->verdict);
 	if (r->verdict.action == PATH_REFUSE)
 		return r->verdict.fail;
+	if (cors_is_on(opts(r)) && cors_is_preflight(r->c->buf, &r->head))
+		r->verdict.action = PATH_OPTIONS;
 	if (wants_websocket(r))
 		return FAIL_NOT_IMPLEMENTED;
 	if (r->c->is_late && r->verdict.action == PATH_FORWARD)

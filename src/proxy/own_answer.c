@@ -9,9 +9,11 @@
 #include "http/http_write.h"
 #include "proxy/admission.h"
 #include "proxy/answer.h"
+#include "proxy/cors.h"
 #include "proxy/pick.h"
 #include "proxy/request_state.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static local_answer_fn *local_fn;
@@ -64,20 +66,47 @@ static int ask_local(struct request *r, char **body, size_t *n)
 	return local_fn(local_arg, r->t, &asked, body, n);
 }
 
+static bool may_keep(const struct request *r)
+{
+	return request_may_go_on(r) && r->head.minor == 1;
+}
+
+/* What may be asked of a path, for everybody, without a key. */
+static void answer_options(struct request *r)
+{
+	char extra[ANSWER_LINES_MAX + CORS_PREFLIGHT_MAX];
+	size_t n = answer_id_line(request_id(r), extra);
+	const char *base = r->c->buf;
+
+	n += answer_allow_line(r->verdict.allowed, extra + n);
+	n += cors_is_preflight(base, &r->head)
+		     ? cors_preflight_lines(
+			       opts(r), base, &r->head, r->verdict.allowed, extra + n)
+		     : cors_lines(opts(r), base, &r->head, extra + n);
+	r->keep = may_keep(r);
+	send_own(r, 204, span_make(NULL, 0), span_make(NULL, 0), span_make(extra, n));
+}
+
 void own_answer_local(struct request *r)
 {
 	static const char up[] = "{\"status\":\"ok\"}";
 	char *body = NULL;
-	char extra[ANSWER_LINES_MAX];
-	size_t n = 0;
+	char extra[ANSWER_LINES_MAX + CORS_LINES_MAX];
+	size_t n = 0, n_extra;
 	int status = 200;
 
+	if (r->verdict.action == PATH_OPTIONS) {
+		answer_options(r);
+		return;
+	}
 	if (r->verdict.action != PATH_HEALTH)
 		status = ask_local(r, &body, &n);
-	r->keep = request_may_go_on(r) && r->head.minor == 1;
+	n_extra = answer_id_line(request_id(r), extra);
+	n_extra += cors_lines(opts(r), r->c->buf, &r->head, extra + n_extra);
+	r->keep = may_keep(r);
 	send_own(r, status, SPAN_LIT("application/json"),
 		body != NULL ? span_make(body, n) : SPAN_LIT(up),
-		span_make(extra, answer_id_line(request_id(r), extra)));
+		span_make(extra, n_extra));
 	free(body);
 }
 
@@ -88,8 +117,11 @@ static unsigned secs_until(uint64_t at_ms, uint64_t now_ms)
 		       : 0;
 }
 
+#define MESSAGE_MAX 768
+
 /* Says why no worker is there, and when one may be. */
-static size_t outage_body(struct request *r, char *body, size_t n, unsigned *retry_secs)
+static void outage_message(
+	struct request *r, char message[MESSAGE_MAX], unsigned *retry_secs)
 {
 	struct routing routing;
 	struct pool_ask ask = pick_ask(r, &routing);
@@ -99,38 +131,60 @@ static size_t outage_body(struct request *r, char *body, size_t n, unsigned *ret
 	text_printf(&text, "%s ", fail_text(r->why));
 	pool_tell_outage(r->pool, &ask, &text, &back_ms);
 	*retry_secs = secs_until(back_ms, ask.now_ms);
-	n = text.failed ? fail_body(r->why, body, n)
-			: fail_body_saying(r->why, text.p, body, n);
+	snprintf(message, MESSAGE_MAX, "%s", text.failed ? fail_text(r->why) : text.p);
 	text_free(&text);
+}
+
+/* Anthropic's clients ask for models, too, where OpenAI's do. */
+static enum path_shape shape_of(const struct request *r)
+{
+	static const struct span version = {"anthropic-version", 17};
+
+	if (r->verdict.shape == SHAPE_OPENAI && r->has_head &&
+		r->verdict.action != PATH_FORWARD &&
+		http_head_named(r->c->buf, &r->head, version) != NULL)
+		return SHAPE_ANTHROPIC;
+	return r->verdict.shape;
+}
+
+/* The header lines of a failure. */
+static size_t failure_lines(const struct request *r, unsigned retry_secs, char *out)
+{
+	int status = fail_status(r->why);
+	size_t n = answer_id_line(request_id(r), out);
+
+	if (status == 429 || status == 503)
+		n += answer_retry_line(
+			retry_secs > 0 ? retry_secs : admission_retry_after_secs(r->pool),
+			out + n);
+	if (status == 401)
+		n += answer_challenge_line(out + n);
+	if (r->why == FAIL_METHOD_NOT_ALLOWED && r->verdict.allowed != 0)
+		n += answer_allow_line(r->verdict.allowed, out + n);
+	if (r->has_head)
+		n += cors_lines(opts(r), r->c->buf, &r->head, out + n);
 	return n;
 }
 
 void own_answer_failure(struct request *r)
 {
-	char body[1024], extra[ANSWER_LINES_MAX];
+	char message[MESSAGE_MAX], body[ANSWER_ERROR_MAX];
+	char extra[ANSWER_LINES_MAX + CORS_LINES_MAX];
 	unsigned retry_secs = r->caller.retry_after_secs;
-	size_t n = r->why == FAIL_NO_WORKER && r->pool != NULL
-			   ? outage_body(r, body, sizeof(body), &retry_secs)
-			   : fail_body(r->why, body, sizeof(body)),
-	       x;
-	int status = fail_status(r->why);
+	size_t n;
 
 	if (r->id_len == 0)
 		own_answer_make_id(r);
-	x = answer_id_line(request_id(r), extra);
-	if (status == 429 || status == 503)
-		x += answer_retry_line(
-			retry_secs > 0 ? retry_secs : admission_retry_after_secs(r->pool),
-			extra + x);
-	if (status == 401)
-		x += answer_challenge_line(extra + x);
-	if (r->why == FAIL_METHOD_NOT_ALLOWED && r->verdict.allowed != 0)
-		x += answer_allow_line(r->verdict.allowed, extra + x);
+	if (r->why == FAIL_NO_WORKER && r->pool != NULL)
+		outage_message(r, message, &retry_secs);
+	else
+		snprintf(message, sizeof(message), "%s", fail_text(r->why));
+	n = answer_error_body(shape_of(r), r->why, message, request_id(r), body);
 	r->relay.framing = HTTP_BODY_LENGTH;
 	r->keep = r->has_head && fail_keeps_connection(r->why) && request_may_go_on(r) &&
 		  r->head.minor == 1;
-	send_own(r, status, SPAN_LIT("application/json"), span_make(body, n),
-		span_make(extra, x));
+	send_own(r, fail_status(r->why), SPAN_LIT("application/json"), span_make(body, n),
+		span_make(extra, failure_lines(r, retry_secs, extra)));
 }
 
 void own_answer_new_id(struct request *r)

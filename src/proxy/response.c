@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "http/http_write.h"
+#include "proxy/cors.h"
 #include "proxy/prefill_decode.h"
 #include "proxy/request_state.h"
 #include "proxy/resume.h"
@@ -30,9 +31,17 @@ static struct span worker_lines(const struct request *r, char *out)
 	return span_make(out, answer_worker_lines(span_str(r->worker_name), &c, out));
 }
 
+static struct span added_lines(const struct request *r, char *out)
+{
+	struct span worker = worker_lines(r, out);
+
+	return span_make(
+		out, worker.n + cors_lines(opts(r), r->c->buf, &r->head, out + worker.n));
+}
+
 bool response_make_header(struct request *r, const struct http_head *a, const char *base)
 {
-	char extra[ANSWER_LINES_MAX];
+	char extra[ANSWER_LINES_MAX + CORS_LINES_MAX];
 	struct http_response_out out = {
 		.base = base,
 		.head = a,
@@ -40,7 +49,8 @@ bool response_make_header(struct request *r, const struct http_head *a, const ch
 		.content_length = a->content_length,
 		.keepalive_secs = (unsigned)(opts(r)->keepalive_timeout_ms / 1000),
 		.request_id = request_id(r),
-		.extra = worker_lines(r, extra),
+		.drop_cors = cors_is_on(opts(r)),
+		.extra = added_lines(r, extra),
 	};
 	size_t n;
 

@@ -283,7 +283,8 @@ static struct path_verdict serve(const struct path_row *row, enum http_method me
 		v.fail = FAIL_METHOD_NOT_ALLOWED;
 		return v;
 	}
-	v.action = row->action;
+	v.action = row->action != PATH_FORWARD && method == HTTP_OPTIONS ? PATH_OPTIONS
+									 : row->action;
 	/* Other methods of a keyed path carry no prompt. */
 	v.endpoint = is_own ? row->endpoint : ENDPOINT_OTHER;
 	v.id_off = id.n > 0 ? (uint32_t)(id.p - path.p) : 0;

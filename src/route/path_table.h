@@ -20,6 +20,7 @@ enum path_action {
 	PATH_READINESS,      /* every pool has a usable worker for each role */
 	PATH_MODELS,         /* merged over healthy workers */
 	PATH_FINISH_SESSION, /* for clients with the admin key */
+	PATH_OPTIONS,        /* answered here: the methods of a path, or a preflight */
 	PATH_REFUSE,         /* fail says why */
 	/* of rows alone, no verdict */
 	PATH_FLEET,     /* concerns every worker of a pool */

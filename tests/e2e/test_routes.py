@@ -121,7 +121,7 @@ def test_each_route_that_is_closed(router, worker):
         for row in rows("FLEET", "CLOSED"):
             for method in row.methods:
                 m = ask(c, method, row.target(), row.body(method))
-                assert m.status == 404 and b"path_not_found" in m.body, row.path
+                assert m.status == 404 and b"This path is not served here." in m.body, row.path
     for row in rows("WEBSOCKET"):
         with r.connect() as c:
             assert ask(c, "GET", row.target(), None).status == 501, row.path
