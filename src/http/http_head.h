@@ -47,6 +47,7 @@ const char *http_method_name(enum http_method m);
 	X(X_FORWARDED_FOR, "x-forwarded-for")            \
 	X(X_FORWARDED_PROTO, "x-forwarded-proto")        \
 	X(X_REQUEST_ID, "x-request-id")                  \
+	X(X_CONVERSATION_ID, "x-conversation-id")        \
 	X(X_KVSTEER, "x-kvsteer-") /* prefix; any spelling with '_' */ \
 	X(X_KVSTEER_PREFIX, "x-kvsteer-prefix")          \
 	X(X_KVSTEER_WORKER, "x-kvsteer-worker")          \

@@ -46,6 +46,7 @@ static const uint8_t slots[64] = {
 	[24] = FIELD_X_REQUEST_ID,
 	[25] = FIELD_TE,
 	[27] = FIELD_DATE,
+	[29] = FIELD_X_CONVERSATION_ID,
 	[30] = FIELD_UPGRADE,
 	[33] = FIELD_KEEP_ALIVE,
 	[35] = FIELD_CONTENT_TYPE,

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 struct entry {
@@ -22,6 +23,7 @@ struct response_map {
 	pthread_mutex_t lock;
 	uint64_t secret[2];
 	struct lru_map *entries;
+	_Atomic bool is_used;
 };
 
 struct response_map *response_map_new(size_t max)
@@ -81,6 +83,7 @@ void response_map_put(struct response_map *m, struct span id, uint64_t worker_id
 	make_key(m, id, key);
 	pthread_mutex_lock(&m->lock);
 	put_locked(m->entries, key, worker_id);
+	atomic_store_explicit(&m->is_used, true, memory_order_relaxed);
 	pthread_mutex_unlock(&m->lock);
 }
 
@@ -132,6 +135,11 @@ void response_map_forget(struct response_map *m, uint64_t worker_id)
 	pthread_mutex_unlock(&m->lock);
 }
 
+bool response_map_is_used(struct response_map *m)
+{
+	return m != NULL && atomic_load_explicit(&m->is_used, memory_order_relaxed);
+}
+
 /* ---- the reader ---- */
 
 /* The bytes of "id" as states 0 to 3; then what follows the name. */
@@ -139,10 +147,13 @@ static const char name[] = "\"id\"";
 static const char kind[] = "resp_";
 enum { AT_COLON = 4, AT_VALUE, IN_ID };
 
-void response_reader_start(struct response_reader *r)
+void response_reader_start(struct response_reader *r, bool is_response)
 {
 	r->state = 0;
 	r->is_done = false;
+	r->is_response = is_response;
+	r->is_in_string = r->is_escaped = false;
+	r->depth = 0;
 	r->n = 0;
 	r->seen = 0;
 }
@@ -173,7 +184,7 @@ static void take_id(struct response_reader *r, char c)
 	r->id[r->n++] = c;
 }
 
-static void take(struct response_reader *r, char c)
+static void take_of_response(struct response_reader *r, char c)
 {
 	if (r->state < AT_COLON)
 		r->state = c == name[r->state] ? (uint8_t)(r->state + 1) : begin_again(c);
@@ -183,6 +194,73 @@ static void take(struct response_reader *r, char c)
 		r->state = c == (r->state == AT_COLON ? ':' : '"')
 				   ? (uint8_t)(r->state + 1)
 				   : begin_again(c);
+}
+
+/* States of take_of_object(): those of a name's bytes, then what follows it. */
+enum { OBJ_OTHER, OBJ_NAME, OBJ_NAME_I, OBJ_NAME_ID, OBJ_COLON, OBJ_VALUE, OBJ_ID };
+
+static void end_object(struct response_reader *r)
+{
+	r->is_done = true;
+	r->n = 0;
+}
+
+static void take_in_string(struct response_reader *r, char c)
+{
+	if (r->is_escaped || c == '\\') {
+		if (r->state == OBJ_ID)
+			end_object(r);
+		r->is_escaped = !r->is_escaped;
+		r->state = OBJ_OTHER;
+	} else if (c == '"') {
+		r->is_in_string = false;
+		r->is_done = r->state == OBJ_ID;
+		r->state = r->state == OBJ_NAME_ID ? OBJ_COLON : OBJ_OTHER;
+	} else if (r->state == OBJ_ID) {
+		if (r->n == RESPONSE_ID_MAX)
+			end_object(r);
+		else
+			r->id[r->n++] = c;
+	} else if (r->state == OBJ_NAME && c == 'i') {
+		r->state = OBJ_NAME_I;
+	} else {
+		r->state = r->state == OBJ_NAME_I && c == 'd' ? OBJ_NAME_ID : OBJ_OTHER;
+	}
+}
+
+static void begin_string(struct response_reader *r)
+{
+	r->is_in_string = true;
+	if (r->depth == 0 || (r->depth == 1 && r->state == OBJ_VALUE))
+		r->state = OBJ_ID;
+	else
+		r->state = r->depth == 1 ? OBJ_NAME : OBJ_OTHER;
+}
+
+static void take_of_object(struct response_reader *r, char c)
+{
+	if (r->is_in_string) {
+		take_in_string(r, c);
+	} else if (c == '"') {
+		begin_string(r);
+	} else if (c == ':' && r->state == OBJ_COLON) {
+		r->state = OBJ_VALUE;
+	} else if (!is_blank(c)) {
+		r->state = OBJ_OTHER;
+		r->depth += c == '{' || c == '[';
+		if (c == '}' || c == ']')
+			r->depth -= r->depth > 0;
+		if (r->depth == 0)
+			end_object(r);
+	}
+}
+
+static void take(struct response_reader *r, char c)
+{
+	if (r->is_response)
+		take_of_response(r, c);
+	else
+		take_of_object(r, c);
 }
 
 void response_reader_feed(struct response_reader *r, struct span bytes)

@@ -1,7 +1,8 @@
 /*
- * The worker of each stored response (/v1/responses), because a response can only be
- * continued, read or deleted on the worker that made it. Bounded: it knows the
- * RESPONSE_MAP_MAX responses used last, in fixed memory; ids are kept as keyed hashes of
+ * The worker of each object that one worker keeps: a stored response, a conversation, a
+ * file, a batch, an image, a video job, a session. It can only be continued, read or
+ * deleted on the worker that made it. One table for all APIs. Bounded: it knows the
+ * RESPONSE_MAP_MAX objects used last, in fixed memory; ids are kept as keyed hashes of
  * 128 bits. One for the process, shared by its threads; every function locks for itself.
  * And the reader that finds the id in an answer's first bytes. Made by the daemon, used
  * by proxy/stored_response.c.
@@ -29,20 +30,27 @@ void response_map_drop(struct response_map *m, struct span id);
 /* The worker left: its responses are not known any more. Walks over all that are. */
 void response_map_forget(struct response_map *m, uint64_t worker_id);
 
+/* Whether it has ever had an entry. */
+bool response_map_is_used(struct response_map *m);
+
 /*
- * Looks for "id":"resp_..." in the bytes of an answer, in pieces of any size: an object,
- * or an event stream whose first event says what was created. Within strings these bytes
- * stand escaped, so no text can feign them. Gives up after RESPONSE_READ_MAX bytes.
+ * Looks for the id in the bytes of an answer, in pieces of any size. Of a response:
+ * "id":"resp_..." in an object, or in an event stream whose first event says what was
+ * created; within strings these bytes stand escaped, so no text can feign them. Of all
+ * else: the member "id" of the object itself, or a string that is the whole answer
+ * (SGLang's sessions). Gives up after RESPONSE_READ_MAX bytes.
  */
 #define RESPONSE_READ_MAX 16384
 struct response_reader {
 	uint8_t state;
 	bool is_done; /* id is there, or will not be */
-	uint16_t n;   /* bytes of id; 0: none was found */
+	bool is_response, is_in_string, is_escaped;
+	uint32_t depth;
+	uint16_t n; /* bytes of id; 0: none was found */
 	uint32_t seen;
 	char id[RESPONSE_ID_MAX];
 };
-void response_reader_start(struct response_reader *r);
+void response_reader_start(struct response_reader *r, bool is_response);
 void response_reader_feed(struct response_reader *r, struct span bytes);
 
 #endif

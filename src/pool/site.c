@@ -104,9 +104,9 @@ bool site_reads_body(const struct site *s, const struct site_head *h)
 	if (may_be_split(s, h))
 		return true;
 
-	/* The response that is continued lives on one worker: more than any policy has to
-	 * say. */
-	if (h->endpoint == ENDPOINT_RESPONSES && !h->is_pinned)
+	/* What is continued lives on one worker: more than any policy has to say. */
+	if (h->endpoint != ENDPOINT_OTHER && !h->is_pinned &&
+		(h->finds_object || h->endpoint == ENDPOINT_RESPONSES))
 		return true;
 	if (may_resume(s, h))
 		return true;

@@ -54,6 +54,7 @@ struct site_head {
 	struct policy_head said; /* as far as site.wants asks for it */
 	bool is_pinned;          /* to one worker, and pins count */
 	struct span model;       /* X-Kvsteer-Model; empty: not said */
+	bool finds_object;       /* the body may name an object that one worker keeps */
 };
 /*
  * True if pool or policy needs anything from the body. This is the one place that decides

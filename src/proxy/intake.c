@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "http/http_parse.h"
+#include "http/http_query.h"
 #include "policy/routing_key.h"
 #include "pool/request_key.h"
 #include "proxy/cors.h"
@@ -85,12 +86,21 @@ static bool is_pinned(const struct request *r)
 	return opts(r)->allow_pin && field(r, FIELD_X_KVSTEER_WORKER).n > 0;
 }
 
+/* A generation may belong to a session, if any was opened. */
+static bool body_names_object(const struct request *r)
+{
+	return r->verdict.finds_object &&
+	       (r->verdict.endpoint != ENDPOINT_GENERATE ||
+		       response_map_is_used(r->t->process->responses));
+}
+
 static void start_scan(struct request *r)
 {
 	struct site_head h = {
 		.endpoint = r->verdict.endpoint,
 		.is_pinned = is_pinned(r),
 		.model = own_field(r, SPAN_LIT("x-kvsteer-model")),
+		.finds_object = body_names_object(r),
 	};
 	struct request_key_body use;
 
@@ -305,6 +315,23 @@ static enum fail begin_legs(struct request *r, const struct request_key_source *
 	return why;
 }
 
+/* By its path, its query (llama.cpp's streams) or its body. */
+static void look_up_object(struct request *r)
+{
+	struct stored_named named = {
+		.endpoint = r->verdict.endpoint,
+		.id = path_id(&r->verdict, http_head_path(r->c->buf, &r->head)),
+		.object = r->key.object,
+		.has_model = r->key.model.n > 0,
+	};
+	char name[RESPONSE_ID_MAX + 1];
+
+	if (named.id.n == 0 && http_query_value(http_head_query(r->c->buf, &r->head),
+				       "conv_id", name, sizeof(name)))
+		named.id = span_str(name);
+	stored_look_up(&r->stored, &named, &r->pool);
+}
+
 enum fail intake_route_key(struct request *r)
 {
 	struct request_key_source src = key_source(r);
@@ -313,9 +340,8 @@ enum fail intake_route_key(struct request *r)
 		return FAIL_OVERLOADED;
 	r->stored.map = r->t->process->responses;
 	r->stored.site = r->site;
-	stored_look_up(&r->stored,
-		path_id(&r->verdict, http_head_path(r->c->buf, &r->head)),
-		r->verdict.endpoint, r->key.previous, &r->pool);
+	if (r->verdict.finds_object)
+		look_up_object(r);
 	if (r->pool == NULL)
 		return FAIL_MODEL_NOT_FOUND;
 	if (request_key_hash(&src, r->pool, caller_salt(&r->caller), &r->key) != 0)

@@ -248,6 +248,21 @@ static void note_success(struct request *r)
 		worker_expect_aborts(r->place.guard.worker, clock_now_ms());
 }
 
+/* Few requests have to do with objects that one worker keeps. */
+static void note_object(struct request *r, int status)
+{
+	struct stored_answer a = {
+		.makes_object = r->verdict.makes_object,
+		.is_response = r->verdict.endpoint == ENDPOINT_RESPONSES,
+		.stream = field(r, FIELD_X_CONVERSATION_ID),
+		.method = r->head.method,
+		.status = status,
+	};
+
+	if (a.makes_object || a.stream.n > 0 || r->stored.is_asked_for)
+		stored_note_answer(&r->stored, &a, r->place.guard.worker);
+}
+
 /* The client gets this response. */
 static struct decision begin_response(
 	struct request *r, const struct http_head *a, const char *base)
@@ -256,8 +271,7 @@ static struct decision begin_response(
 		outcome_end(&r->place.guard, r->place.ex, FAIL_WORKER_HEAD_TOO_LARGE);
 		return next_fail(FAIL_WORKER_HEAD_TOO_LARGE);
 	}
-	stored_note_answer(&r->stored, r->verdict.endpoint == ENDPOINT_RESPONSES,
-		r->head.method, a->status, r->place.guard.worker);
+	note_object(r, a->status);
 	if (r->pd != NULL)
 		pd_answered(r->pd, a->status);
 	if (!is_good(a->status) || exchange_said_error(r->place.ex)) {

@@ -1,5 +1,5 @@
 /*
- * Responses and the workers that have them. See stored_response.h.
+ * Objects and the workers that have them. See stored_response.h.
  */
 #include "proxy/stored_response.h"
 
@@ -16,21 +16,33 @@ static struct span wanted(const struct stored *s)
 	return span_make(s->reader.id, s->reader.n);
 }
 
-void stored_look_up(struct stored *s, struct span id, enum route_endpoint endpoint,
-	struct span previous, struct pool **pool)
+static void look_up_by_path(struct stored *s, struct span id)
 {
-	s->is_by_path = id.n > 0;
-	if (s->is_by_path) {
-		/* The header may move, and the id is needed again with the answer. */
-		assert(id.n <= sizeof(s->reader.id));
-		memcpy(s->reader.id, id.p, id.n);
-		s->reader.n = (uint16_t)id.n;
-		*pool = s->site->pools[0];
-	} else if (endpoint != ENDPOINT_RESPONSES || previous.n == 0) {
+	/* The header may move, and the id is needed again with the answer. */
+	s->is_by_path = true;
+	s->reader.n = (uint16_t)MIN(id.n, sizeof(s->reader.id));
+	if (s->reader.n > 0)
+		memcpy(s->reader.id, id.p, s->reader.n);
+	s->home = response_map_find(s->map, wanted(s));
+}
+
+void stored_look_up(
+	struct stored *s, const struct stored_named *named, struct pool **pool)
+{
+	if (named->endpoint == ENDPOINT_OTHER)
+		look_up_by_path(s, named->id);
+	else if (named->object.n == 0)
 		return;
-	}
+	else
+		s->home = response_map_find(s->map, named->object);
+	/* The name of a session may be a client's own, which no worker has to know. */
+	if (named->endpoint == ENDPOINT_GENERATE && s->home == 0)
+		return;
 	s->is_asked_for = true;
-	s->home = response_map_find(s->map, s->is_by_path ? wanted(s) : previous);
+	s->is_anywhere =
+		s->is_by_path || (named->endpoint == ENDPOINT_PLAIN && !named->has_model);
+	if (s->is_anywhere)
+		*pool = s->site->pools[0];
 }
 
 /* Its worker is gone, or has forgotten it: all others, from the first pool on. */
@@ -38,7 +50,7 @@ static void forget_home(struct stored *s, struct pool **pool)
 {
 	s->home = 0;
 	s->pool_at = 0;
-	if (s->is_by_path)
+	if (s->is_anywhere)
 		*pool = s->site->pools[0];
 }
 
@@ -46,7 +58,7 @@ bool stored_asks_others(struct stored *s, struct pool **pool)
 {
 	if (!s->is_asked_for)
 		return false;
-	if (s->is_by_path && s->pool_at + 1 < s->site->n_pools) {
+	if (s->is_anywhere && s->pool_at + 1 < s->site->n_pools) {
 		*pool = s->site->pools[++s->pool_at];
 		return true;
 	}
@@ -62,7 +74,7 @@ static bool has_other(const struct stored *s, struct retry_case *c)
 	size_t i;
 
 	ask.home = 0;
-	if (!s->is_by_path)
+	if (!s->is_anywhere)
 		return pool_has_candidate(c->pool, &ask);
 	for (i = s->home != 0 ? 0 : s->pool_at; i < s->site->n_pools; i++) {
 		ask.role = pool_whole_role(s->site->pools[i]);
@@ -87,21 +99,29 @@ struct decision stored_answered(
 	return next_is(NEXT_ELSEWHERE);
 }
 
-void stored_note_answer(struct stored *s, bool makes_one, enum http_method method,
-	int status, const struct worker *w)
+static void note_asked_for(
+	struct stored *s, enum http_method method, const struct worker *w)
 {
-	bool is_good = status >= 200 && status < 300;
-
-	if (s->is_by_path) {
-		if (is_good && method == HTTP_DELETE)
-			response_map_drop(s->map, wanted(s));
-		else if (is_good)
-			response_map_put(s->map, wanted(s), w->host_id);
+	if (s->reader.n == 0)
 		return;
-	}
-	s->is_reading = is_good && makes_one;
+	if (method == HTTP_DELETE)
+		response_map_drop(s->map, wanted(s));
+	else
+		response_map_put(s->map, wanted(s), w->host_id);
+}
+
+void stored_note_answer(
+	struct stored *s, const struct stored_answer *a, const struct worker *w)
+{
+	if (a->status < 200 || a->status >= 300)
+		return;
+	if (a->stream.n > 0)
+		response_map_put(s->map, a->stream, w->host_id);
+	if (s->is_by_path)
+		note_asked_for(s, a->method, w);
+	s->is_reading = a->makes_object;
 	if (s->is_reading)
-		response_reader_start(&s->reader);
+		response_reader_start(&s->reader, a->is_response);
 }
 
 void stored_read(struct stored *s, struct span bytes, const struct worker *w)

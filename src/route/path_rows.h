@@ -38,8 +38,8 @@
 	X("/chat/completions", "chat", POST, FORWARD, CHAT, OPENAI, 0, "L") \
 	X("/v1/chat/completions/batch", "chat_batch", POST, FORWARD, TEXT, OPENAI, 0, "V openai/chat_completion") \
 	X("/v1/completions", "completions", POST, FORWARD, COMPLETIONS, OPENAI, 0, "V openai/completion, S, L") \
-	X("/v1/responses", "responses", POST, FORWARD, RESPONSES, OPENAI, MAKES, "V openai/responses, S, L") \
-	X("/responses", "responses", POST, FORWARD, RESPONSES, OPENAI, MAKES, "L") \
+	X("/v1/responses", "responses", POST, FORWARD, RESPONSES, OPENAI, MAKES | FINDS, "V openai/responses, S, L") \
+	X("/responses", "responses", POST, FORWARD, RESPONSES, OPENAI, MAKES | FINDS, "L") \
 	X("/v1/messages", "messages", POST, FORWARD, MESSAGES, ANTHROPIC, 0, "V anthropic, S, L") \
 	X("/cohere/v2/chat", "cohere_chat", POST, FORWARD, TEXT, COHERE, 0, "V cohere") \
 	X("/api/chat", "ollama_chat", POST, FORWARD, TEXT, OLLAMA, 0, "S") \

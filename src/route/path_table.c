@@ -290,7 +290,7 @@ static struct path_verdict serve(const struct path_row *row, enum http_method me
 	v.id_off = id.n > 0 ? (uint32_t)(id.p - path.p) : 0;
 	v.id_n = (uint32_t)id.n;
 	v.makes_object = (row->marks & MAKES) != 0 && method == HTTP_POST;
-	v.finds_object = (row->marks & FINDS) != 0;
+	v.finds_object = is_own && (row->marks & FINDS) != 0;
 	return v;
 }
 

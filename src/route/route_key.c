@@ -30,7 +30,7 @@ enum {
 	TEXT_MODEL,
 	TEXT_LORA,
 	TEXT_CACHE_SALT,
-	TEXT_PREVIOUS,
+	TEXT_OBJECT,
 	TEXT_SESSION, /* and its SESSION_MAX kinds, which may be numbers */
 	TEXT_FIELDS = TEXT_SESSION + SESSION_MAX
 };
@@ -89,6 +89,38 @@ static struct json_value session_params_id(
 	return id;
 }
 
+/* The value itself, or the object's member. */
+static struct json_value text_or_id(const struct json_text *t, struct json_value v)
+{
+	static const struct span name = {"id", sizeof("id") - 1};
+	struct json_value id;
+
+	if (v.kind != JSON_IS_OBJECT)
+		return v;
+	json_members(t, v, &name, 1, &id);
+	return id;
+}
+
+/* The id of an object that one worker keeps, as the endpoint calls it. */
+static struct json_value object_id(const struct route_scan *s, const struct json_text *t)
+{
+	const struct json_value *fields = s->fields;
+
+	switch (s->endpoint) {
+	case ENDPOINT_RESPONSES:
+		return text_or_id(
+			t, fields[is_text(fields[FIELD_PREVIOUS]) ? FIELD_PREVIOUS
+								  : FIELD_CONVERSATION]);
+	case ENDPOINT_GENERATE:
+		return text_or_id(t, fields[FIELD_SESSION_PARAMS]);
+	case ENDPOINT_PLAIN:
+		return fields[is_text(fields[FIELD_INPUT_FILE]) ? FIELD_INPUT_FILE
+								: FIELD_SESSION_ID];
+	default:
+		return (struct json_value){0};
+	}
+}
+
 /* Session ids may be numbers, which count as spelled. */
 static bool is_session(struct json_value v)
 {
@@ -106,7 +138,7 @@ static void list_texts(const struct route_scan *s, const struct json_text *t,
 		(struct text_field){&k->lora, first_text(t, fields[FIELD_LORA_PATH])};
 	list[TEXT_CACHE_SALT] =
 		(struct text_field){&k->cache_salt, fields[FIELD_CACHE_SALT]};
-	list[TEXT_PREVIOUS] = (struct text_field){&k->previous, fields[FIELD_PREVIOUS]};
+	list[TEXT_OBJECT] = (struct text_field){&k->object, object_id(s, t)};
 	session[SESSION_PARAMS_ID].value =
 		session_params_id(t, fields[FIELD_SESSION_PARAMS]);
 	session[SESSION_USER].value = fields[FIELD_USER];
@@ -160,7 +192,7 @@ static int decode_texts(const struct json_text *t, struct route_key *k,
 static void forget_body(struct route_key *k, const struct route_key_opts *opts)
 {
 	k->readable = k->stream = false;
-	k->model = k->lora = k->cache_salt = k->previous = span_make(NULL, 0);
+	k->model = k->lora = k->cache_salt = k->object = span_make(NULL, 0);
 	for (unsigned i = 0; i < SESSION_MAX; i++)
 		k->session[i] = span_make(NULL, 0);
 	if (k->hashes_sent)

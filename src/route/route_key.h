@@ -100,7 +100,8 @@ struct route_key {
 	/* Decoded text; points into `text` (owned) or is empty when absent. Last
 	 * duplicate wins, as in Python workers. */
 	struct span model, lora, cache_salt;
-	struct span previous; /* previous_response_id */
+	struct span
+		object; /* id of what is kept on one worker: previous_response_id ... */
 	struct span session[SESSION_MAX];
 	char *text;
 	size_t text_cap;

@@ -23,6 +23,8 @@
 	X(INSTRUCTIONS, "instructions")     \
 	X(INPUT, "input")                   \
 	X(PREVIOUS, "previous_response_id") \
+	X(CONVERSATION, "conversation")     \
+	X(INPUT_FILE, "input_file_id")      \
 	X(PROMPT, "prompt")                 \
 	X(TEXT, "text")                     \
 	X(INPUT_IDS, "input_ids")           \

@@ -546,7 +546,7 @@ START_TEST(objects_and_their_paths)
 		const char *path;
 		bool makes, finds;
 	} cases[] = {
-		{HTTP_POST, "/v1/responses", true, false},
+		{HTTP_POST, "/v1/responses", true, true},
 		{HTTP_POST, "/v1/videos", true, false},
 		{HTTP_GET, "/v1/videos", false, false},
 		{HTTP_GET, "/v1/videos/v", false, true},

@@ -169,7 +169,7 @@ START_TEST(ids_are_read_however_an_answer_is_cut)
 	for (size_t cut = 0; cut <= n; cut++) {
 		struct response_reader r;
 
-		response_reader_start(&r);
+		response_reader_start(&r, true);
 		response_reader_feed(&r, span_make(text, cut));
 		response_reader_feed(&r, span_make(text + cut, n - cut));
 		if (id == NULL) {
@@ -182,19 +182,66 @@ START_TEST(ids_are_read_however_an_answer_is_cut)
 }
 END_TEST
 
+static const struct {
+	const char *text, *id; /* NULL: none */
+} objects[] = {
+	{"{\"id\":\"video-1\",\"object\":\"video\"}", "video-1"},
+	{" {\n\"object\" : \"file\" ,\"bytes\":[1,{}],\r\n\"id\"\t:\n\"file-2\"}",
+		"file-2"},
+	{"{\"created\":1,\"usage\":{\"id\":\"x\"},\"data\":[{\"id\":\"y\"}],\"id\":"
+	 "\"i3\"}",
+		"i3"},
+	{"{\"object\":\"id\",\"id\":\"i4\"}", "i4"},
+	{"{\"text\":\"\\\"id\\\":\\\"x\\\"\",\"id\":\"i5\"}", "i5"},
+	{"{\"t\":\"\\\\\",\"id\":\"i6\"}", "i6"},
+	{"{\"ids\":\"x\",\"iid\":\"x\",\"ID\":\"x\",\"id\":\"i7\"}", "i7"},
+	{"{\"id\":5,\"id\":null,\"id\":[\"x\"],\"id\":\"i8\"}", "i8"},
+	{"\"0f4c-uuid\"", "0f4c-uuid"},
+	{"{\"data\":{\"id\":\"x\"}}", NULL},
+	{"[{\"id\":\"x\"}]", NULL},
+	{"{\"id\":\"a\\u0041\"}", NULL},
+	{"{}", NULL},
+	{"5", NULL},
+	{"]", NULL},
+	{"{\"id\":\"unended", NULL},
+	{"{\"id\":\"" LONG64 LONG64 LONG64 LONG64 "\"}", LONG64 LONG64 LONG64 LONG64},
+	{"{\"id\":\"" LONG64 LONG64 LONG64 LONG64 "x\"}", NULL},
+};
+
+START_TEST(ids_of_objects_are_their_own)
+{
+	const char *text = objects[_i].text, *id = objects[_i].id;
+	size_t n = strlen(text);
+
+	for (size_t cut = 0; cut <= n; cut++) {
+		struct response_reader r;
+
+		response_reader_start(&r, false);
+		response_reader_feed(&r, span_make(text, cut));
+		response_reader_feed(&r, span_make(text + cut, n - cut));
+		if (id == NULL) {
+			ck_assert_msg(!r.is_done || r.n == 0, "%s", text);
+			continue;
+		}
+		ck_assert_msg(r.is_done, "%s at %zu", text, cut);
+		ck_assert_msg(span_is(span_make(r.id, r.n), id), "%s", text);
+	}
+}
+END_TEST
+
 START_TEST(it_is_looked_for_in_the_first_bytes)
 {
 	static char text[RESPONSE_READ_MAX];
 	struct response_reader r;
 
 	memset(text, 'x', sizeof(text));
-	response_reader_start(&r);
+	response_reader_start(&r, true);
 	response_reader_feed(&r, span_make(text, sizeof(text) - 1));
 	ck_assert(!r.is_done);
 	response_reader_feed(&r, SPAN_LIT("\"id\":\"resp_1\""));
 	ck_assert(r.is_done);
 	ck_assert_uint_eq(r.n, 0);
-	response_reader_start(&r);
+	response_reader_start(&r, true);
 	response_reader_feed(&r, span_make(text, sizeof(text) - 20));
 	response_reader_feed(&r, SPAN_LIT("\"id\":\"resp_1\""));
 	ck_assert(r.is_done);
@@ -212,6 +259,7 @@ static Suite *response_map_suite(void)
 	tcase_add_test(tc, without_a_map_nothing_is_known);
 	tcase_add_loop_test(
 		tc, ids_are_read_however_an_answer_is_cut, 0, ARRAY_LEN(answers));
+	tcase_add_loop_test(tc, ids_of_objects_are_their_own, 0, ARRAY_LEN(objects));
 	tcase_add_test(tc, it_is_looked_for_in_the_first_bytes);
 	suite_add_tcase(s, tc);
 	return s;
