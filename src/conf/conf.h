@@ -158,6 +158,7 @@ struct worker_opts {
 	bool hold_headers, resume_streams;
 	uint64_t no_worker_wait_ms;
 	unsigned cb_failure_threshold, cb_success_threshold;
+	unsigned cb_failure_ratio; /* per cent of what ended */
 	uint64_t cb_timeout_ms, cb_window_ms;
 	struct conf_list worker_cidrs;
 	char *tls_ca;

@@ -188,6 +188,8 @@
 	  "how long a request waits while every worker is out, before the least bad one is tried") \
 	K(cb_failure_threshold, cb_failure_threshold, COUNT, "10", 1, CONF_MANY, live, open, \
 	  "failures in the window that open the breaker") \
+	K(cb_failure_ratio, cb_failure_ratio, PERCENT, "20%", 0, 100, live, open, \
+	  "share of failures in the window that opens it; a whole 5xx counts a quarter") \
 	K(cb_success_threshold, cb_success_threshold, COUNT, "3", 1, CONF_MANY, live, open, \
 	  "successes that close it again") \
 	K(cb_timeout, cb_timeout_ms, TIME, "60s", 1, CONF_DAY_MS, live, open, \

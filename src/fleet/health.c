@@ -936,7 +936,7 @@ static void on_worker_remove(void *arg, struct pool *p, struct worker *w)
 static void count_as_failure(struct worker *w)
 {
 	enum breaker_change change =
-		breaker_report(&w->breaker, OUTCOME_FAILURE, false, clock_now_ms());
+		breaker_report(&w->breaker, OUTCOME_FAILURE, NULL, clock_now_ms());
 	char text[160];
 
 	if (change == BREAKER_SAME)

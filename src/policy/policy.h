@@ -31,6 +31,7 @@ struct worker;
 	X(RESPONSE_HOME, "response_home")   /* the worker that has what is continued */   \
 	X(POLICY_ORDER, "policy_order")	    /* the policy looks at no prompt */           \
 	X(ONLY_CANDIDATE, "only_candidate")                                               \
+	X(TRIAL, "trial") \
 	X(LEAST_BAD, "least_bad")                                                         \
 	X(HASHES_SENT, "hashes_sent")	    /* the client hashed: nothing to match */
 /* clang-format on */

@@ -88,6 +88,7 @@ struct pool_ask {
 	/* ids, or host_ids, of workers that failed this request; ascending, n_tried */
 	const uint64_t *tried;
 	unsigned n_tried;
+	uint32_t tenant;     /* whose it is; BREAKER_NO_TENANT: there are none */
 	uint64_t body_bytes; /* how long the prompt may be, where no key says it */
 	/* It has been a trial, or its response has begun: it is no trial now. */
 	bool is_no_trial;

@@ -74,7 +74,8 @@ static bool may_try(const struct pool_ask *ask, const struct worker *w)
 	       worker_offers_trial(w);
 }
 
-static const char word_paused[] = "paused", word_late[] = "late";
+static const char word_paused[] = "paused", word_late[] = "late",
+		  word_breaker[] = "breaker";
 
 /* As its connects say. */
 static const char *reach_word(const struct worker *w, uint64_t now_ms)
@@ -88,7 +89,7 @@ static const char *breaker_word(struct worker *w, uint64_t now_ms)
 {
 	if (breaker_admits(&w->breaker, now_ms))
 		return NULL;
-	return breaker_is_paused(&w->breaker, now_ms) ? word_paused : "breaker";
+	return breaker_is_paused(&w->breaker, now_ms) ? word_paused : word_breaker;
 }
 
 /* True if a request to w would be the trial of its half-open breaker. */
@@ -113,7 +114,7 @@ static const char *out_of_play(const struct pool_ask *ask, struct worker *w)
 	if (word == NULL)
 		word = breaker_word(w, ask->now_ms);
 	if (word == NULL && would_be_trial(ask, w))
-		word = "breaker";
+		word = word_breaker;
 	if (word == NULL && worker_is_full(w))
 		word = "full";
 	return word;
@@ -310,6 +311,33 @@ static unsigned least_badness(const struct pool *p, const struct pool_ask *ask)
 	return least;
 }
 
+/*
+ * More than half of those that are asked for are kept out by nothing but 5xx: then it is
+ * more likely that the requests are at fault, and none of these workers is kept out.
+ */
+static bool are_too_many_out(const struct pool *p, const struct pool_ask *ask)
+{
+	unsigned all = 0, out = 0;
+	size_t i;
+
+	for (i = 0; i < p->registry.n; i++) {
+		struct worker *w = p->registry.items[i];
+
+		if (!is_asked_for(ask, w) || !serves_model(w, ask->model))
+			continue;
+		all++;
+		out += breaker_is_by_status(&w->breaker);
+	}
+	return out * 2 > all;
+}
+
+/* Nothing but 5xx keeps it out. */
+static bool is_out_by_status(struct worker *w, const char *word)
+{
+	return word == word_breaker && breaker_is_by_status(&w->breaker) &&
+	       !worker_is_full(w);
+}
+
 static bool is_least_bad(const struct pool_ask *ask, struct worker *w, unsigned least)
 {
 	return least != UINT_MAX && badness(ask, w) == least;
@@ -338,37 +366,61 @@ static void add_paused(struct pool *p, const struct pool_ask *ask, struct pick_i
 	}
 }
 
-/* Gathers the workers that may be chosen. 0, or the error if there are none. */
-static int gather_workers(
-	struct pool *p, const struct pool_ask *ask, struct pick_input *in, bool *all_rest)
+/* What was found beside the candidates. */
+struct gathering {
+	unsigned least; /* of a last resort; 0: it is none */
+	bool forgives;  /* those that nothing but 5xx keeps out are candidates, too */
+	bool has_full, has_out, has_resting, has_status;
+};
+
+static void gather_worker(struct pool *p, const struct pool_ask *ask,
+	struct pick_input *in, struct gathering *g, struct worker *w)
 {
-	unsigned least = ask->is_last_resort ? least_badness(p, ask) : 0;
-	bool has_full = false, has_out = false, has_paused = false;
+	const char *word = out_of_play(ask, w);
+	bool is_status = word != NULL && is_out_by_status(w, word);
+
+	if (word == NULL || (g->forgives && is_status) ||
+		(g->least != 0 && is_least_bad(ask, w, g->least)))
+		add_candidate(p, ask, in, w);
+	else if (strcmp(word, "full") == 0)
+		g->has_full = true;
+	else if (strcmp(word, "model") != 0 && strcmp(word, "tried") != 0)
+		g->has_out = true;
+	g->has_resting |= is_resting(word);
+	g->has_status |= is_status;
+}
+
+static void gather_all(struct pool *p, const struct pool_ask *ask, struct pick_input *in,
+	struct gathering *g)
+{
 	size_t i;
 
-	for (i = 0; i < p->registry.n; i++) {
-		struct worker *w = p->registry.items[i];
-		const char *word;
+	in->n = 0;
+	for (i = 0; i < p->registry.n; i++)
+		if (is_asked_for(ask, p->registry.items[i]))
+			gather_worker(p, ask, in, g, p->registry.items[i]);
+}
 
-		if (!is_asked_for(ask, w))
-			continue;
-		word = out_of_play(ask, w);
-		if (word == NULL || (least != 0 && is_least_bad(ask, w, least)))
-			add_candidate(p, ask, in, w);
-		else if (strcmp(word, "full") == 0)
-			has_full = true;
-		else if (strcmp(word, "model") != 0 && strcmp(word, "tried") != 0)
-			has_out = true;
-		has_paused |= is_resting(word);
+/* Gathers the workers that may be chosen. 0, or the error if there are none. */
+static int gather_workers(struct pool *p, const struct pool_ask *ask,
+	struct pick_input *in, bool *all_rest, bool *forgives)
+{
+	struct gathering g = {.least = ask->is_last_resort ? least_badness(p, ask) : 0};
+
+	gather_all(p, ask, in, &g);
+	if (g.has_status && are_too_many_out(p, ask)) {
+		g = (struct gathering){.least = g.least, .forgives = true};
+		gather_all(p, ask, in, &g);
+		*forgives = true;
 	}
-	if (in->n == 0 && !has_full && has_paused && !ask->is_choosy) {
+	if (in->n == 0 && !g.has_full && g.has_resting && !ask->is_choosy) {
 		add_paused(p, ask, in);
 		*all_rest = true;
-		has_full = in->n == 0;
+		g.has_full = in->n == 0;
 	}
 	if (in->n > 0)
 		return 0;
-	return has_full ? ERR_LIMIT : has_out ? ERR_STATE : ERR_NOENT;
+	return g.has_full ? ERR_LIMIT : g.has_out ? ERR_STATE : ERR_NOENT;
 }
 
 static void fill_depths(struct pool *p, const struct pick_input *in)
@@ -387,6 +439,8 @@ static void fill_depths(struct pool *p, const struct pick_input *in)
 struct choice {
 	struct pool_ask ask; /* a copy: pins_exist() corrects it */
 	bool all_rest;       /* nobody is fit: the candidates are those that rest */
+	bool forgives;       /* 5xx alone keep nobody out */
+	bool is_trial;       /* it is where it is for the sake of a half-open breaker */
 	struct pick_input in;
 	struct pick_decision d;
 };
@@ -417,12 +471,40 @@ static int gather(struct pool *p, const struct pool_ask *asked, struct choice *c
 		in->has_prefix = ask->key->beginning[ask->role].is_known;
 		in->prefix = ask->key->beginning[ask->role].hash;
 	}
-	err = gather_workers(p, ask, in, &c->all_rest);
+	err = gather_workers(p, ask, in, &c->all_rest, &c->forgives);
 	/* Nothing is looked up for who must wait. */
 	in->blocks = err == 0 ? match_depths(p, r, ask) : 0;
 	fill_depths(p, in);
 	slow_start(in);
 	return err;
+}
+
+/* The request may go anywhere, and loses little if it goes there. */
+static bool is_due_trial(const struct pool_ask *ask, struct worker *w)
+{
+	bool is_overdue = false;
+
+	return breaker_wants_trial(&w->breaker, ask->now_ms, &is_overdue) &&
+	       (ask->body_bytes <= TRIAL_MAX_BYTES || is_overdue);
+}
+
+/* A half-open breaker would wait for ever where all prompts are cached elsewhere. */
+static void try_half_open(struct choice *c)
+{
+	const struct pool_ask *ask = &c->ask;
+	unsigned i;
+
+	if (ask->is_no_trial || ask->is_last_resort || ask->home != 0 ||
+		pool_ask_is_pinned(ask))
+		return;
+	for (i = 0; i < c->in.n; i++) {
+		if (i == c->d.index || !is_due_trial(ask, c->in.candidates[i].worker))
+			continue;
+		c->d.index = i;
+		c->d.reason = PICK_TRIAL;
+		c->is_trial = true;
+		return;
+	}
 }
 
 static void decide(struct choice *c)
@@ -431,12 +513,13 @@ static void decide(struct choice *c)
 	struct pick_decision *d = &c->d;
 
 	policy_pick(&c->in, d);
+	try_half_open(c);
 	if (ask->home != 0)
 		d->reason = PICK_RESPONSE_HOME;
 	if (pool_ask_is_pinned(ask))
 		d->reason = PICK_PINNED;
 	else if (c->all_rest ||
-		 (ask->is_last_resort &&
+		 ((ask->is_last_resort || c->forgives) &&
 			 out_of_play(ask, c->in.candidates[d->index].worker) != NULL))
 		d->reason = PICK_LEAST_BAD;
 }
@@ -516,12 +599,12 @@ static bool charge(struct pool *p, const struct choice *c, struct guard *g)
 		pace_begin(&w->guard.pace, ask->now_ms);
 	is_trial = worker_take_trial(w);
 	guard_take(g, w);
-	guard_try(g, ask->now_ms);
+	guard_try(g, ask->tenant, ask->now_ms);
 	if (ask->slots != NULL)
 		guard_hold(g, ask->slots);
 	guard_queue(g, uncached);
 	atomic_fetch_add_explicit(&w->guard.requests, 1, memory_order_relaxed);
-	return is_trial || g->is_trial;
+	return is_trial || g->ticket.is_trial;
 }
 
 /* Bytes and tokens alike: a prompt that nobody hashed is as long as its body. */
@@ -562,7 +645,7 @@ int pool_pick_locked(struct pool *p, const struct pool_ask *ask, struct guard *g
 		.matched = chosen(&c)->depth,
 		.blocks = c.in.blocks};
 	r->decisions[c.d.reason]++;
-	if (!pool_ask_is_pinned(&c.ask))
+	if (!pool_ask_is_pinned(&c.ask) && !c.is_trial)
 		policy_on_pick(&c.in, &c.d);
 	if (charge(p, &c, g))
 		note_trial(&w->conf->opts, out);
@@ -808,6 +891,8 @@ static void describe(
 		describe_worker(p, &choice->ask, w, e);
 		if (c != end && c->worker == w) {
 			describe_candidate(c, e);
+			if (choice->forgives)
+				e->out_of_play = NULL;
 			if (c == chosen(choice))
 				out->chosen = (int)out->n;
 			c++;

@@ -107,8 +107,10 @@ void pool_measure(struct pool *p, uint64_t now_ms)
 	size_t i;
 
 	/* By worker, so that one that leaves takes nothing of the others' with it. */
-	for (i = 0; i < p->registry.n; i++)
+	for (i = 0; i < p->registry.n; i++) {
 		finished += take_finished(p->registry.items[i]);
+		breaker_sweep(&p->registry.items[i]->breaker, now_ms);
+	}
 	if (p->measured_ms != 0 && ms > 0)
 		atomic_store(&p->finish_rate,
 			(finished * 1000000 / ms + atomic_load(&p->finish_rate)) / 2);

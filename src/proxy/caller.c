@@ -7,6 +7,7 @@
 #include "base/digest.h"
 #include "base/err.h"
 #include "pool/tenant.h"
+#include "worker/breaker.h"
 
 #define US_PER_SEC UINT64_C(1000000)
 
@@ -56,6 +57,11 @@ void caller_leave(struct caller *k)
 struct span caller_salt(const struct caller *k)
 {
 	return k->tenant != NULL ? span_str(k->tenant->salt) : span_make(NULL, 0);
+}
+
+uint32_t caller_id(const struct caller *k)
+{
+	return k->key != NULL ? k->key->tenant + 1 : BREAKER_NO_TENANT;
 }
 
 bool caller_priority(const struct caller *k, enum priority *out)

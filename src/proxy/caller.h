@@ -38,6 +38,8 @@ enum fail caller_enter(struct caller *k) MUST_CHECK;
 void caller_leave(struct caller *k);
 /* The salt of the tenant's prompts; empty: there is no tenant. */
 struct span caller_salt(const struct caller *k);
+/* Its number among the tenants; BREAKER_NO_TENANT: there is no tenant. */
+uint32_t caller_id(const struct caller *k);
 /* False: its key has no priority. */
 bool caller_priority(const struct caller *k, enum priority *out);
 

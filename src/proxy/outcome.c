@@ -73,7 +73,7 @@ static bool pause_worker(struct worker *w, const struct http_head *a,
 static void report(struct guard *g, enum outcome o, const char *why)
 {
 	struct worker *w = g->worker;
-	bool was_trial = g->is_trial;
+	bool was_trial = g->ticket.is_trial;
 	enum breaker_change change = guard_report(g, o, clock_now_ms());
 	char text[160];
 
@@ -84,8 +84,51 @@ static void report(struct guard *g, enum outcome o, const char *why)
 		"worker %s: %s", w->name, text);
 }
 
-void outcome_header(struct guard *g, const struct http_head *a, const char *base,
-	bool *has_paused, const void *request)
+/* The words of engines and gateways with a full queue; of llama.cpp also those of a
+ * server that loads its model. */
+static const char *const busy_words[] = {
+	"overload",
+	"queue is full",
+	"queue full",
+	"queue_full",
+	"too many",
+	"at capacity",
+	"is busy",
+	"busy",
+	"rate limit",
+	"rate_limit",
+	"no slot",
+	"exhausted",
+	"try again later",
+	"loading model",
+};
+
+static bool speaks_of_load(struct span body)
+{
+	char text[1024];
+	size_t n = MIN(body.n, sizeof(text) - 1), i;
+
+	for (i = 0; i < n; i++)
+		text[i] = body.p[i] != '\0' ? body.p[i] : ' ';
+	text[n] = '\0';
+	for (i = 0; i < ARRAY_LEN(busy_words); i++)
+		if (strcasestr(text, busy_words[i]) != NULL)
+			return true;
+	return false;
+}
+
+static enum outcome outcome_of(
+	const struct exchange *ex, int status, bool has_retry_after)
+{
+	if (status < 500 || status == 529)
+		return OUTCOME_NEUTRAL;
+	if (status == 503 && (has_retry_after || speaks_of_load(exchange_at_hand(ex))))
+		return OUTCOME_NEUTRAL;
+	return OUTCOME_STATUS;
+}
+
+void outcome_header(struct guard *g, const struct exchange *ex, const struct http_head *a,
+	const char *base, bool *has_paused, const void *request)
 {
 	const struct http_field *f;
 	char why[32];
@@ -100,7 +143,7 @@ void outcome_header(struct guard *g, const struct http_head *a, const char *base
 		atomic_fetch_add_explicit(
 			&g->worker->guard.errors, 1, memory_order_relaxed);
 	snprintf(why, sizeof(why), "status %d", a->status);
-	report(g, a->status >= 500 ? OUTCOME_FAILURE : OUTCOME_NEUTRAL, why);
+	report(g, outcome_of(ex, a->status, f != NULL), why);
 }
 
 /* The worker's own, and not what the operator wanted cut, nor a silence that may be

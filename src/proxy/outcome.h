@@ -24,11 +24,14 @@ struct guard;
  * its request (a client's quota) and not the worker: new evidence has to say so again. */
 #define OUTCOME_PAUSE_MAX_MS (10 * 1000)
 
-/* The final header came: a. 429 and 503 with Retry-After: the worker rests for that long,
- * unless *has_paused says that another one rests for this request already. request: the
- * log line's subject. */
-void outcome_header(struct guard *g, const struct http_head *a, const char *base,
-	bool *has_paused, const void *request);
+/*
+ * The final header came: a; of an error the beginning of its body is at hand. 429 and 503
+ * with Retry-After: the worker rests for that long, unless *has_paused says that another
+ * one rests for this request already. 429, 529 and a 503 that speaks of load are a busy
+ * worker's, and no failure. request: the log line's subject.
+ */
+void outcome_header(struct guard *g, const struct exchange *ex, const struct http_head *a,
+	const char *base, bool *has_paused, const void *request);
 /* The exchange is over. FAIL_NONE: the response is whole, and counts in the worker's
  * completions. Else there was none, or it broke off: one of the worker's failures. */
 void outcome_end(struct guard *g, const struct exchange *ex, enum fail why);

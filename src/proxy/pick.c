@@ -31,6 +31,7 @@ struct pool_ask pick_ask(struct request *r, struct routing *routing)
 		.home = r->stored.home,
 		.tried = r->attempts.tried,
 		.n_tried = r->attempts.n_tried,
+		.tenant = caller_id(&r->caller),
 		.is_no_trial = r->attempts.was_trial || r->head_sent,
 		.body_bytes = MAX(r->body.expected, r->body.total), /* or promised */
 		.now_ms = clock_now_ms(),

@@ -314,7 +314,8 @@ static struct decision parallel_failed(
 	exchange_cancel(&r->place.ex);
 	pd_swap_to_prefill(r->pd, &r->place, r->worker_name);
 	if (end == PARALLEL_REFUSES) {
-		outcome_header(&r->place.guard, a, base, &r->attempts.has_paused, r);
+		outcome_header(&r->place.guard, r->place.ex, a, base,
+			&r->attempts.has_paused, r);
 		return answered(r, a, base);
 	}
 	if (end == PARALLEL_FAILED)
@@ -390,7 +391,8 @@ static struct decision forward(struct request *r)
 		return d;
 	switch (exchange_head(r->place.ex, &a, &base)) {
 	case EXCHANGE_OK:
-		outcome_header(&r->place.guard, a, base, &r->attempts.has_paused, r);
+		outcome_header(&r->place.guard, r->place.ex, a, base,
+			&r->attempts.has_paused, r);
 		if (exchange_said_error(r->place.ex))
 			d = decide_said_error(r, a, base);
 		return d.next != NEXT_STEP ? d : answered(r, a, base);

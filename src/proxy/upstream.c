@@ -835,6 +835,11 @@ void exchange_resume(struct exchange *ex)
 	stream_resume(&ex->uc->stream);
 }
 
+struct span exchange_at_hand(const struct exchange *ex)
+{
+	return ex->ready;
+}
+
 enum fail exchange_failure(const struct exchange *ex)
 {
 	return ex->failure;

@@ -106,6 +106,8 @@ void exchange_count_events(struct exchange *ex);
 void exchange_pause(struct exchange *ex);
 void exchange_resume(struct exchange *ex);
 
+/* Of the body: what has come, and was not read yet. */
+struct span exchange_at_hand(const struct exchange *ex);
 enum fail exchange_failure(const struct exchange *ex);
 enum exchange_late {
 	EXCHANGE_IN_TIME,

@@ -38,10 +38,32 @@ static enum breaker_state state_of(const struct breaker *b)
 	return (enum breaker_state)atomic_load_explicit(&b->state, memory_order_relaxed);
 }
 
+static uint64_t successes(const struct breaker *b)
+{
+	return atomic_load_explicit(&b->successes, memory_order_relaxed);
+}
+
+static void set_culprit(struct breaker *b, uint32_t tenant)
+{
+	atomic_store(&b->others_succeed, false);
+	atomic_store(&b->culprit, tenant);
+}
+
+/* From here on all buckets of the window are empty, and begin now. */
+static void clear_buckets(struct breaker *b)
+{
+	unsigned i;
+
+	for (i = 0; i < BREAKER_BUCKETS; i++)
+		b->buckets[i] = (struct breaker_bucket){.successes_before = successes(b)};
+}
+
 static void forget_failures(struct breaker *b)
 {
-	memset(b->failures, 0, sizeof(b->failures));
+	clear_buckets(b);
 	b->bucket = 0;
+	b->run = 0;
+	set_culprit(b, BREAKER_NO_TENANT);
 }
 
 void breaker_init(struct breaker *b, const struct breaker_opts *o)
@@ -72,6 +94,11 @@ static uint64_t bucket_at(const struct breaker *b, uint64_t now_ms)
 	return now_ms / MAX(b->opts.window_ms / BREAKER_BUCKETS, UINT64_C(1));
 }
 
+static struct breaker_bucket *bucket_of(struct breaker *b, uint64_t number)
+{
+	return &b->buckets[number % BREAKER_BUCKETS];
+}
+
 /* Buckets between the newest that was used and now are empty. */
 static void advance(struct breaker *b, uint64_t now_ms)
 {
@@ -80,21 +107,31 @@ static void advance(struct breaker *b, uint64_t now_ms)
 	if (now <= b->bucket)
 		return;
 	if (now - b->bucket >= BREAKER_BUCKETS) {
-		memset(b->failures, 0, sizeof(b->failures));
+		clear_buckets(b);
 		b->bucket = now;
 	}
 	while (b->bucket < now)
-		b->failures[++b->bucket % BREAKER_BUCKETS] = 0;
+		*bucket_of(b, ++b->bucket) =
+			(struct breaker_bucket){.successes_before = successes(b)};
 }
 
-static unsigned count_failures(struct breaker *b, uint64_t now_ms)
+struct window {
+	unsigned failures, statuses;
+	uint64_t successes;
+};
+
+static struct window look_back(struct breaker *b, uint64_t now_ms)
 {
-	unsigned i, n = 0;
+	struct window w = {0};
+	unsigned i;
 
 	advance(b, now_ms);
-	for (i = 0; i < BREAKER_BUCKETS; i++)
-		n += b->failures[i];
-	return n;
+	for (i = 0; i < BREAKER_BUCKETS; i++) {
+		w.failures += b->buckets[i].failures;
+		w.statuses += b->buckets[i].statuses;
+	}
+	w.successes = successes(b) - bucket_of(b, b->bucket + 1)->successes_before;
+	return w;
 }
 
 /* ---- what a pick asks ---- */
@@ -130,16 +167,37 @@ bool breaker_is_paused(struct breaker *b, uint64_t now_ms)
 	return is_paused(b, now_ms) && state_of(b) == BREAKER_CLOSED;
 }
 
-bool breaker_begin(struct breaker *b, uint64_t now_ms)
+bool breaker_is_by_status(struct breaker *b)
 {
-	bool is_trial = false;
+	bool yes;
 
 	if (state_of(b) == BREAKER_CLOSED)
 		return false;
 	lock(b);
+	yes = state_of(b) != BREAKER_CLOSED && b->is_by_status;
+	unlock(b);
+	return yes;
+}
+
+bool breaker_wants_trial(struct breaker *b, uint64_t now_ms, bool *is_overdue)
+{
+	bool yes;
+
+	if (state_of(b) == BREAKER_CLOSED || is_paused(b, now_ms))
+		return false;
+	lock(b);
+	yes = state_of(b) != BREAKER_CLOSED && admits_trial(b, now_ms);
+	*is_overdue = now_ms >= b->opened_ms + 2 * b->opts.timeout_ms;
+	unlock(b);
+	return yes;
+}
+
+static bool take_trial(struct breaker *b, uint64_t now_ms)
+{
+	bool is_trial = false;
+
+	lock(b);
 	if (state_of(b) != BREAKER_CLOSED && admits_trial(b, now_ms)) {
-		if (state_of(b) == BREAKER_OPEN)
-			b->successes = 0;
 		atomic_store(&b->state, BREAKER_HALF_OPEN);
 		b->has_trial = true;
 		is_trial = true;
@@ -148,37 +206,126 @@ bool breaker_begin(struct breaker *b, uint64_t now_ms)
 	return is_trial;
 }
 
+struct breaker_ticket breaker_begin(struct breaker *b, uint32_t tenant, uint64_t now_ms)
+{
+	return (struct breaker_ticket){
+		.is_trial = state_of(b) != BREAKER_CLOSED && take_trial(b, now_ms),
+		.openings = atomic_load_explicit(&b->openings, memory_order_relaxed),
+		.tenant = tenant,
+	};
+}
+
 /* ---- outcomes ---- */
 
-static void open_breaker(struct breaker *b, uint64_t now_ms)
+static void open_breaker(struct breaker *b, bool is_by_status, uint64_t now_ms)
 {
+	atomic_fetch_add(&b->openings, 1);
 	atomic_store(&b->state, BREAKER_OPEN);
 	b->opened_ms = now_ms;
-	b->successes = 0;
+	b->closing = 0;
+	b->has_trial = false;
+	b->is_by_status = is_by_status;
 	forget_failures(b);
+}
+
+static void note_culprit(struct breaker *b, uint32_t tenant, bool is_first)
+{
+	if (is_first)
+		set_culprit(b, tenant);
+	else if (atomic_load(&b->culprit) != tenant)
+		set_culprit(b, BREAKER_NO_TENANT);
+}
+
+/* A failure that has left the window is in no run. */
+static void note_run(struct breaker *b, enum outcome o, const struct window *before)
+{
+	b->run = MIN(b->run, before->failures);
+	if (b->run_successes != successes(b) || o == OUTCOME_STATUS)
+		b->run = 0;
+	b->run_successes = successes(b);
+	b->run += o == OUTCOME_FAILURE;
+}
+
+/* It has failed often enough, and it is not just that one tenant makes it fail. */
+static bool is_enough(struct breaker *b, const struct window *w)
+{
+	/* In quarters. */
+	uint64_t failed = 4 * (uint64_t)(w->failures - w->statuses) + w->statuses;
+	uint64_t ended = 4 * (w->failures + w->successes);
+
+	if (atomic_load(&b->culprit) != BREAKER_NO_TENANT &&
+		atomic_load(&b->others_succeed))
+		return false;
+	return b->run >= b->opts.failure_threshold ||
+	       (w->failures >= b->opts.failure_threshold &&
+		       failed * 100 >= ended * b->opts.failure_percent);
+}
+
+static enum breaker_change count_failure(
+	struct breaker *b, enum outcome o, uint32_t tenant, uint64_t now_ms)
+{
+	struct window w = look_back(b, now_ms);
+	struct breaker_bucket *newest = bucket_of(b, b->bucket);
+
+	note_culprit(b, tenant, w.failures == 0);
+	note_run(b, o, &w);
+	newest->failures++;
+	newest->statuses += o == OUTCOME_STATUS;
+	w.failures++;
+	w.statuses += o == OUTCOME_STATUS;
+	if (!is_enough(b, &w))
+		return BREAKER_SAME;
+	b->opened_by = w.failures;
+	open_breaker(b, w.statuses == w.failures, now_ms);
+	return BREAKER_OPENED;
+}
+
+static enum breaker_change count_success(struct breaker *b)
+{
+	if (++b->closing < b->opts.success_threshold)
+		return BREAKER_SAME;
+	atomic_store(&b->state, BREAKER_CLOSED);
+	b->has_trial = false;
+	return BREAKER_HAS_CLOSED;
 }
 
 static enum breaker_change judge_trial(struct breaker *b, enum outcome o, uint64_t now_ms)
 {
 	b->has_trial = false;
-	if (o == OUTCOME_FAILURE) {
-		open_breaker(b, now_ms);
-		return BREAKER_OPENED;
-	}
-	if (o == OUTCOME_NEUTRAL || ++b->successes < b->opts.success_threshold)
+	switch (o) {
+	case OUTCOME_NEUTRAL:
 		return BREAKER_SAME;
-	atomic_store(&b->state, BREAKER_CLOSED);
-	return BREAKER_HAS_CLOSED;
+	case OUTCOME_SUCCESS:
+		return count_success(b);
+	case OUTCOME_STATUS:
+	case OUTCOME_FAILURE:
+		break;
+	}
+	open_breaker(b, o == OUTCOME_STATUS, now_ms);
+	return BREAKER_OPENED;
 }
 
-static enum breaker_change count_failure(struct breaker *b, uint64_t now_ms)
+static bool is_failure(enum outcome o)
 {
-	advance(b, now_ms);
-	b->failures[b->bucket % BREAKER_BUCKETS]++;
-	if (count_failures(b, now_ms) < b->opts.failure_threshold)
+	return o == OUTCOME_STATUS || o == OUTCOME_FAILURE;
+}
+
+static enum breaker_change judge(struct breaker *b, enum outcome o,
+	const struct breaker_ticket *ticket, uint64_t now_ms)
+{
+	bool is_of_now = ticket != NULL && ticket->openings == atomic_load(&b->openings);
+
+	if (state_of(b) == BREAKER_CLOSED)
+		return is_failure(o) ? count_failure(b, o,
+					       ticket != NULL ? ticket->tenant
+							      : BREAKER_NO_TENANT,
+					       now_ms)
+				     : BREAKER_SAME;
+	if (!is_of_now)
 		return BREAKER_SAME;
-	open_breaker(b, now_ms);
-	return BREAKER_OPENED;
+	if (ticket->is_trial && b->has_trial)
+		return judge_trial(b, o, now_ms);
+	return o == OUTCOME_SUCCESS ? count_success(b) : BREAKER_SAME;
 }
 
 static void end_pause(struct breaker *b)
@@ -187,23 +334,37 @@ static void end_pause(struct breaker *b)
 		atomic_store(&b->paused_until_ms, 0);
 }
 
-enum breaker_change breaker_report(
-	struct breaker *b, enum outcome o, bool is_trial, uint64_t now_ms)
+static void note_success(struct breaker *b, uint32_t tenant)
 {
-	enum breaker_change change = BREAKER_SAME;
+	uint32_t culprit = atomic_load_explicit(&b->culprit, memory_order_relaxed);
+
+	end_pause(b);
+	atomic_fetch_add_explicit(&b->successes, 1, memory_order_relaxed);
+	if (culprit != BREAKER_NO_TENANT && culprit != tenant)
+		atomic_store(&b->others_succeed, true);
+}
+
+enum breaker_change breaker_report(struct breaker *b, enum outcome o,
+	const struct breaker_ticket *ticket, uint64_t now_ms)
+{
+	enum breaker_change change;
 
 	if (o == OUTCOME_SUCCESS)
-		end_pause(b);
-	/* The usual end costs nothing. */
-	if (!is_trial && o != OUTCOME_FAILURE)
+		note_success(b, ticket != NULL ? ticket->tenant : BREAKER_NO_TENANT);
+	/* The usual end costs no more. */
+	if (state_of(b) == BREAKER_CLOSED && !is_failure(o))
 		return BREAKER_SAME;
 	lock(b);
-	if (is_trial && state_of(b) == BREAKER_HALF_OPEN && b->has_trial)
-		change = judge_trial(b, o, now_ms);
-	else if (o == OUTCOME_FAILURE && state_of(b) == BREAKER_CLOSED)
-		change = count_failure(b, now_ms);
+	change = judge(b, o, ticket, now_ms);
 	unlock(b);
 	return change;
+}
+
+void breaker_sweep(struct breaker *b, uint64_t now_ms)
+{
+	lock(b);
+	advance(b, now_ms);
+	unlock(b);
 }
 
 bool breaker_pause(struct breaker *b, uint64_t until_ms)
@@ -223,9 +384,11 @@ void breaker_change_text(struct breaker *b, enum breaker_change c, bool was_tria
 	const char *why, char *out, size_t n)
 {
 	struct breaker_opts o;
+	unsigned opened_by;
 
 	lock(b);
 	o = b->opts;
+	opened_by = b->opened_by;
 	unlock(b);
 	if (c == BREAKER_HAS_CLOSED)
 		snprintf(out, n, "breaker closed (%u trials in a row succeeded)",
@@ -237,7 +400,7 @@ void breaker_change_text(struct breaker *b, enum breaker_change c, bool was_tria
 		snprintf(out, n,
 			"breaker open for %.1f s (%u failures within %.1f s, the last: "
 			"%s)",
-			(double)o.timeout_ms / 1000, o.failure_threshold,
+			(double)o.timeout_ms / 1000, opened_by,
 			(double)o.window_ms / 1000, why);
 }
 
@@ -258,7 +421,7 @@ unsigned breaker_failures(struct breaker *b, uint64_t now_ms)
 	unsigned n;
 
 	lock(b);
-	n = count_failures(b, now_ms);
+	n = look_back(b, now_ms).failures;
 	unlock(b);
 	return n;
 }
@@ -279,6 +442,7 @@ void breaker_reset(struct breaker *b)
 	lock(b);
 	atomic_store(&b->state, BREAKER_CLOSED);
 	atomic_store(&b->paused_until_ms, 0);
+	atomic_fetch_add(&b->openings, 1);
 	b->has_trial = false;
 	forget_failures(b);
 	unlock(b);

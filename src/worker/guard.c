@@ -17,9 +17,9 @@ void guard_take(struct guard *g, struct worker *w)
 	*g = (struct guard){.worker = w};
 }
 
-void guard_try(struct guard *g, uint64_t now_ms)
+void guard_try(struct guard *g, uint32_t tenant, uint64_t now_ms)
 {
-	g->is_trial = breaker_begin(&g->worker->breaker, now_ms);
+	g->ticket = breaker_begin(&g->worker->breaker, tenant, now_ms);
 }
 
 void guard_hold(struct guard *g, struct slots *s)
@@ -86,7 +86,7 @@ enum breaker_change guard_report(struct guard *g, enum outcome o, uint64_t now_m
 	if (g->worker == NULL || g->is_reported)
 		return BREAKER_SAME;
 	g->is_reported = true;
-	return breaker_report(&g->worker->breaker, o, g->is_trial, now_ms);
+	return breaker_report(&g->worker->breaker, o, &g->ticket, now_ms);
 }
 
 bool slots_are_taken(const struct slots *s, unsigned max)

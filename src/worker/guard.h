@@ -28,14 +28,14 @@ struct guard {
 	struct slots *slots;   /* NULL: it holds no slot of these */
 	uint32_t queued;       /* its part of w->guard.queued_blocks */
 	bool is_stream;        /* it counts in w->guard.streams */
-	bool is_trial;         /* of the worker's breaker */
+	struct breaker_ticket ticket;
 	bool is_reported;
 };
 
 /* g must be empty. */
 void guard_take(struct guard *g, struct worker *w);
 /* With the breaker's leave (breaker_admits): it may be the trial. After guard_take(). */
-void guard_try(struct guard *g, uint64_t now_ms);
+void guard_try(struct guard *g, uint32_t tenant, uint64_t now_ms);
 /* The slot that was taken is given back with the drop. After guard_take(). */
 void guard_hold(struct guard *g, struct slots *s);
 /* The blocks that the worker must compute for it, as far as known; once, before the

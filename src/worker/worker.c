@@ -229,9 +229,13 @@ static void take_after(struct worker *w, struct worker *sibling)
 
 static struct breaker_opts breaker_opts(const struct worker_conf *c)
 {
-	return (struct breaker_opts){c->opts.cb_failure_threshold,
-		c->opts.cb_success_threshold, c->opts.cb_timeout_ms,
-		c->opts.cb_window_ms};
+	return (struct breaker_opts){
+		.failure_threshold = c->opts.cb_failure_threshold,
+		.failure_percent = c->opts.cb_failure_ratio,
+		.success_threshold = c->opts.cb_success_threshold,
+		.timeout_ms = c->opts.cb_timeout_ms,
+		.window_ms = c->opts.cb_window_ms,
+	};
 }
 
 struct worker *worker_new_rank(

@@ -1,6 +1,7 @@
 """Circuit breakers: what counts and what never does (B13), trials and their place, first-byte
 time-outs (B12), rest by Retry-After, all of them open."""
 import email.utils
+import hashlib
 import itertools
 import re
 import threading
@@ -391,7 +392,7 @@ def test_retry_after_gives_a_worker_rest(router, worker, status, form):
     assert out_of_play(r) == {"w0": "paused", "w1": None}
     told = breaker(r, "w0")
     assert told["state"] == "closed" and 0 < told["paused_ms"] <= 9000
-    assert told["failures"] == (1 if status == 503 else 0), "a 429 is no failure"
+    assert told["failures"] == 0, "busy is no failure"
     assert 0 < r.metric("kvsteer_breaker_wait_seconds", worker="w0") <= 9
     for _ in range(10):
         assert r.request(body=CHAT).status == 200
@@ -457,15 +458,153 @@ def test_c04_a_single_worker_is_never_waited_for(router, worker):
         assert breaker(r, "w0")["paused_ms"] == 0
 
 
+# ---- whose fault it is (B2) ----
+
+def poisoned(fault):
+    """A handler that fails for one prompt, and serves all others."""
+    return lambda x: fault(x) if b"POISON" in x.request.body else answer_ok(x)
+
+
+POISON = dict(CHAT, messages=[{"role": "user", "content": "POISON"}])
+
+
+def states(r, ws):
+    return [state(r, w.name) for w in ws]
+
+
+def test_b2_forty_500s_of_a_prompt_keep_nobody_out(router, worker):
+    """Alone, each retried once: whatever their breakers are, nobody waits, and all workers serve."""
+    ws = [worker(f"w{i}", poisoned(failing(500))) for i in range(4)]
+    r = router(ws, pool="policy = round_robin\nno_worker_wait = 3600s\n")
+    for _ in range(40):
+        assert r.request(body=POISON).status == 500
+    before = [len(w.requests) for w in ws]
+    assert list(out_of_play(r).values()) == [None] * 4
+    assert [r.request(body=CHAT).status for _ in range(40)] == [200] * 40
+    assert all(len(w.requests) > n for w, n in zip(ws, before))
+
+
+def test_b2_a_small_share_of_500s_opens_nothing(router, worker):
+    ws = [worker(f"w{i}", poisoned(failing(500))) for i in range(2)]
+    r = router(ws, pool="policy = round_robin\ncb_failure_threshold = 3\n")
+    for _ in range(20):
+        assert [r.request(body=CHAT).status for _ in range(10)] == [200] * 10
+        assert r.request(body=POISON).status == 500
+    assert states(r, ws) == ["closed"] * 2 and "breaker" not in r.log()
+    assert all(breaker(r, w.name)["failures"] >= 10 for w in ws)
+
+
+def test_b2_a_worker_that_resets_everything_is_out_after_the_threshold(router, worker):
+    """Whatever it has done before."""
+    ws = [worker(f"w{i}") for i in range(2)]
+    r = router(ws, pool="policy = round_robin\ncb_failure_threshold = 4\n")
+    assert [r.request(body=CHAT).status for _ in range(400)] == [200] * 400
+    ws[0].handler = no_answer
+    before = len(ws[0].requests)
+    assert [r.request(body=CHAT).status for _ in range(40)] == [200] * 40
+    assert states(r, ws) == ["open", "closed"]
+    assert len(ws[0].requests) - before <= 8  # a pooled connection that breaks is tried again
+    r.wait_log(r"worker w0: breaker open for 60.0 s \(4 failures within")
+
+
+def test_b2_at_most_half_are_kept_out_by_status(router, worker):
+    """Two of four may be; of three more than half are, so the requests are at fault: all serve."""
+    ws = [worker(f"w{i}", failing(500) if i < 3 else answer_ok) for i in range(4)]
+    r = router(ws, pool=POOL + "cb_failure_threshold = 3\n", keys="allow_pin = on\n")
+    for w in ws[:2]:
+        open_breaker(r, w, 3)
+    assert list(out_of_play(r).values()) == ["breaker", "breaker", None, None]
+    open_breaker(r, ws[2], 3)
+    assert list(out_of_play(r).values()) == [None] * 4
+    # resets are another matter
+    ws[3].handler = no_answer
+    for _ in range(3):
+        pinned(r, "w3")
+    assert out_of_play(r)["w3"] == "breaker"
+
+
+def test_b2_one_tenant_opens_nothing_alone(router, worker, tmp_path):
+    keys = tmp_path / "keys"
+    lines = []
+    for name in ("good", "bad"):
+        lines.append(f"{hashlib.sha256(name.encode()).hexdigest()} {name}\n")
+    keys.write_text("".join(lines))
+    keys.chmod(0o600)
+    ws = [worker(f"w{i}", poisoned(no_answer)) for i in range(2)]
+    r = router(ws, pool=POOL + "cb_failure_threshold = 3\n", keys=f"api_keys = {keys}\n")
+    for _ in range(30):
+        assert r.request(body=POISON, headers={"Authorization": "Bearer bad"}).status == 502
+        assert [r.request(body=CHAT, headers={"Authorization": "Bearer good"}).status for _ in ws] == [200] * 2
+    assert states(r, ws) == ["closed"] * 2 and "breaker" not in r.log()
+    for _ in range(6):
+        assert r.request(body=POISON, headers={"Authorization": "Bearer good"}).status == 502
+    assert states(r, ws) == ["open"] * 2
+
+
+BUSY = [(503, '{"error":{"message":"The request queue is full."}}', []), (503, '{"error":{"message":"Model is overloaded","type":"overloaded"}}', []),
+        (503, '{"detail":"Too many requests"}', []), (503, "", [("Retry-After", "0")]), (429, "", []), (529, '{"type":"overloaded_error"}', []),
+        (503, '{"error":{"message":"Loading model","type":"unavailable_error","code":503}}', [])]
+
+
+@pytest.mark.parametrize("status, body, fields", BUSY)
+def test_busy_is_not_broken(router, worker, status, body, fields):
+    w = worker("w0", lambda x: x.answer(status, body, fields=fields))
+    r = router([w], pool=POOL + "cb_failure_threshold = 2\n")
+    assert [r.request(body=CHAT).status for _ in range(10)] == [status] * 10
+    assert state(r, "w0") == "closed" and breaker(r, "w0")["failures"] == 0
+
+
+def test_a_503_that_says_nothing_of_load_counts(router, worker):
+    w = worker("w0", lambda x: x.answer(503, '{"error":{"message":"CUDA error: device-side assert"}}'))
+    r = router([w], pool=POOL + "cb_failure_threshold = 3\n")
+    assert [r.request(body=CHAT).status for _ in range(3)] == [503] * 3
+    assert state(r, "w0") == "open"
+
+
+@pytest.mark.parametrize("policy", ["cache_aware", "prefix_affinity", "consistent_hash"])
+def test_a_half_open_worker_gets_its_trial_while_prompts_are_warm_elsewhere(router, worker, policy):
+    """All requests are of one conversation, whose home is the other worker: one goes to the trial, and
+    the conversation stays where it was."""
+    ws = [worker("w0"), worker("w1")]
+    r = router(ws, pool=f"policy = {policy}\nretry_max_retries = 0\ncb_timeout = 300ms\ncb_failure_threshold = 2\ncb_success_threshold = 1\n",
+               keys="allow_pin = on\n")
+    chat = dict(CHAT, user="me", messages=[{"role": "user", "content": "a long story " * 100}])
+    home = r.request(body=chat).json()["worker"]
+    other = next(w for w in ws if w.name != home)
+    half_open(r, other)
+    other.handler = answer_ok
+    before = len(other.requests)
+    served = [r.request(body=chat).json()["worker"] for _ in range(6)]
+    assert served[0] == other.name
+    if policy != "cache_aware":  # to it, both are warm by now
+        assert served[1:] == [home] * 5 and len(other.requests) == before + 1
+    assert state(r, other.name) == "closed" and r.metric("kvsteer_route_decisions_total", reason="trial") == 1
+
+
+def test_a_long_prompt_is_moved_for_a_trial_only_when_it_is_overdue(router, worker):
+    ws = [worker("w0"), worker("w1")]
+    r = router(ws, pool="policy = consistent_hash\nretry_max_retries = 0\ncb_timeout = 2s\ncb_failure_threshold = 2\ncb_success_threshold = 1\n",
+               keys="allow_pin = on\n")
+    chat = dict(CHAT, user="me", messages=[{"role": "user", "content": "a long story " * 1000}])
+    home = r.request(body=chat).json()["worker"]
+    other = next(w for w in ws if w.name != home)
+    half_open(r, other)
+    other.handler = answer_ok
+    began = len(ws[0].requests) + len(ws[1].requests)
+    assert r.request(body=chat).json()["worker"] == home
+    wait_until(lambda: r.request(body=chat).json()["worker"] == other.name, "the trial is overdue")
+    assert state(r, other.name) == "closed" and len(ws[0].requests) + len(ws[1].requests) > began + 1
+
+
 # ---- all open ----
 
 def test_all_open_wait_then_the_least_bad(router, worker):
     """While every breaker is open requests wait, and are then tried all the same: never a 503 of
     ours while a worker is there."""
-    ws = [worker("w0", failing(500)), worker("w1", failing(500))]
+    ws = [worker("w0", no_answer), worker("w1", no_answer)]
     r = router(ws, pool=POOL + "cb_failure_threshold = 2\nno_worker_wait = 200ms\n")
     for _ in range(4):
-        assert r.request(body=CHAT).status == 500
+        assert r.request(body=CHAT).status == 502
     assert state(r, "w0") == state(r, "w1") == "open"
     for w in ws:
         w.handler = answer_ok
@@ -474,10 +613,10 @@ def test_all_open_wait_then_the_least_bad(router, worker):
 
 
 def test_all_open_for_longer_than_anyone_waits_and_nobody_waits(router, worker):
-    ws = [worker("w0", failing(500)), worker("w1", failing(500))]
+    ws = [worker("w0", no_answer), worker("w1", no_answer)]
     r = router(ws, pool=POOL + "cb_failure_threshold = 2\nno_worker_wait = 50s\n")
     for _ in range(4):
-        assert r.request(body=CHAT).status == 500
+        assert r.request(body=CHAT).status == 502
     for w in ws:
         w.handler = answer_ok
     assert r.request(body=CHAT).status == 200

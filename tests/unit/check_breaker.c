@@ -8,7 +8,12 @@
 #include "base/rng.h"
 #include "tests/unit/unit.h"
 
-static const struct breaker_opts opts = {3, 2, 1000, 1600}; /* a bucket is 100 ms */
+/* A bucket is 100 ms. */
+static const struct breaker_opts opts = {.failure_threshold = 3,
+	.success_threshold = 2,
+	.failure_percent = 20,
+	.timeout_ms = 1000,
+	.window_ms = 1600};
 static struct breaker b;
 
 static void set_up(void)
@@ -21,18 +26,46 @@ static void tear_down(void)
 	breaker_destroy(&b);
 }
 
+/* Of a request that began while the breaker was as it is now. */
+static enum breaker_change report(enum outcome o, bool is_trial, uint64_t now_ms)
+{
+	struct breaker_ticket t = {
+		.is_trial = is_trial, .openings = atomic_load(&b.openings)};
+
+	return breaker_report(&b, o, &t, now_ms);
+}
+
+/* Of one that began long before. */
+static enum breaker_change report_late(enum outcome o, uint64_t now_ms)
+{
+	struct breaker_ticket t = {.openings = atomic_load(&b.openings) - 1};
+
+	return breaker_report(&b, o, &t, now_ms);
+}
+
+static enum breaker_change report_of(enum outcome o, uint32_t tenant, uint64_t now_ms)
+{
+	struct breaker_ticket t = {
+		.openings = atomic_load(&b.openings), .tenant = tenant};
+
+	return breaker_report(&b, o, &t, now_ms);
+}
+
+static bool begin(uint64_t now_ms)
+{
+	return breaker_begin(&b, BREAKER_NO_TENANT, now_ms).is_trial;
+}
+
 static void fail_at(uint64_t now_ms)
 {
-	ck_assert_int_ne(
-		breaker_report(&b, OUTCOME_FAILURE, false, now_ms), BREAKER_HAS_CLOSED);
+	ck_assert_int_ne(report(OUTCOME_FAILURE, false, now_ms), BREAKER_HAS_CLOSED);
 }
 
 static void open_at(uint64_t now_ms)
 {
 	fail_at(now_ms);
 	fail_at(now_ms);
-	ck_assert_int_eq(
-		breaker_report(&b, OUTCOME_FAILURE, false, now_ms), BREAKER_OPENED);
+	ck_assert_int_eq(report(OUTCOME_FAILURE, false, now_ms), BREAKER_OPENED);
 }
 
 START_TEST(opens_at_the_threshold_within_the_window)
@@ -41,8 +74,7 @@ START_TEST(opens_at_the_threshold_within_the_window)
 	fail_at(10100);
 	ck_assert(breaker_admits(&b, 10100));
 	ck_assert_uint_eq(breaker_failures(&b, 10100), 2);
-	ck_assert_int_eq(
-		breaker_report(&b, OUTCOME_FAILURE, false, 10200), BREAKER_OPENED);
+	ck_assert_int_eq(report(OUTCOME_FAILURE, false, 10200), BREAKER_OPENED);
 	ck_assert(!breaker_admits(&b, 10200));
 	ck_assert_int_eq(breaker_state(&b, 10200), BREAKER_OPEN);
 	ck_assert_uint_eq(breaker_wait_ms(&b, 10200), 1000);
@@ -66,11 +98,10 @@ END_TEST
 START_TEST(a_success_does_not_hide_failures)
 {
 	fail_at(10000);
-	breaker_report(&b, OUTCOME_SUCCESS, false, 10001);
+	report(OUTCOME_SUCCESS, false, 10001);
 	fail_at(10002);
-	breaker_report(&b, OUTCOME_SUCCESS, false, 10003);
-	ck_assert_int_eq(
-		breaker_report(&b, OUTCOME_FAILURE, false, 10004), BREAKER_OPENED);
+	report(OUTCOME_SUCCESS, false, 10003);
+	ck_assert_int_eq(report(OUTCOME_FAILURE, false, 10004), BREAKER_OPENED);
 }
 END_TEST
 
@@ -80,21 +111,19 @@ START_TEST(neutral_outcomes_neither_open_nor_close)
 	unsigned i;
 
 	for (i = 0; i < 1000; i++)
-		ck_assert_int_eq(breaker_report(&b, OUTCOME_NEUTRAL, false, 10000 + i),
-			BREAKER_SAME);
+		ck_assert_int_eq(report(OUTCOME_NEUTRAL, false, 10000 + i), BREAKER_SAME);
 	ck_assert(breaker_admits(&b, 11000));
 	/* 500, 400, 500, 400, 500 opens as 500, 500, 500 does. */
 	fail_at(12000);
-	breaker_report(&b, OUTCOME_NEUTRAL, false, 12000);
+	report(OUTCOME_NEUTRAL, false, 12000);
 	fail_at(12000);
-	breaker_report(&b, OUTCOME_NEUTRAL, false, 12000);
-	ck_assert_int_eq(
-		breaker_report(&b, OUTCOME_FAILURE, false, 12000), BREAKER_OPENED);
+	report(OUTCOME_NEUTRAL, false, 12000);
+	ck_assert_int_eq(report(OUTCOME_FAILURE, false, 12000), BREAKER_OPENED);
 	/* Half-open: a 400 gives the place back. */
 	ck_assert(breaker_admits(&b, 13000));
-	ck_assert(breaker_begin(&b, 13000));
+	ck_assert(begin(13000));
 	ck_assert(!breaker_admits(&b, 13000));
-	ck_assert_int_eq(breaker_report(&b, OUTCOME_NEUTRAL, true, 13001), BREAKER_SAME);
+	ck_assert_int_eq(report(OUTCOME_NEUTRAL, true, 13001), BREAKER_SAME);
 	ck_assert_int_eq(breaker_state(&b, 13001), BREAKER_HALF_OPEN);
 	ck_assert(breaker_admits(&b, 13001));
 }
@@ -104,32 +133,30 @@ START_TEST(half_open_admits_one_trial_at_a_time_and_closes)
 {
 	open_at(10000);
 	ck_assert(!breaker_admits(&b, 10999));
-	ck_assert(!breaker_begin(&b, 10999));
+	ck_assert(!begin(10999));
 	ck_assert(breaker_admits(&b, 11000));
 	ck_assert_int_eq(breaker_state(&b, 11000), BREAKER_HALF_OPEN);
-	ck_assert(breaker_begin(&b, 11000));
+	ck_assert(begin(11000));
 	ck_assert(!breaker_admits(&b, 99000));
-	ck_assert(!breaker_begin(&b, 99000));
-	ck_assert_int_eq(breaker_report(&b, OUTCOME_SUCCESS, true, 99000), BREAKER_SAME);
-	ck_assert(breaker_begin(&b, 99001));
-	ck_assert_int_eq(
-		breaker_report(&b, OUTCOME_SUCCESS, true, 99002), BREAKER_HAS_CLOSED);
+	ck_assert(!begin(99000));
+	ck_assert_int_eq(report(OUTCOME_SUCCESS, true, 99000), BREAKER_SAME);
+	ck_assert(begin(99001));
+	ck_assert_int_eq(report(OUTCOME_SUCCESS, true, 99002), BREAKER_HAS_CLOSED);
 	ck_assert(breaker_admits(&b, 99002));
-	ck_assert(!breaker_begin(&b, 99002));
+	ck_assert(!begin(99002));
 }
 END_TEST
 
 START_TEST(a_trial_that_fails_opens_anew_and_successes_start_again)
 {
 	open_at(10000);
-	ck_assert(breaker_begin(&b, 11000));
-	breaker_report(&b, OUTCOME_SUCCESS, true, 11001);
-	ck_assert(breaker_begin(&b, 11002));
-	ck_assert_int_eq(
-		breaker_report(&b, OUTCOME_FAILURE, true, 11500), BREAKER_OPENED);
+	ck_assert(begin(11000));
+	report(OUTCOME_SUCCESS, true, 11001);
+	ck_assert(begin(11002));
+	ck_assert_int_eq(report(OUTCOME_FAILURE, true, 11500), BREAKER_OPENED);
 	ck_assert(!breaker_admits(&b, 12499));
-	ck_assert(breaker_begin(&b, 12500));
-	ck_assert_int_eq(breaker_report(&b, OUTCOME_SUCCESS, true, 12501), BREAKER_SAME);
+	ck_assert(begin(12500));
+	ck_assert_int_eq(report(OUTCOME_SUCCESS, true, 12501), BREAKER_SAME);
 	ck_assert_int_eq(breaker_state(&b, 12501), BREAKER_HALF_OPEN);
 }
 END_TEST
@@ -138,10 +165,10 @@ END_TEST
 START_TEST(late_outcomes_neither_extend_nor_close)
 {
 	open_at(10000);
-	ck_assert_int_eq(breaker_report(&b, OUTCOME_FAILURE, false, 10900), BREAKER_SAME);
-	ck_assert_int_eq(breaker_report(&b, OUTCOME_SUCCESS, false, 10900), BREAKER_SAME);
-	ck_assert(breaker_begin(&b, 11000));
-	ck_assert_int_eq(breaker_report(&b, OUTCOME_FAILURE, false, 11001), BREAKER_SAME);
+	ck_assert_int_eq(report_late(OUTCOME_FAILURE, 10900), BREAKER_SAME);
+	ck_assert_int_eq(report_late(OUTCOME_SUCCESS, 10900), BREAKER_SAME);
+	ck_assert(begin(11000));
+	ck_assert_int_eq(report_late(OUTCOME_FAILURE, 11001), BREAKER_SAME);
 	ck_assert_int_eq(breaker_state(&b, 11001), BREAKER_HALF_OPEN);
 }
 END_TEST
@@ -163,9 +190,9 @@ START_TEST(c04_a_success_ends_a_pause)
 {
 	breaker_pause(&b, 5000);
 	ck_assert(breaker_is_paused(&b, 4000));
-	breaker_report(&b, OUTCOME_NEUTRAL, false, 4000);
+	report(OUTCOME_NEUTRAL, false, 4000);
 	ck_assert(!breaker_admits(&b, 4000));
-	breaker_report(&b, OUTCOME_SUCCESS, false, 4001);
+	report(OUTCOME_SUCCESS, false, 4001);
 	ck_assert(breaker_admits(&b, 4001));
 	ck_assert(!breaker_is_paused(&b, 4001));
 	ck_assert_uint_eq(breaker_wait_ms(&b, 4001), 0);
@@ -176,12 +203,12 @@ END_TEST
 START_TEST(reset_forgets_all)
 {
 	open_at(10000);
-	ck_assert(breaker_begin(&b, 11000));
+	ck_assert(begin(11000));
 	breaker_pause(&b, 90000);
 	breaker_reset(&b);
 	ck_assert(breaker_admits(&b, 11001));
 	/* The trial that was under way ends as any other request. */
-	ck_assert_int_eq(breaker_report(&b, OUTCOME_FAILURE, true, 11002), BREAKER_SAME);
+	ck_assert_int_eq(report(OUTCOME_FAILURE, true, 11002), BREAKER_SAME);
 	ck_assert_uint_eq(breaker_failures(&b, 11002), 1);
 }
 END_TEST
@@ -220,8 +247,7 @@ START_TEST(random_failures_against_a_list)
 				sure += now - at[i] < 1500;
 				possible += now - at[i] <= 1600;
 			}
-			if (breaker_report(&b, OUTCOME_FAILURE, false, now) ==
-				BREAKER_OPENED) {
+			if (report(OUTCOME_FAILURE, false, now) == BREAKER_OPENED) {
 				ck_assert_uint_ge(possible, 3);
 				breaker_reset(&b);
 				n = 0;
@@ -231,6 +257,159 @@ START_TEST(random_failures_against_a_list)
 			ck_assert_uint_lt(sure, 3);
 		}
 	}
+}
+END_TEST
+
+/* ---- a share of what ended ---- */
+
+static void succeed(unsigned n, uint64_t now_ms)
+{
+	while (n-- > 0)
+		ck_assert_int_eq(report(OUTCOME_SUCCESS, false, now_ms), BREAKER_SAME);
+}
+
+static void begin_with(unsigned failure_threshold, uint64_t now_ms)
+{
+	struct breaker_opts o = opts;
+
+	o.failure_threshold = failure_threshold;
+	breaker_configure(&b, &o);
+	breaker_sweep(&b, now_ms);
+}
+
+/* B2: 0.4 % of 500s in steady traffic open nothing, however many they become. */
+START_TEST(b2_a_small_share_opens_nothing)
+{
+	uint64_t now_ms = 10000;
+	unsigned i;
+
+	begin_with(3, 10000);
+	for (i = 0; i < 400; i++) {
+		succeed(99, now_ms);
+		ck_assert_int_eq(
+			report(i % 2 ? OUTCOME_STATUS : OUTCOME_FAILURE, false, now_ms),
+			BREAKER_SAME);
+		now_ms += 10;
+	}
+	ck_assert_uint_gt(breaker_failures(&b, now_ms), 100);
+	ck_assert(breaker_admits(&b, now_ms));
+}
+END_TEST
+
+/* A quarter of the weight: four in five, where resets need one in five. */
+START_TEST(b2_a_whole_5xx_weighs_a_quarter)
+{
+	unsigned i;
+
+	begin_with(20, 10000);
+	succeed(10, 10000);
+	for (i = 0; i < 39; i++)
+		ck_assert_int_eq(report(OUTCOME_STATUS, false, 10001), BREAKER_SAME);
+	ck_assert_int_eq(report(OUTCOME_STATUS, false, 10001), BREAKER_OPENED);
+	ck_assert(breaker_is_by_status(&b));
+	breaker_reset(&b);
+	begin_with(20, 20000);
+	succeed(160, 20000);
+	for (i = 0; i < 40; i++) {
+		succeed(i % 2, 20001); /* not in a row */
+		if (i < 39)
+			report(OUTCOME_FAILURE, false, 20001);
+	}
+	ck_assert(breaker_admits(&b, 20001));
+	for (i = 0; i < 10 && breaker_admits(&b, 20001); i++)
+		report(OUTCOME_FAILURE, false, 20001);
+	ck_assert(!breaker_admits(&b, 20001));
+	ck_assert(!breaker_is_by_status(&b));
+}
+END_TEST
+
+/* Who breaks every connection is out after failure_threshold, whatever was before. */
+START_TEST(b2_failures_in_a_row_open_it_whatever_was_before)
+{
+	begin_with(3, 10000);
+	succeed(100000, 10000);
+	fail_at(10100);
+	fail_at(10101);
+	succeed(1, 10102);
+	fail_at(10103);
+	fail_at(10104);
+	report(OUTCOME_STATUS, false, 10105); /* is in no row */
+	fail_at(10106);
+	fail_at(10107);
+	ck_assert(breaker_admits(&b, 10107));
+	ck_assert_int_eq(report(OUTCOME_FAILURE, false, 10108), BREAKER_OPENED);
+}
+END_TEST
+
+/* Successes of another time do not hide failures of now. */
+START_TEST(successes_leave_the_window_as_failures_do)
+{
+	unsigned i;
+
+	begin_with(3, 10000);
+	succeed(1000, 10000);
+	for (i = 1; i <= 20; i++)
+		breaker_sweep(&b, 10000 + i * 100);
+	succeed(1, 12000);
+	report(OUTCOME_STATUS, false, 12001);
+	fail_at(12001);
+	ck_assert_int_eq(report(OUTCOME_FAILURE, false, 12002), BREAKER_OPENED);
+}
+END_TEST
+
+START_TEST(b2_one_tenants_failures_open_nothing_while_others_succeed)
+{
+	unsigned i;
+
+	begin_with(3, 10000);
+	for (i = 0; i < 100; i++) {
+		ck_assert_int_eq(report_of(OUTCOME_FAILURE, 7, 10000), BREAKER_SAME);
+		if (i % 3 == 0)
+			report_of(OUTCOME_SUCCESS, 8, 10000);
+		if (i == 1)
+			report_of(OUTCOME_SUCCESS, 7, 10000); /* says nothing of it */
+	}
+	ck_assert(breaker_admits(&b, 10000));
+	/* It is not that tenant alone. */
+	ck_assert_int_eq(report_of(OUTCOME_FAILURE, 8, 10001), BREAKER_OPENED);
+	breaker_reset(&b);
+	/* Nobody else is there to say that the worker is well. */
+	for (i = 0; i < 2; i++)
+		ck_assert_int_eq(report_of(OUTCOME_FAILURE, 7, 20000), BREAKER_SAME);
+	ck_assert_int_eq(report_of(OUTCOME_FAILURE, 7, 20000), BREAKER_OPENED);
+}
+END_TEST
+
+/* ---- the way back ---- */
+
+START_TEST(a_success_by_any_way_counts)
+{
+	open_at(10000);
+	report_late(OUTCOME_SUCCESS, 10001);
+	ck_assert_int_eq(report(OUTCOME_SUCCESS, false, 10002), BREAKER_SAME);
+	ck_assert_int_eq(report(OUTCOME_FAILURE, false, 10003), BREAKER_SAME);
+	ck_assert_int_eq(report(OUTCOME_SUCCESS, false, 10004), BREAKER_HAS_CLOSED);
+	ck_assert(breaker_admits(&b, 10004));
+}
+END_TEST
+
+START_TEST(a_half_open_breaker_wants_its_trial)
+{
+	bool is_overdue = true;
+
+	ck_assert(!breaker_wants_trial(&b, 9000, &is_overdue));
+	open_at(10000);
+	ck_assert(!breaker_wants_trial(&b, 10999, &is_overdue));
+	ck_assert(breaker_wants_trial(&b, 11000, &is_overdue));
+	ck_assert(!is_overdue);
+	ck_assert(breaker_wants_trial(&b, 12000, &is_overdue));
+	ck_assert(is_overdue);
+	ck_assert(begin(12000));
+	ck_assert(!breaker_wants_trial(&b, 12001, &is_overdue));
+	report(OUTCOME_NEUTRAL, true, 12002);
+	ck_assert(breaker_wants_trial(&b, 12002, &is_overdue));
+	breaker_pause(&b, 13000);
+	ck_assert(!breaker_wants_trial(&b, 12003, &is_overdue));
 }
 END_TEST
 
@@ -315,6 +494,13 @@ static Suite *breaker_suite(void)
 	tcase_add_test(c, reset_forgets_all);
 	tcase_add_test(c, configure_keeps_what_was_counted);
 	tcase_add_test(c, random_failures_against_a_list);
+	tcase_add_test(c, b2_a_small_share_opens_nothing);
+	tcase_add_test(c, b2_a_whole_5xx_weighs_a_quarter);
+	tcase_add_test(c, b2_failures_in_a_row_open_it_whatever_was_before);
+	tcase_add_test(c, successes_leave_the_window_as_failures_do);
+	tcase_add_test(c, b2_one_tenants_failures_open_nothing_while_others_succeed);
+	tcase_add_test(c, a_success_by_any_way_counts);
+	tcase_add_test(c, a_half_open_breaker_wants_its_trial);
 	suite_add_tcase(s, c);
 	tcase_add_test(r, a_quiet_pool_has_its_minimum);
 	tcase_add_test(r, a_busy_pool_has_its_share);

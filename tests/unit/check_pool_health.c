@@ -115,7 +115,7 @@ START_TEST(a_trial_is_told_its_time)
 	atomic_store(&w->health, WORKER_STALLED);
 	atomic_store(&w->trial, TRIAL_OFFERED);
 	ck_assert_int_eq(pool_pick(pool, &ask, &g, &out), 0);
-	ck_assert(out.is_trial && !g.is_trial);
+	ck_assert(out.is_trial && !g.ticket.is_trial);
 	ck_assert_uint_eq(out.trial_timeout_ms, rows[_i].want_ms);
 	guard_drop(&g);
 	unit_close(pool);
@@ -124,7 +124,7 @@ END_TEST
 
 static void open_breaker(struct worker *w, uint64_t at_ms)
 {
-	while (breaker_report(&w->breaker, OUTCOME_FAILURE, false, at_ms) !=
+	while (breaker_report(&w->breaker, OUTCOME_FAILURE, NULL, at_ms) !=
 		BREAKER_OPENED)
 		;
 }
@@ -162,7 +162,7 @@ START_TEST(nobody_is_a_trial_twice)
 	ask.is_no_trial = false;
 	ck_assert_int_eq(pool_pick(pool, &ask, &g, &out), 0);
 	ck_assert_str_eq(name_of(&g), "w0");
-	ck_assert(out.is_trial && g.is_trial && out.trial_timeout_ms == 60000);
+	ck_assert(out.is_trial && g.ticket.is_trial && out.trial_timeout_ms == 60000);
 	guard_drop(&g);
 	unit_close(pool);
 }

@@ -323,19 +323,19 @@ START_TEST(breakers_among_candidates)
 	ck_assert_uint_eq(a->wakes, 0);
 	pool_serve(pool, NOW + 1000);
 	ck_assert_int_eq(pool_wait_end(pool, &a->waiter), 0);
-	ck_assert(a->guard.is_trial);
+	ck_assert(a->guard.ticket.is_trial);
 	ck_assert_int_eq(ask_at(b, PRIORITY_NORMAL, NOW + 1001), ERR_AGAIN);
 	/* Dropped without a word: neutral, and its place is free for the next. */
 	guard_drop(&a->guard);
 	pool_serve(pool, NOW + 1002);
 	ck_assert_int_eq(pool_wait_end(pool, &b->waiter), 0);
-	ck_assert(b->guard.is_trial);
+	ck_assert(b->guard.ticket.is_trial);
 	ck_assert_int_eq(
 		guard_report(&b->guard, OUTCOME_SUCCESS, NOW + 1003), BREAKER_HAS_CLOSED);
 	ck_assert_int_eq(
 		guard_report(&b->guard, OUTCOME_FAILURE, NOW + 1003), BREAKER_SAME);
 	ck_assert_int_eq(ask_at(a, PRIORITY_NORMAL, NOW + 1004), 0);
-	ck_assert(!a->guard.is_trial);
+	ck_assert(!a->guard.ticket.is_trial);
 	/* A pause that the worker asked for. */
 	breaker_pause(&unit_worker(pool, "a")->breaker, NOW + 5000);
 	guard_drop(&a->guard);
