@@ -127,6 +127,7 @@ struct pool_pick {
 	 * is stalled or degraded and idle). The trial may take that long; 0: any time. */
 	bool is_trial;
 	uint64_t trial_timeout_ms;
+	struct reach_seen reach_seen; /* of the worker's connects */
 	/* For pairs of prefill and decode. */
 	uint64_t kv_group;
 	uint64_t uncached_tokens; /* as in pool_look */

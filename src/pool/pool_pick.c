@@ -643,7 +643,8 @@ int pool_pick_locked(struct pool *p, const struct pool_ask *ask, struct guard *g
 	w = chosen(&c)->worker;
 	*out = (struct pool_pick){.reason = c.d.reason,
 		.matched = chosen(&c)->depth,
-		.blocks = c.in.blocks};
+		.blocks = c.in.blocks,
+		.reach_seen = reach_look(&w->reach)};
 	r->decisions[c.d.reason]++;
 	if (!pool_ask_is_pinned(&c.ask) && !c.is_trial)
 		policy_on_pick(&c.in, &c.d);

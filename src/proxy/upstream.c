@@ -454,10 +454,11 @@ static bool may_dial(struct exchange *ex)
 	struct reach *reach = &ex->worker->reach;
 	uint64_t now_ms = clock_now_ms();
 
-	if (reach_dial(reach, &ex->reach_seen, now_ms))
+	if (reach_dial(reach, &ex->o.reach_seen, now_ms))
 		return true;
 	dial_line_join(ex->t->dial_line, &ex->dial_place, ex->worker);
-	return reach_dial(reach, &ex->reach_seen, now_ms);
+	return !reach_has_failed(reach, &ex->o.reach_seen) &&
+	       reach_dial(reach, &ex->o.reach_seen, now_ms);
 }
 
 static int dial(struct exchange *ex)
@@ -465,7 +466,10 @@ static int dial(struct exchange *ex)
 	uint64_t due_ms = earlier(ex->connect_due_ms, ex->o.total_due_ms);
 
 	if (!may_dial(ex)) {
-		if (!ex->has_told_late)
+		/* It may have joined too late to be called. */
+		if (reach_has_failed(&ex->worker->reach, &ex->o.reach_seen))
+			due_ms = clock_now_ms();
+		else if (!ex->has_told_late)
 			due_ms = earlier(due_ms, ex->began_connecting_ms + REACH_LATE_MS);
 		set_timer(ex, due_ms);
 		return 0;
@@ -530,12 +534,17 @@ static void dial_is_over(struct exchange *ex, int err)
 		ex->wake(ex->arg);
 }
 
-/* It has learnt nothing of the worker that others have not told. */
-static void wait_is_over(struct exchange *ex)
+/* It says nothing of the worker that others have not told. */
+static void learn_of_failure(struct exchange *ex)
 {
 	ex->is_excused = true;
 	dial_line_leave(&ex->dial_place);
 	exchange_fail(ex, FAIL_WORKER_UNREACHABLE);
+}
+
+static void wait_is_over(struct exchange *ex)
+{
+	learn_of_failure(ex);
 	ex->wake(ex->arg);
 }
 
@@ -544,7 +553,7 @@ static void look_at_wait(struct exchange *ex)
 {
 	int err;
 
-	if (reach_has_failed(&ex->worker->reach, &ex->reach_seen)) {
+	if (reach_has_failed(&ex->worker->reach, &ex->o.reach_seen)) {
 		wait_is_over(ex);
 		return;
 	}
@@ -575,13 +584,15 @@ static void start_connecting(struct exchange *ex)
 {
 	ex->phase = PHASE_CONNECT;
 	ex->began_connecting_ms = clock_now_ms();
-	ex->reach_seen = reach_look(&ex->worker->reach);
 	ex->dial_place.look = look_at_dial;
 	ex->dial_place.arg = ex;
 	ex->addr_epoch = atomic_load(&ex->worker->addr_epoch);
 	ex->addrs = worker_addrs(ex->worker, &ex->addr_next);
 	ex->addrs_left = ex->addrs != NULL ? (unsigned)ex->addrs->n : 0;
-	try_next_address(ex);
+	if (reach_has_failed(&ex->worker->reach, &ex->o.reach_seen))
+		learn_of_failure(ex);
+	else
+		try_next_address(ex);
 }
 
 /* The head lies in a scratch buffer of the thread: what could not be sent at once is

@@ -16,6 +16,7 @@
 #include "base/span.h"
 #include "http/http_head.h"
 #include "route/route_key.h"
+#include "worker/reach.h"
 
 struct exchange;
 struct io_thread;
@@ -40,6 +41,9 @@ struct exchange_opts {
 	 * what comes before content, which a wedged engine sends as well, is no answer,
 	 * and is held back. */
 	uint64_t trial_timeout_ms;
+	/* What was known of connects when the worker was chosen: it is not tried any more
+	 * once one has failed since. */
+	struct reach_seen reach_seen;
 	/* Each is of one phase; 0: no limit. The first byte of a stream is its first
 	 * content. */
 	uint64_t connect_timeout_ms, first_byte_timeout_ms, stream_idle_timeout_ms;

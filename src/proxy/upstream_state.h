@@ -16,7 +16,6 @@
 #include "proxy/dial_line.h"
 #include "proxy/upstream.h"
 #include "rewrite/stream_watch.h"
-#include "worker/reach.h"
 
 struct addr_list;
 
@@ -74,7 +73,6 @@ struct exchange {
 	bool was_dialed;
 	bool has_told_late;
 	uint64_t began_connecting_ms;
-	struct reach_seen reach_seen; /* as it began */
 	struct dial_place dial_place;
 	uint64_t connect_due_ms; /* of the address at hand; 0: no limit */
 

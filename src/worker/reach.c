@@ -30,19 +30,23 @@ bool reach_has_failed(const struct reach *r, const struct reach_seen *seen)
 
 bool reach_end(struct reach *r, enum dial_end end, uint64_t now_ms)
 {
-	unsigned before = atomic_fetch_sub(&r->dialing, 1);
+	bool is_news = false;
+	unsigned before;
 
-	assert(before > 0);
-	(void)before;
 	if (end == DIAL_OK) {
 		atomic_store(&r->since_ms, now_ms);
 		atomic_fetch_add(&r->made, 1);
 		reach_prove(r);
 	}
-	if (end != DIAL_FAILED)
-		return false;
-	atomic_fetch_add(&r->failed, 1);
-	return !atomic_exchange(&r->is_doubted, true);
+	if (end == DIAL_FAILED) {
+		is_news = !atomic_exchange(&r->is_doubted, true);
+		atomic_fetch_add(&r->failed, 1);
+	}
+	/* Last: whoever takes the place knows what has come. */
+	before = atomic_fetch_sub(&r->dialing, 1);
+	assert(before > 0);
+	(void)before;
+	return is_news;
 }
 
 bool reach_prove(struct reach *r)
