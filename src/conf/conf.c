@@ -361,18 +361,20 @@ static char *flag_worker_name(const struct conf *c, const char *url_text)
 {
 	struct conf_url url;
 	const char *why;
-	char *name;
+	char *first, *name;
 	int rc = conf_url_parse(span_str(url_text), &url, &why);
 
 	assert(rc == 0 || rc == ERR_NOMEM); /* conf_flags_parse checked it */
 	if (rc != 0)
 		return NULL;
-	name = mem_format("%s:%u", url.host, url.port);
+	first = conf_url_name(&url);
+	conf_url_free(&url);
+	name = first != NULL ? strdup(first) : NULL;
 	for (unsigned n = 2; name != NULL && is_name_taken(c, name); n++) {
 		free(name);
-		name = mem_format("%s:%u-%u", url.host, url.port, n);
+		name = mem_format("%s-%u", first, n);
 	}
-	conf_url_free(&url);
+	free(first);
 	return name;
 }
 

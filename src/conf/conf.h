@@ -190,13 +190,21 @@ struct pool_conf {
 
 /* A parsed worker URL (conf_url_parse). */
 struct conf_url {
-	char *text; /* normalised: scheme://host[:port][/base] */
+	char *text; /* normalised: scheme://host[:port][/base], or unix:/path */
 	bool tls;
-	char *host; /* without brackets */
+	char *host; /* without brackets; of a unix socket its path, with port 0 */
 	uint16_t port;
 	char *base;        /* "" or "/team-a", never a trailing slash */
 	char *host_header; /* "w0.test", "[::1]:8001": what Host says */
 };
+
+static inline bool conf_url_is_unix(const struct conf_url *u)
+{
+	return u->host != NULL && u->host[0] == '/';
+}
+/* The name of a worker that is given by its URL alone: "host:port", or the last segment of
+ * a socket's path. NULL: out of memory. */
+char *conf_url_name(const struct conf_url *u);
 
 enum worker_origin { ORIGIN_FILE, ORIGIN_FLAG, ORIGIN_API };
 

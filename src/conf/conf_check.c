@@ -207,6 +207,12 @@ bool conf_check_worker(const struct worker_conf *w, const struct conf_section *s
 	unsigned line;
 	const char *file = worker_file(s, "url", &line);
 
+	if (conf_url_is_unix(&w->url) && w->role != ROLE_UNIFIED) {
+		conf_errors_add(errors, file, line, conf_worker_key_name(w, "url"),
+			w->url.text, "give the address that the other workers reach",
+			"a prefill or decode worker cannot be a unix socket");
+		return false;
+	}
 	if (!w->url.tls)
 		return true;
 	conf_errors_add(errors, file, line, conf_worker_key_name(w, "url"), w->url.text,

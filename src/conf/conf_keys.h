@@ -206,7 +206,7 @@
 /* [worker NAME] only: struct worker_conf */
 #define CONF_WORKER_KEYS(K) \
 	K(url, url, URL, NULL, 0, 0, live, open, \
-	  "the engine's address, http://host:port, with its base path if any; required") \
+	  "the engine's address, http://host:port with its base path if any, or unix:/path; required") \
 	K(pool, pool, NAME, "default", 0, 0, live, open, \
 	  "the pool that the worker belongs to") \
 	K(role, role, ROLE, "unified", 0, 0, live, open, \

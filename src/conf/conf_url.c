@@ -193,7 +193,7 @@ static int read_scheme(struct span text, bool *tls, struct span *rest, struct re
 	if (span_case_eq(scheme, SPAN_LIT("grpc")) ||
 		span_case_eq(scheme, SPAN_LIT("grpcs")))
 		return refuse(r, "is a gRPC URL", "give the engine's HTTP address");
-	return refuse(r, "has a scheme that is neither http nor https",
+	return refuse(r, "has a scheme that is neither http nor https, nor unix",
 		"such as http://127.0.0.1:8000");
 }
 
@@ -296,6 +296,39 @@ static int fill_url(
 	return ERR_NOMEM;
 }
 
+/* Room in a sockaddr_un, with its end. */
+#define UNIX_PATH_MAX 107
+
+static bool is_unix(struct span text)
+{
+	struct span scheme = SPAN_LIT("unix:");
+
+	return text.n >= scheme.n && span_case_eq(span_make(text.p, scheme.n), scheme);
+}
+
+/* "unix:/run/engine.sock", also with "//" in front of the path. */
+static int parse_unix(struct span text, struct conf_url *out, struct refusal *r)
+{
+	struct span path = from(text, 5);
+
+	if (span_starts(path, SPAN_LIT("///")))
+		path = from(path, 2);
+	if (path.n < 2 || path.p[0] != '/' || path.p[1] == '/')
+		return refuse(r, "has no absolute path", "such as unix:/run/engine.sock");
+	if (path.n > UNIX_PATH_MAX)
+		return refuse(r, "has a path that is too long for a socket",
+			"up to 107 characters");
+	*out = (struct conf_url){.host = span_dup(path)};
+	out->base = strdup("");
+	out->host_header = strdup("localhost");
+	if (out->host != NULL && out->base != NULL && out->host_header != NULL)
+		out->text = mem_format("unix:%s", out->host);
+	if (out->text != NULL)
+		return 0;
+	conf_url_free(out);
+	return no_memory(r);
+}
+
 static int parse_url(struct span text, struct conf_url *out, struct refusal *r)
 {
 	struct span rest = {0}, authority = {0}, path = {0}, after = {0}, base = {0};
@@ -304,7 +337,11 @@ static int parse_url(struct span text, struct conf_url *out, struct refusal *r)
 	bool tls;
 	int rc;
 
-	if (check_shape(text, r) != 0 || read_scheme(text, &tls, &rest, r) != 0 ||
+	if (check_shape(text, r) != 0)
+		return ERR_PARSE;
+	if (is_unix(text))
+		return parse_unix(text, out, r);
+	if (read_scheme(text, &tls, &rest, r) != 0 ||
 		cut_authority(rest, &authority, &path, r) != 0)
 		return ERR_PARSE;
 	rc = read_host(authority, &host, &after, r);
@@ -352,6 +389,23 @@ int conf_url_copy(const struct conf_url *from_url, struct conf_url *to)
 		return 0;
 	conf_url_free(to);
 	return ERR_NOMEM;
+}
+
+char *conf_url_name(const struct conf_url *u)
+{
+	char *name;
+
+	if (!conf_url_is_unix(u))
+		return mem_format("%s:%u", u->host, u->port);
+	name = strdup(strrchr(u->host, '/') + 1);
+	for (char *c = name; c != NULL && *c != '\0'; c++)
+		if (!all_of(span_make(c, 1), LETTERS DIGITS "._-"))
+			*c = '_';
+	if (name != NULL && name[0] == '\0') {
+		free(name);
+		name = strdup("unix");
+	}
+	return name;
 }
 
 void conf_url_free(struct conf_url *u)

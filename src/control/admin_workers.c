@@ -421,7 +421,7 @@ static char *default_name(const struct js *body)
 		err = conf_url_parse(text, &url, &why);
 	if (err != 0)
 		return err == ERR_NOMEM ? NULL : strdup("");
-	name = mem_format("%s:%u", url.host, url.port);
+	name = conf_url_name(&url);
 	conf_url_free(&url);
 	return name;
 }

@@ -87,6 +87,9 @@ static char *address_url(const struct host *h, const char *path, uint16_t port)
 	struct addr_list *list;
 	unsigned start;
 
+	if (conf_url_is_unix(&w->url))
+		return port != 0 ? mem_format("http://127.0.0.1:%u%s", port, path)
+				 : mem_format("http://localhost%s", path);
 	list = worker_addrs(w, &start);
 	if (list == NULL)
 		return NULL;
@@ -111,6 +114,8 @@ struct fetch *host_fetch(const struct host *h, struct fetcher *f,
 	char *url = address_url(h, ask->path, ask->port), *host_field = NULL,
 	     *auth_field = NULL;
 	struct fetch_request req = {.url = url,
+		.unix_socket =
+			ask->port == 0 && conf_url_is_unix(&w->url) ? w->url.host : NULL,
 		.method = ask->method,
 		.headers = fields,
 		.body = ask->body,

@@ -81,11 +81,26 @@ size_t sock_addr_text(const union sock_addr *a, bool with_port, char *out, size_
 	return text_len(snprintf(out, n, "%s", bare), n);
 }
 
+static int parse_unix_path(const char *path, union sock_addr *out)
+{
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
+	size_t n = strlen(path) + 1;
+
+	if (n > sizeof(un.sun_path))
+		return ERR_PARSE;
+	memcpy(un.sun_path, path, n);
+	memset(out, 0, sizeof(*out));
+	memcpy(&out->storage, &un, sizeof(un));
+	return 0;
+}
+
 int sock_addr_parse(const char *host, uint16_t port, union sock_addr *out)
 {
 	union sock_addr a;
 
 	memset(&a, 0, sizeof(a));
+	if (host[0] == '/')
+		return parse_unix_path(host, out);
 	if (inet_pton(AF_INET, host, &a.in.sin_addr) == 1) {
 		a.in.sin_family = AF_INET;
 		a.in.sin_port = htons(port);
@@ -231,6 +246,7 @@ static int connect_error(int error)
 {
 	switch (error) {
 	case ECONNREFUSED:
+	case EAGAIN: /* a unix socket's backlog is full */
 		return ERR_REFUSED;
 	case ETIMEDOUT:
 		return ERR_TIMEOUT;

@@ -29,7 +29,8 @@ in_port_t sock_addr_port(const union sock_addr *a);
  * the bare address, no brackets. */
 size_t sock_addr_text(const union sock_addr *a, bool with_port, char *out, size_t n);
 #define SOCK_ADDR_TEXT_MAX 64
-/* IP literals only ("127.0.0.1", "::1"); ERR_PARSE else. */
+/* IP literals ("127.0.0.1", "::1"), and the paths of unix sockets ("/run/a.sock");
+ * ERR_PARSE else. */
 int sock_addr_parse(const char *host, uint16_t port, union sock_addr *out) MUST_CHECK;
 
 /*

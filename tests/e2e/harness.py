@@ -150,7 +150,8 @@ class Wire:
     def __init__(self, sock):
         self.sock = sock
         self.sock.settimeout(DEADLINE)
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sock.family != socket.AF_UNIX:
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buf = b""
 
     def send(self, data):

@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#define LONG50 "12345678901234567890123456789012345678901234567890"
+
 static const struct {
 	const char *text, *normal, *host;
 	unsigned port;
@@ -32,6 +34,10 @@ static const struct {
 	{"http://h:1/a/b%20c", "http://h:1/a/b%20c", "h", 1, "/a/b%20c", "h:1", 0},
 	{"http://h:1/v10", "http://h:1/v10", "h", 1, "/v10", "h:1", 0},
 	{"http://h:1/v1/team", "http://h:1/v1/team", "h", 1, "/v1/team", "h:1", 0},
+	{"unix:/run/x.sock", "unix:/run/x.sock", "/run/x.sock", 0, "", "localhost", 0},
+	{"UNIX:///run/x.sock", "unix:/run/x.sock", "/run/x.sock", 0, "", "localhost", 0},
+	{"unix:/" LONG50 LONG50 "123456", "unix:/" LONG50 LONG50 "123456",
+		"/" LONG50 LONG50 "123456", 0, "", "localhost", 0},
 	{"http://my_host-1:65535", "http://my_host-1:65535", "my_host-1", 65535, "",
 		"my_host-1:65535", 0},
 };
@@ -56,6 +62,31 @@ START_TEST(takes_good_urls)
 	ck_assert_str_eq(u.text, copy.text);
 	conf_url_free(&u);
 	conf_url_free(&copy);
+}
+END_TEST
+
+START_TEST(urls_name_workers)
+{
+	static const struct {
+		const char *url, *name;
+	} cases[] = {
+		{"http://10.0.0.1:8000/a", "10.0.0.1:8000"},
+		{"unix:/run/vllm/a.sock", "a.sock"},
+		{"unix:/run/a+b", "a_b"},
+		{"unix:/run/", "unix"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct conf_url u;
+		const char *why;
+		char *name;
+
+		ck_assert_int_eq(conf_url_parse(span_str(cases[i].url), &u, &why), 0);
+		name = conf_url_name(&u);
+		ck_assert_str_eq(name, cases[i].name);
+		free(name);
+		conf_url_free(&u);
+	}
 }
 END_TEST
 
@@ -108,7 +139,12 @@ static const struct {
 	{"http://h:1\r\nX: y", "blanks", ""},
 	{"ftp://h:1", "neither http nor https", ""},
 	{"grpc://h:1", "gRPC", "HTTP"},
-	{"unix:///run/x", "neither http nor https", ""},
+	{"unix:", "no absolute path", "unix:/run"},
+	{"unix:run/x", "no absolute path", "unix:/run"},
+	{"unix://host/run/x", "no absolute path", ""},
+	{"unix:/", "no absolute path", ""},
+	{"unix:////x", "no absolute path", ""},
+	{"unix:/" LONG50 LONG50 "1234567", "too long for a socket", "107"},
 };
 
 START_TEST(refuses_bad_urls)
@@ -295,6 +331,7 @@ static Suite *conf_url_suite(void)
 	TCase *tc = tcase_create("all");
 
 	tcase_add_loop_test(tc, takes_good_urls, 0, ARRAY_LEN(good_urls));
+	tcase_add_test(tc, urls_name_workers);
 	tcase_add_loop_test(tc, refuses_bad_urls, 0, ARRAY_LEN(bad_urls));
 	tcase_add_test(tc, refuses_long_urls);
 	tcase_add_loop_test(tc, reads_addresses, 0, ARRAY_LEN(addresses));
