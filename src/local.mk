@@ -124,6 +124,7 @@ libkvsteer_a_SOURCES += src/rewrite/kv_splice.c
 libkvsteer_a_SOURCES += src/rewrite/kv_split.c
 libkvsteer_a_SOURCES += src/rewrite/kv_transfer.c src/rewrite/kv_transfer.h
 libkvsteer_a_SOURCES += src/rewrite/kv_usage.c
+libkvsteer_a_SOURCES += src/rewrite/kv_veil.c src/rewrite/kv_veil.h
 libkvsteer_a_SOURCES += src/rewrite/resume_body.c src/rewrite/resume_body.h
 libkvsteer_a_SOURCES += src/rewrite/resume_stream.c src/rewrite/resume_stream.h
 libkvsteer_a_SOURCES += src/rewrite/stream_watch.c src/rewrite/stream_watch.h

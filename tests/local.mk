@@ -106,6 +106,7 @@ check_PROGRAMS += tests/unit/check_pool_retry
 check_PROGRAMS += tests/unit/check_retry_fleet
 check_PROGRAMS += tests/unit/check_resume_body
 check_PROGRAMS += tests/unit/check_kv_transfer
+check_PROGRAMS += tests/unit/check_kv_veil
 check_PROGRAMS += tests/unit/check_kv_split
 tests_unit_check_kv_split_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=realloc
 check_PROGRAMS += tests/unit/check_resume_stream

@@ -72,6 +72,10 @@ enum kv_connector {
 	CONNECTOR_MAX
 };
 
+/* What becomes of KV transfer fields that a client sends to a pool of unified workers, and
+ * of those in responses. */
+enum kv_params { KV_PARAMS_STRIP, KV_PARAMS_PASS };
+
 /* A list of strings, owned by the conf. */
 struct conf_list {
 	char **items;
@@ -173,6 +177,7 @@ struct role_opts {
 	uint64_t prefix_ttl_ms;
 	enum load_source load_source;
 	enum kv_connector kv_connector; /* the same for prefill and decode */
+	enum kv_params kv_params;       /* of the pool, whatever its roles */
 	unsigned pd_min_prefill;        /* uncached tokens; that of ROLE_DECODE counts */
 	uint64_t max_prefill_response;  /* bytes; that of ROLE_PREFILL counts */
 	struct worker_opts worker;

@@ -139,6 +139,8 @@
 	  "requests that count as load: own, or reported, which adds those of other clients") \
 	K(kv_connector, kv_connector, CONNECTOR, NULL, 0, 0, live, open, \
 	  "how prefill hands its KV cache to decode: nixl (also none), nixl_push, mooncake, p2p_nccl or sglang") \
+	K(kv_params, kv_params, KV_PARAMS, "strip", 0, 0, live, open, \
+	  "KV transfer fields of clients, and those in responses: strip, or pass them") \
 	K(pd_min_prefill, pd_min_prefill, COUNT, "256", 0, CONF_MANY, live, open, \
 	  "with fewer uncached tokens than this, the decode worker computes the prompt itself") \
 	K(max_prefill_response, max_prefill_response, SIZE, "1m", 4096, CONF_TERA, live, open, \

@@ -231,6 +231,25 @@ static void check_connectors(const struct conf_source *source,
 		"prefill and decode of pool %s have different connectors", pool->name);
 }
 
+/* What clients may say is said of the pool. */
+static void check_kv_params(const struct conf_source *source,
+	const struct pool_conf *pool, struct conf_errors *errors)
+{
+	static const enum role roles[] = {ROLE_PREFILL, ROLE_DECODE};
+
+	for (size_t i = 0; i < ARRAY_LEN(roles); i++) {
+		const struct conf_line *l =
+			role_line(source, pool, roles[i], "kv_params");
+
+		if (l == NULL || pool->roles[roles[i]].kv_params ==
+					 pool->roles[ROLE_UNIFIED].kv_params)
+			continue;
+		conf_errors_add(errors, l->file, l->line, "kv_params", l->value,
+			"give it once, in [pool NAME]",
+			"a role of pool %s has its own kv_params", pool->name);
+	}
+}
+
 static void check_threshold(const struct conf_source *source,
 	const struct pool_conf *pool, struct conf_errors *errors)
 {
@@ -251,6 +270,7 @@ void conf_check_roles(const struct conf *c, const struct conf_source *source,
 
 	count_roles(c, pool, count);
 	check_connectors(source, pool, errors);
+	check_kv_params(source, pool, errors);
 	check_threshold(source, pool, errors);
 	check_pairs(source, pool, count, errors);
 	check_unified(c, source, pool, count, errors);

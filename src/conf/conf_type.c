@@ -104,6 +104,11 @@ static const struct choice connectors[] = {
 	{"moriio", -1},
 	{NULL, 0},
 };
+static const struct choice kv_params[] = {
+	{"strip", KV_PARAMS_STRIP},
+	{"pass", KV_PARAMS_PASS},
+	{NULL, 0},
+};
 static const struct choice load_sources[] = {
 	{"own", LOAD_SOURCE_OWN},
 	{"reported", LOAD_SOURCE_REPORTED},
@@ -724,6 +729,7 @@ static const struct type_row types[CONF_TYPE_MAX] = {
 	[CONF_TYPE_SIGNAL] = { "word", CHOICE(signals) },
 	[CONF_TYPE_COST] = { "word", CHOICE(costs) },
 	[CONF_TYPE_CONNECTOR] = { "word", CHOICE(connectors) },
+	[CONF_TYPE_KV_PARAMS] = { "word", CHOICE(kv_params) },
 	[CONF_TYPE_LOAD_SOURCE] = { "word", CHOICE(load_sources) },
 	[CONF_TYPE_TEXT] = { "text", STRING(check_text) },
 	[CONF_TYPE_TOKEN] = { "key", STRING(check_token) },

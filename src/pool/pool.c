@@ -345,6 +345,10 @@ void pool_commit(struct pool_plan *plan, uint64_t now_ms)
 			configure_role(p, r, &plan->conf->roles[r], fresh, now_ms);
 	}
 	atomic_store(&p->connector, (int)plan->conf->roles[ROLE_PREFILL].kv_connector);
+	atomic_store(&p->passes_transfers,
+		plan->conf->roles[ROLE_UNIFIED].kv_params == KV_PARAMS_PASS);
+	atomic_store(&p->has_connector,
+		plan->conf->roles[ROLE_UNIFIED].kv_connector != CONNECTOR_NONE);
 	registry_commit(&p->registry, take_ptr(plan->registry), &registry_ops, p);
 	refresh_slots(p);
 	pool_unlock(p);

@@ -265,6 +265,11 @@ enum role pool_whole_role(const struct pool *p);
 bool pool_find_role(
 	struct pool *p, struct span name, enum role *role, uint64_t *kv_group);
 enum kv_connector pool_connector(const struct pool *p);
+/* kv_params = pass: KV transfer fields go from client to worker, where the pool is not
+ * split, and back. */
+bool pool_passes_transfers(const struct pool *p);
+/* Bodies are read for such fields, if for nothing else: they must not reach an engine. */
+bool pool_searches_bodies(const struct pool *p);
 /*
  * The engine id of a prefill worker at its bootstrap server, for connectors that need it.
  * The control thread sets it (empty: no longer known). Any thread reads it into out; the

@@ -75,6 +75,19 @@ enum kv_connector pool_connector(const struct pool *p)
 		&p->connector, memory_order_relaxed);
 }
 
+bool pool_passes_transfers(const struct pool *p)
+{
+	return atomic_load_explicit(&p->passes_transfers, memory_order_relaxed);
+}
+
+bool pool_searches_bodies(const struct pool *p)
+{
+	if (pool_is_split(p))
+		return true;
+	return !pool_passes_transfers(p) &&
+	       atomic_load_explicit(&p->has_connector, memory_order_relaxed);
+}
+
 void pool_set_engine(struct pool *p, struct worker *w, struct span id)
 {
 	if (id.n >= sizeof(w->pool.kv_engine))

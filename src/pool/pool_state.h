@@ -44,6 +44,9 @@ struct pool {
 	_Atomic unsigned n_workers[ROLE_MAX]; /* written under the lock */
 	_Atomic bool lacks_prefill;
 	_Atomic int connector; /* enum kv_connector */
+	/* Transfer fields of clients and responses pass (kv_params). */
+	_Atomic bool passes_transfers;
+	_Atomic bool has_connector;
 	/* The control thread's, each second; the rate is in thousandths. */
 	uint64_t measured_ms;
 	_Atomic uint64_t finish_rate;

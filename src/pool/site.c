@@ -85,12 +85,12 @@ static bool may_resume(const struct site *s, const struct site_head *h)
 }
 
 /* Its body is to be taken apart, or searched for what must not reach such workers. */
-static bool may_be_split(const struct site *s, const struct site_head *h)
+static bool must_be_searched(const struct site *s, const struct site_head *h)
 {
 	size_t i;
 
 	for (i = 0; i < s->n_pools; i++) {
-		if (pool_is_split(s->pools[i]) &&
+		if (pool_searches_bodies(s->pools[i]) &&
 			(h->model.n == 0 || site_pool_for(s, h->model) == s->pools[i]))
 			return true;
 	}
@@ -101,7 +101,7 @@ bool site_reads_body(const struct site *s, const struct site_head *h)
 {
 	size_t i;
 
-	if (may_be_split(s, h))
+	if (must_be_searched(s, h))
 		return true;
 
 	/* What is continued lives on one worker: more than any policy has to say. */

@@ -309,6 +309,11 @@ struct span body_bytes(const struct body *b, const struct client *c)
 					      : span_make(NULL, 0);
 }
 
+char *body_memory(struct body *b, struct client *c)
+{
+	return b->own != NULL ? b->own : c->buf + b->head_len;
+}
+
 size_t body_used(const struct body *b)
 {
 	return b->head_len + (b->is_inline ? b->len : 0);

@@ -56,6 +56,8 @@ int body_read(struct body *b, struct client *c, struct budget *budget,
 	enum fail *why) MUST_CHECK;
 /* The bytes that are held. */
 struct span body_bytes(const struct body *b, const struct client *c);
+/* The same, where the router changes what it sends on. */
+char *body_memory(struct body *b, struct client *c);
 /* Bytes at the front of the client's buffer that head and body take. */
 size_t body_used(const struct body *b);
 void body_free(struct body *b, struct io_thread *t, struct budget *budget);

@@ -332,6 +332,38 @@ static void look_up_object(struct request *r)
 	stored_look_up(&r->stored, &named, &r->pool);
 }
 
+/* In a pool of unified workers: no field by which its engine would be told where KV lies
+ * or goes to reaches it. The pass that routing makes through the body has told whether it
+ * needs another one. */
+static enum fail strip_transfers(struct request *r)
+{
+	struct kv_request kv = {0};
+	struct span body = request_body(r);
+	bool is_searched = pool_searches_bodies(r->pool);
+	enum fail why = FAIL_NONE;
+
+	if (pool_passes_transfers(r->pool))
+		return FAIL_NONE;
+	if (http_head_has(&r->head, FIELD_X_REQUEST_ID) &&
+		kv_id_names_peers(request_id(r)))
+		own_answer_new_id(r);
+	/* No connector was set when its header came, so its body was not read. */
+	if (r->upload.is_on)
+		return is_searched ? FAIL_NO_WORKER : FAIL_NONE;
+	if (body.n == 0 ||
+		(r->is_scanning ? !route_scan_may_transfer(r->json) : !is_searched))
+		return FAIL_NONE;
+	if (kv_request_read(&kv, CONNECTOR_NONE, r->verdict.endpoint, body) != 0)
+		return FAIL_OVERLOADED;
+	/* Junk is the worker's to judge where it has no connector, as far as is known. */
+	if (kv.verdict == KV_UNSAFE && (is_searched || kv_body_may_name(body)))
+		why = FAIL_BAD_TRANSFER;
+	else if (kv.has_fields)
+		kv_request_blank(&kv, body_memory(&r->body, r->c));
+	kv_request_free(&kv);
+	return why;
+}
+
 enum fail intake_route_key(struct request *r)
 {
 	struct request_key_source src = key_source(r);
@@ -347,5 +379,5 @@ enum fail intake_route_key(struct request *r)
 	if (request_key_hash(&src, r->pool, caller_salt(&r->caller), &r->key) != 0)
 		return FAIL_OVERLOADED;
 	r->is_keyed = r->key.is_sealed;
-	return pool_is_split(r->pool) ? begin_legs(r, &src) : FAIL_NONE;
+	return pool_is_split(r->pool) ? begin_legs(r, &src) : strip_transfers(r);
 }

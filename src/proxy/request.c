@@ -487,6 +487,7 @@ static struct decision relay(struct request *r)
 			if (!r->place.guard.is_stream)
 				note_content(r);
 			stored_read(&r->stored, data, r->place.guard.worker);
+			r->is_alike = r->resume == NULL && exchange_is_alike(r->place.ex);
 		}
 		if (r->resume != NULL && res != EXCHANGE_FAILED &&
 			resume_relay(r->resume, &data, last,

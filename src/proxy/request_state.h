@@ -26,6 +26,7 @@
 #include "proxy/relay.h"
 #include "proxy/stored_response.h"
 #include "proxy/upload.h"
+#include "rewrite/kv_veil.h"
 #include "route/path_table.h"
 
 #define REQUEST_MAGIC 0x52455131u
@@ -76,6 +77,8 @@ struct request {
 	struct span out_head; /* in t->out, within the turn */
 	bool is_event_stream, sent_last;
 	bool worker_rests;     /* while the client is slow */
+	bool is_veiled;        /* what it says of KV transfers is taken out */
+	bool is_alike;         /* the bytes at hand say nothing of them */
 	struct resume *resume; /* owned; NULL: it ends with its worker */
 
 	/* clocks */
@@ -89,6 +92,7 @@ struct request {
 	struct http_head head;   /* has no fields until it is parsed */
 	char worker_name[64];    /* for the log line, after the guard is gone */
 	char id[REQUEST_ID_MAX]; /* id_len of it */
+	struct kv_veil veil;     /* of an answer that is_veiled */
 };
 
 static inline const struct router_opts *opts(const struct request *r)

@@ -39,6 +39,17 @@ static struct span added_lines(const struct request *r, char *out)
 		out, worker.n + cors_lines(opts(r), r->c->buf, &r->head, out + worker.n));
 }
 
+/* Engines tell with their answers where KV lies; a client never asked for it where its
+ * own fields were taken out. */
+static void begin_veil(struct request *r, const struct http_head *a)
+{
+	r->is_veiled = (route_generates(r->verdict.endpoint) || r->stored.is_by_path) &&
+		       !http_head_has(a, FIELD_CONTENT_ENCODING) &&
+		       !pool_passes_transfers(r->pool);
+	if (r->is_veiled)
+		r->veil = (struct kv_veil){0};
+}
+
 bool response_make_header(struct request *r, const struct http_head *a, const char *base)
 {
 	char extra[ANSWER_LINES_MAX + CORS_LINES_MAX];
@@ -62,6 +73,7 @@ bool response_make_header(struct request *r, const struct http_head *a, const ch
 	if (n == 0)
 		return false;
 	r->out_head = span_make(io_out(r->t), n);
+	begin_veil(r, a);
 	r->status = a->status;
 	r->is_event_stream = answer_is_event_stream(a, base);
 	if (!exchange_awaits_content(r->place.ex))
@@ -77,7 +89,7 @@ static enum fail failure_of(struct request *r, int err)
 	return FAIL_OVERLOADED;
 }
 
-enum fail response_send(struct request *r, struct span data, bool last)
+static enum fail send_on(struct request *r, struct span data, bool last)
 {
 	struct span head = r->out_head;
 	int err;
@@ -89,6 +101,21 @@ enum fail response_send(struct request *r, struct span data, bool last)
 	r->sent_last = last;
 	err = relay_send(&r->relay, head, data, last);
 	return err == 0 ? FAIL_NONE : failure_of(r, err);
+}
+
+enum fail response_send(struct request *r, struct span data, bool last)
+{
+	struct text veiled = {0};
+	enum fail why;
+
+	if (!r->is_veiled || (r->is_alike && kv_veil_rests(&r->veil)) ||
+		kv_veil_is_idle(&r->veil, data, last))
+		return send_on(r, data, last);
+	why = kv_veil_pass(&r->veil, &data, last, &veiled) == 0
+		      ? send_on(r, data, last)
+		      : failure_of(r, ERR_NOMEM);
+	text_free(&veiled);
+	return why;
 }
 
 bool response_is_held_back(struct request *r)
@@ -123,6 +150,9 @@ enum fail response_cut(struct request *r, enum fail why)
 
 	r->was_cut = true;
 	r->keep = false;
+	if (r->is_veiled) /* the client gets all that came */
+		(void)!relay_send(
+			&r->relay, span_make(NULL, 0), kv_veil_held(&r->veil), false);
 	if (!r->is_event_stream || r->relay.framing == HTTP_BODY_LENGTH || !may_say(r))
 		return why;
 	n = answer_error_event(r->verdict.endpoint, why, text);

@@ -899,6 +899,11 @@ bool exchange_said_error(const struct exchange *ex)
 	return ex->watch.has_error;
 }
 
+bool exchange_is_alike(const struct exchange *ex)
+{
+	return ex->watch.is_alike;
+}
+
 bool exchange_abort_was_asked(const struct exchange *ex)
 {
 	return ex->abort_was_asked;

@@ -98,6 +98,9 @@ bool exchange_at_end(const struct exchange *ex);
 bool exchange_awaits_content(const struct exchange *ex);
 /* The stream says that its engine failed; it may be read on. */
 bool exchange_said_error(const struct exchange *ex);
+/* What exchange_body() gave last is one event, in the shape of those before it: content,
+ * and nothing of KV transfers. */
+bool exchange_is_alike(const struct exchange *ex);
 /* Its engine aborted the stream, and somebody had asked for that. */
 bool exchange_abort_was_asked(const struct exchange *ex);
 /* An event of ours may follow what has come: it is an event stream that can be read, and

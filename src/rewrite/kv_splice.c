@@ -483,3 +483,25 @@ int kv_request_whole(const struct kv_request *k, struct span body, char **out, s
 	*n = 0;
 	return k->has_fields ? make(&w, out, n) : 0;
 }
+
+void kv_request_blank(const struct kv_request *k, char *body)
+{
+	uint32_t lead[KV_LEVELS] = {0}; /* as of drop() */
+	size_t i;
+
+	for (i = 0; i < k->n_places; i++) {
+		const struct kv_place *p = &k->places[i];
+		uint32_t *l = &lead[p->level], from = p->before, to = p->end;
+
+		if (p->what == KV_IS_END)
+			*l = 0;
+		if (p->what != KV_IS_TRANSFER)
+			continue;
+		if (p->is_first || (*l > 0 && *l == p->before)) {
+			from = p->start;
+			to = p->after;
+			*l = p->end;
+		}
+		memset(body + from, ' ', to - from);
+	}
+}

@@ -385,18 +385,12 @@ static int read_object(
 
 /* ---- the verdict ---- */
 
-/*
- * A text that is no JSON here may be some to an engine (NaN, a byte order mark, UTF-16):
- * whether it may hold a name of the transfers then. Rather once too often.
- */
-static bool may_hide(struct span body)
+bool kv_body_may_name(struct span body)
 {
 	static const char escape[] = "\\u00";
 	const char *at = body.p, *end = body.p + body.n;
 	size_t i;
 
-	if (memchr(body.p, '\0', body.n) != NULL)
-		return true;
 	for (i = 0; i < ARRAY_LEN(transfers); i++) {
 		struct span name = transfers[i].name;
 
@@ -410,6 +404,15 @@ static bool may_hide(struct span body)
 			return true;
 	}
 	return false;
+}
+
+/*
+ * A text that is no JSON here may be some to an engine (NaN, a byte order mark, UTF-16):
+ * whether it may hold a name of the transfers then. Rather once too often.
+ */
+static bool may_hide(struct span body)
+{
+	return memchr(body.p, '\0', body.n) != NULL || kv_body_may_name(body);
 }
 
 static enum kv_verdict judge_unread(const struct kv_request *k, struct span body)

@@ -142,6 +142,14 @@ int kv_request_decode(const struct kv_request *k, struct span body,
 int kv_request_whole(
 	const struct kv_request *k, struct span body, char **out, size_t *n) MUST_CHECK;
 
+/* The same in place, for a pool where no leg adds anything: what must not be there is
+ * blanks from then on. body: that of kv_request_read(). */
+void kv_request_blank(const struct kv_request *k, char *body);
+
+/* Of a body that cannot be read: it has such a name in bytes that are text, or a letter as
+ * an escape. */
+bool kv_body_may_name(struct span body);
+
 /* ---- prefill's answer ---- */
 
 enum kv_answer {

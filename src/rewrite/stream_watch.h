@@ -33,6 +33,7 @@ struct stream_watch {
 	bool has_error;   /* the engine's own */
 	bool is_abort;    /* all of the error is that it aborted the request */
 	bool is_strange;
+	bool is_alike;    /* the last bytes: one event, in the shape of the one before */
 	struct text half; /* of an event */
 	bool is_too_long; /* the event that goes by; nothing of it is kept */
 	enum stream_watch_line line;
@@ -45,7 +46,7 @@ struct stream_watch {
 static inline void stream_watch_init(struct stream_watch *w)
 {
 	w->is_on = w->has_content = w->has_end = w->has_error = w->is_strange = false;
-	w->is_abort = false;
+	w->is_abort = w->is_alike = false;
 	w->half = (struct text){0};
 	w->is_too_long = false;
 	w->n_trail = 0;
@@ -77,7 +78,8 @@ void stream_watch_read(struct stream_watch *w, struct span data);
 /* The next bytes. */
 static inline void stream_watch_feed(struct stream_watch *w, struct span data)
 {
-	if (!stream_watch_is_alike(w, data))
+	w->is_alike = stream_watch_is_alike(w, data);
+	if (!w->is_alike)
 		stream_watch_read(w, data);
 }
 

@@ -76,6 +76,10 @@ void route_scan_begin(struct route_scan *s, enum route_endpoint endpoint);
 int route_scan_feed(
 	struct route_scan *s, const char *base, size_t from, size_t to) MUST_CHECK;
 
+/* After the whole body: it may hold a member by which engines are told where KV lies
+ * (rewrite/kv_transfer.h), or was not understood. False: it holds none. */
+bool route_scan_may_transfer(const struct route_scan *s);
+
 struct route_key_opts {
 	unsigned block_bytes;  /* pool's prefix_block (default 128) */
 	unsigned block_tokens; /* 32 */

@@ -42,6 +42,7 @@ void route_scan_begin(struct route_scan *s, enum route_endpoint endpoint)
 	s->is_object = false;
 	s->has_failed = endpoint == ENDPOINT_OTHER;
 	s->field = FIELD_NONE;
+	s->has_suspect = false;
 	memset(s->fields, 0, sizeof(s->fields));
 	s->n_skips = 0;
 	if (s->cap_skips > KEPT_SKIPS) {
@@ -52,7 +53,38 @@ void route_scan_begin(struct route_scan *s, enum route_endpoint endpoint)
 	json_scan_init(&s->json, opts);
 }
 
-static enum route_field find_field(const char *base, const struct json_token *token)
+/* Such a name, or an object in which engines look for one. The first bytes do: whoever
+ * asks then looks for himself. */
+static bool is_suspect(struct span name)
+{
+	switch (name.n > 0 ? name.p[0] : '\0') {
+	case 'b':
+		return span_starts(name, SPAN_LIT("bootstrap_"));
+	case 'd':
+		return span_starts(name, SPAN_LIT("disagg")) ||
+		       span_starts(name, SPAN_LIT("decode_tp_"));
+	case 'e':
+		return span_starts(name, SPAN_LIT("extra_args")) ||
+		       span_starts(name, SPAN_LIT("ec_transfer_"));
+	case 'k':
+		return span_starts(name, SPAN_LIT("kv_transfer_"));
+	case 's':
+		return span_starts(name, SPAN_LIT("sampling_params"));
+	case 'v':
+		return span_starts(name, SPAN_LIT("vllm_xargs"));
+	default:
+		return false;
+	}
+}
+
+bool route_scan_may_transfer(const struct route_scan *s)
+{
+	return s->has_suspect || s->has_failed || !s->is_object ||
+	       !json_scan_is_done(&s->json);
+}
+
+static enum route_field find_field(
+	struct route_scan *s, const char *base, const struct json_token *token)
 {
 	struct json_text text = {base, token->end, NULL, 0};
 	struct json_value key = {
@@ -70,6 +102,7 @@ static enum route_field find_field(const char *base, const struct json_token *to
 			memcmp(name.p, field_names[i].p, name.n) == 0)
 			return (enum route_field)i;
 	}
+	s->has_suspect |= is_suspect(name);
 	return FIELD_NONE;
 }
 
@@ -171,7 +204,7 @@ static int take_token(struct route_scan *s, const char *base, enum json_event ev
 		return 0;
 	}
 	if (event == SCAN_KEY) {
-		s->field = find_field(base, token);
+		s->field = find_field(s, base, token);
 		return 0;
 	}
 	return take_value(s, event, token);

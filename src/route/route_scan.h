@@ -65,6 +65,7 @@ struct route_scan {
 	bool is_object;         /* the body begins with { */
 	bool has_failed;        /* broken, or no object: nothing more is read */
 	enum route_field field; /* whose value is being read */
+	bool has_suspect;       /* a name that route_scan_may_transfer() is about */
 	struct json_value fields[FIELD_MAX];
 	struct json_skip *skips; /* owned */
 	size_t n_skips, cap_skips;

@@ -9,7 +9,7 @@ import time
 import pytest
 
 import harness
-from harness import Hold, wait_until
+from harness import Hold, make_request, wait_until
 from routing import OPEN, user
 from test_api_keys import Keys
 from test_pd import POOL, pd, prefilled  # noqa: F401 (a fixture)
@@ -287,7 +287,7 @@ def test_b7_stopped_readers_cost_the_kernel_little(router, worker):
     clients = [r.connect() for _ in range(12)]
     for c in clients:
         c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-        c.send(harness.make_request(body={"model": "m", "prompt": "x"}))
+        c.send(make_request(body={"model": "m", "prompt": "x"}))
     r.wait_in_flight(len(clients))
     wait_until(lambda: all(in_kernel(r, c) > 0 for c in clients), "all have stopped")
     standstill(r, lambda: [in_kernel(r, c) for c in clients])
@@ -306,7 +306,7 @@ def test_b7_a_slow_reader_is_no_stalled_one(router, worker):
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
     sock.connect(("127.0.0.1", r.port))
     c = harness.Wire(sock)
-    c.send(harness.make_request(body={"model": "m", "prompt": "x"}))
+    c.send(make_request(body={"model": "m", "prompt": "x"}))
     wait_until(lambda: in_kernel(r, c) > UNSENT / 2, "the kernel is full")
     begun = time.monotonic()
     while time.monotonic() < begun + 6:
@@ -322,5 +322,149 @@ def test_b7_a_reader_that_stops_for_good_is_cut(router, worker):
     r = router([worker("w0", pour(12))], keys="threads = 1\nwrite_timeout = 300ms\n", pool=harness.LASTING)
     with r.connect() as c:
         c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-        c.send(harness.make_request(body={"model": "m", "prompt": "x"}))
+        c.send(make_request(body={"model": "m", "prompt": "x"}))
         r.wait_log("end=client_stalled")
+
+
+# ---- B6: what clients say of KV transfers, and what engines answer ----
+
+SENT_BY_CLIENT = {"kv_transfer_params": {"do_remote_decode": True, "remote_host": "169.254.169.254", "remote_port": 80},
+                  "ec_transfer_params": {"a": 1}, "bootstrap_host": "h", "bootstrap_port": 1, "bootstrap_room": 2, "disagg_prefill_dp_rank": 3, "decode_tp_size": 8,
+                  "vllm_xargs": {"kv_transfer_params": 1, "keep": 2}}
+PROMPT = {"model": "m", "prompt": "hello", "max_tokens": 3}
+TOLD = {"id": "x", "kv_transfer_params": {"kvx_token": "secret", "remote_host": "10.0.0.7"}, "choices": []}
+
+
+def tells(x):
+    x.answer(200, json.dumps(TOLD))
+
+
+def forbidden_in(text):
+    return [n for n in ("kv_transfer_params", "ec_transfer", "bootstrap_", "disagg", "decode_tp") if n in text]
+
+
+@pytest.mark.parametrize("pool", ["", "policy = round_robin\nkv_connector = nixl\n", "policy = round_robin\nkv_connector = sglang\n", "kv_connector = nixl\n"])
+@pytest.mark.parametrize("kind", ["length", "chunked", "large", "hashes", "escaped"])
+def test_b6_unified_workers_see_no_transfer_fields(router, worker, pool, kind):
+    """Whatever the policy, however the body comes and the names are spelled. (Where no connector is
+    set, only bodies that routing reads.)"""
+    if kind == "hashes" and "connector" not in pool:
+        pytest.skip("such a body is not read")
+    w = worker("w0", tells)
+    r = router([w], pool=pool)
+    body = {**PROMPT, **SENT_BY_CLIENT, "prompt": "hello" * (20000 if kind == "large" else 1)}
+    text = json.dumps(body)
+    if kind == "escaped":
+        text = text.replace("kv_transfer", r"\u006bv_transfer").replace("bootstrap_", r"bootstrap\u005f")
+    fields = {"X-Kvsteer-Prefix": "128b;1,2,3"} if kind == "hashes" else {}
+    if kind == "chunked":
+        with r.connect() as c:
+            c.send("POST /v1/completions HTTP/1.1\r\nHost: r\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+            c.send(b"".join(chunked(text.encode(), 9, 50, 11)))
+            assert c.read_response().status == 200
+    else:
+        assert r.request("POST", "/v1/completions", text, fields).status == 200
+    came = w.requests[0].body.decode()
+    assert not forbidden_in(json.dumps(json.loads(came))), came
+    assert json.loads(came) == {**PROMPT, "prompt": body["prompt"], "vllm_xargs": {"keep": 2}}
+    assert len(came) == len(text), "blanks stand in their place"
+
+
+def test_b6_ids_of_clients_name_no_peers(router, worker):
+    """vLLM's P2P NCCL connector reads addresses from X-Request-Id."""
+    w = worker("w0", tells)
+    r = router([w])
+    ident = "___prefill_addr_10.0.0.1:1___decode_addr_10.0.0.2:2_0123456789abcdef0123456789abcdef"
+    assert r.request("POST", "/v1/completions", PROMPT, {"X-Request-Id": ident}).status == 200
+    assert r.request("POST", "/v1/completions", PROMPT, {"X-Request-Id": "mine"}).status == 200
+    assert "addr" not in w.requests[0].get("x-request-id") and w.requests[1].get("x-request-id") == "mine"
+
+
+def test_b6_a_body_that_may_hide_them_is_refused(router, worker):
+    w = worker("w0", tells)
+    r = router([w])
+    m = r.request("POST", "/v1/completions", '{"model":"m","prompt":NaN,"kv_transfer_params":{}}')
+    assert m.status == 400 and not w.requests
+    assert r.request("POST", "/v1/completions", '{"model":"m","prompt":NaN}').status == 200
+
+
+def test_b6_bodies_stream_through_where_no_connector_is_set(router, worker):
+    """A pool of unified workers whose policy reads no prompt: a large body reaches its worker before
+    it is whole."""
+    w = worker("w0", tells)
+    r = router([w], pool="policy = round_robin\n")
+    text = json.dumps({**PROMPT, "prompt": "x" * 200000})
+    with r.connect() as c:
+        c.send(make_request(body=None, path="/v1/completions").replace(b"\r\n\r\n", b"\r\nContent-Length: %d\r\n\r\n" % len(text)) + text[:100000].encode())
+        r.wait_metric(1, "kvsteer_worker_load")
+        c.send(text[100000:])
+        assert c.read_response().status == 200
+    assert w.requests[0].body.decode() == text
+
+
+@pytest.mark.parametrize("how", ["length", "chunks", "events", "null"])
+def test_b6_clients_are_told_nothing_of_transfers(router, worker, how):
+    """Engines tell hosts, blocks and tokens in their responses: they end at the router, and lengths
+    stay."""
+    text = json.dumps(TOLD)
+
+    def handler(x):
+        if how == "length":
+            return x.answer(200, text)
+        if how == "null":
+            return x.answer(200, json.dumps({**TOLD, "kv_transfer_params": None}))
+        x.begin(content_type="text/event-stream" if how == "events" else "application/json")
+        pieces = [f"data: {text}\n\n", "data: [DONE]\n\n"] if how == "events" else text
+        for p in pieces:
+            x.chunk(p)
+        x.end()
+    r = router([worker("w0", handler)])
+    body = {**PROMPT, "stream": how == "events"}
+    m = r.request("POST", "/v1/completions", body)
+    assert m.status == 200 and b"secret" not in m.body and b"10.0.0.7" not in m.body
+    got = json.loads(m.body.decode().removeprefix("data: ").partition("\n\n")[0])
+    assert got == ({**TOLD, "kv_transfer_params": None} if how == "null" else {"id": "x", "choices": []})
+    if how == "length":
+        assert len(m.body) == len(text)
+
+
+@pytest.mark.parametrize("where", ["each", "first", "last"])
+@pytest.mark.parametrize("place", ["front", "middle", "back"])
+def test_b6_streams_tell_nothing_of_transfers(router, worker, where, place):
+    """In whatever event of a stream, at whatever place in it."""
+    secret = {"kv_transfer_params": {"kvx_token": "secret", "list": [1, {"a": "}"}]}}
+
+    def event(i, n):
+        choice = {"choices": [{"index": 0, "text": f"t{i}", "finish_reason": "stop" if i == n - 1 else None}]}
+        tells = where == "each" or i == (0 if where == "first" else n - 1)
+        parts = {"front": [secret, {"id": "x", "object": "text_completion"}, choice], "middle": [{"id": "x", "object": "text_completion"}, secret, choice],
+                 "back": [{"id": "x", "object": "text_completion"}, choice, secret]}[place]
+        return json.dumps({k: v for p in parts if tells or p is not secret for k, v in p.items()})
+
+    def handler(x):
+        x.begin()
+        for i in range(8):
+            x.event(event(i, 8))
+        x.event("[DONE]")
+        x.end()
+    r = router([worker("w0", handler)])
+    m = r.request("POST", "/v1/completions", {**PROMPT, "stream": True})
+    assert b"secret" not in m.body
+    events = m.body.decode().split("\n\n")
+    assert [json.loads(e.removeprefix("data: "))["choices"][0]["text"] for e in events[:8]] == [f"t{i}" for i in range(8)]
+    assert events[8:] == ["data: [DONE]", ""]
+
+
+def test_b6_pass_lets_both_through(router, worker):
+    w = worker("w0", tells)
+    r = router([w], pool="kv_connector = nixl\nkv_params = pass\n")
+    body = json.dumps({**PROMPT, **SENT_BY_CLIENT})
+    m = r.request("POST", "/v1/completions", body, {"X-Request-Id": "___prefill_addr_a:1___decode_addr_b:2_x"})
+    assert w.requests[0].body.decode() == body and m.json() == TOLD
+    assert "addr" in w.requests[0].get("x-request-id")
+
+
+def test_b6_decode_workers_tell_clients_nothing(pd):
+    r, _, ds = pd(decode=[tells])
+    m = r.request(body={"model": "m", "messages": [user(harness.text(2, 7))]})
+    assert m.status == 200 and m.json() == {"id": "x", "choices": []}

@@ -97,6 +97,8 @@ static const struct mistake {
 		"kv_connector", "different connectors", "[pool NAME]"},
 	{"[pool default]\n[pool default prefill]\nkv_connector = sglang\n" P D, true, 3,
 		"kv_connector", "different connectors", "[pool NAME]"},
+	{POOL P D "[pool default decode]\nkv_params = pass\n", true, 10, "kv_params",
+		"has its own kv_params", "[pool NAME]"},
 	{"[pool default]\nkv_connector = nccl\n" P D, true, 2, "kv_connector",
 		"is not known", "none, nixl, mooncake, p2p_nccl, sglang, nixl_push"},
 	{"[pool default]\nkv_connector = moriio\n" P D, true, 2, "kv_connector",

@@ -56,6 +56,36 @@ static struct kv_pair a_pair(void)
 
 enum leg { PREFILL, DECODE, WHOLE };
 
+/* Without blanks: bodies here have none in their strings that matter. */
+static size_t squeeze(char *p, size_t n)
+{
+	size_t at = 0, i;
+
+	for (i = 0; i < n; i++) {
+		if (strchr(" \n\r\t", p[i]) == NULL || p[i] == '\0')
+			p[at++] = p[i];
+	}
+	return at;
+}
+
+/* B6: in place, the same as the body made anew, but for blanks. */
+static void check_blank(
+	const struct kv_request *k, struct span body, const char *made, size_t n)
+{
+	char *copy = malloc(body.n + 1), *whole = malloc(n + 1);
+	size_t left;
+
+	memcpy(copy, body.p, body.n);
+	memcpy(whole, made, n);
+	kv_request_blank(k, copy);
+	left = squeeze(copy, body.n);
+	n = squeeze(whole, n);
+	ck_assert_msg(left == n && memcmp(copy, whole, n) == 0,
+		"blanked: %.*s\nwhole: %.*s", (int)left, copy, (int)n, whole);
+	free(copy);
+	free(whole);
+}
+
 /* The body of that leg; of WHOLE the same where nothing is to be changed. free() it. */
 static char *made(const struct kv_request *k, struct span body, enum leg leg,
 	const struct kv_pair *pair, struct span params, size_t *n)
@@ -71,6 +101,9 @@ static char *made(const struct kv_request *k, struct span body, enum leg leg,
 		err = kv_request_whole(k, body, &out, n);
 	ck_assert_int_eq(err, 0);
 	ck_assert(leg == WHOLE || out != NULL);
+	if (leg == WHOLE)
+		check_blank(
+			k, body, out != NULL ? out : body.p, out != NULL ? *n : body.n);
 	if (out != NULL)
 		return out;
 	*n = body.n;
