@@ -236,6 +236,7 @@ libkvsteer_a_SOURCES += src/control/admin_upgrade.c
 libkvsteer_a_SOURCES += src/control/admin_workers.c
 libkvsteer_a_SOURCES += src/control/boot.c src/control/boot.h
 libkvsteer_a_SOURCES += src/control/conf_log.c src/control/conf_log.h
+libkvsteer_a_SOURCES += src/control/conf_watch.c src/control/conf_watch.h
 libkvsteer_a_SOURCES += src/control/control.h
 libkvsteer_a_SOURCES += src/control/daemon.c src/control/daemon.h
 libkvsteer_a_SOURCES += src/control/dump_tables.c src/control/dump_tables.h

@@ -108,6 +108,7 @@ struct router_opts {
 	enum log_level log_level;
 	enum log_format log_format;
 	bool access_log;
+	bool watch_config;
 	uint64_t drain_timeout_ms, drain_grace_ms;
 	uint64_t body_memory;
 	unsigned max_connections; /* 0: from the descriptor limit */

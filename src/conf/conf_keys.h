@@ -41,6 +41,8 @@
 	  "format of the access log: text or json") \
 	K(access_log, access_log, SWITCH, "on", 0, 0, live, open, \
 	  "log one line for each request") \
+	K(watch_config, watch_config, SWITCH, "off", 0, 0, live, open, \
+	  "reload when the configuration's files change") \
 	K(drain_timeout, drain_timeout_ms, TIME, "300s", 0, CONF_YEAR_MS, live, open, \
 	  "how long a stop waits for requests in flight; 0: for ever") \
 	K(drain_grace, drain_grace_ms, TIME, "1s", 0, CONF_DAY_MS, live, open, \

@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "conf/conf_flags.h"
+#include "control/conf_watch.h"
 #include "pool/site.h"
 #include "proxy/io_thread.h"
 
@@ -28,7 +29,8 @@ struct control {
 	struct mailbox *mailbox;
 	struct process process;
 	struct site_opts site_opts;
-	struct site *site; /* in force; a reference */
+	struct conf_watch watch; /* watch_config */
+	struct site *site;       /* in force; a reference */
 	struct threads *threads;
 	struct listen_set *listening;
 	struct health *health;

@@ -248,6 +248,18 @@ static void on_usr1(void *arg, int signo)
 		log_notice("log file opened again");
 }
 
+static void look_at_files(struct daemon *d)
+{
+	const struct router_opts *o = &d->control.site->conf->router;
+	const char *path = d->control.flags.conf_file;
+
+	if (!o->watch_config || !d->is_open || d->control.is_draining ||
+		!conf_watch_is_due(&d->control.watch, path, o->api_keys))
+		return;
+	log_notice("the configuration's files have changed: reload");
+	reload_by_signal(&d->control);
+}
+
 static void on_sweep(void *arg)
 {
 	struct daemon *d = arg;
@@ -260,6 +272,7 @@ static void on_sweep(void *arg)
 		/* A breaker's time may be over. */
 		pool_serve(site->pools[i], now_ms);
 	}
+	look_at_files(d);
 	service_tick(d->control.service);
 	wheel_set(loop_wheel(d->control.loop), &d->sweep_timer, now_ms + SWEEP_EVERY_MS);
 }
@@ -447,10 +460,14 @@ static int load(struct daemon *d, struct conf_errors *errors, struct conf **conf
 {
 	const struct conf_flags *flags = &d->control.flags;
 	char text[RELOAD_FAILURE_MAX];
-	int err = conf_load(flags->conf_file, flags, errors, conf);
+	int err;
 
-	if (err == 0)
+	conf_watch_begin(&d->control.watch, flags->conf_file);
+	err = conf_load(flags->conf_file, flags, errors, conf);
+	if (err == 0) {
+		conf_watch_end(&d->control.watch, (*conf)->router.api_keys);
 		return 0;
+	}
 	print_errors(errors);
 	reload_failure_text(errors, text, sizeof(text));
 	successor_fail(d->successor, text);

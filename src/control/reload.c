@@ -149,7 +149,10 @@ static int load_and_apply(struct control *c, struct reload_report *report)
 			"reload again when it is done", "an upgrade is under way");
 		return ERR_PARSE;
 	}
+	conf_watch_begin(&c->watch, c->flags.conf_file);
 	err = conf_load(c->flags.conf_file, &c->flags, &report->errors, &conf);
+	conf_watch_end(&c->watch,
+		err == 0 ? conf->router.api_keys : c->site->conf->router.api_keys);
 	if (err != 0)
 		return err;
 	changes.conf = conf;
