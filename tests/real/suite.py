@@ -274,13 +274,15 @@ def abort(url, model, engines, running):
 
 
 def ttft(kvsteer, url, model, slack_ms=5):
-    """What kvsteer's log says of the first token, beside what a client saw. (result, is_right).
-    slack_ms: how late a client may be to see it, on a machine that does other things as well."""
-    s = Stream(url, model, "Name three rivers and the seas they end in, " * 20, max_tokens=5)
-    s.read()
-    s.close()
-    seen_ms = 1000 * s.first_content_s()
-    said_ms = float(kvsteer.access_line(s.id)["ttft_ms"])
+    """What kvsteer's log says of the first token, beside what a client saw: the median of five calls by
+    their difference, since this client shares the machine. (result, is_right). slack_ms: how late it may be."""
+    pairs = []
+    for i in range(5):
+        s = Stream(url, model, f"{i}: name three rivers and the seas they end in, " * 20, max_tokens=5)
+        s.read()
+        s.close()
+        pairs.append((1000 * s.first_content_s(), float(kvsteer.access_line(s.id)["ttft_ms"])))
+    seen_ms, said_ms = sorted(pairs, key=lambda p: abs(p[0] - p[1]))[2]
     return f"client {seen_ms:.1f} ms, ttft_ms={said_ms:.1f}", abs(seen_ms - said_ms) <= slack_ms
 
 
