@@ -50,12 +50,25 @@ static void send_own(struct request *r, int status, struct span type, struct spa
 	}
 }
 
+/* Anthropic's clients ask for models, too, where OpenAI's do. */
+static enum path_shape shape_of(const struct request *r)
+{
+	static const struct span version = {"anthropic-version", 17};
+
+	if (r->verdict.shape == SHAPE_OPENAI && r->has_head &&
+		r->verdict.action != PATH_FORWARD &&
+		http_head_named(r->c->buf, &r->head, version) != NULL)
+		return SHAPE_ANTHROPIC;
+	return r->verdict.shape;
+}
+
 static int ask_local(struct request *r, char **body, size_t *n)
 {
 	struct local_asked asked = {
 		.what = r->verdict.action == PATH_MODELS           ? LOCAL_MODELS
 			: r->verdict.action == PATH_FINISH_SESSION ? LOCAL_FINISH_SESSION
 								   : LOCAL_READINESS,
+		.shape = shape_of(r),
 		.site = r->site,
 		.base = r->c->buf,
 		.head = &r->head,
@@ -133,18 +146,6 @@ static void outage_message(
 	*retry_secs = secs_until(back_ms, ask.now_ms);
 	snprintf(message, MESSAGE_MAX, "%s", text.failed ? fail_text(r->why) : text.p);
 	text_free(&text);
-}
-
-/* Anthropic's clients ask for models, too, where OpenAI's do. */
-static enum path_shape shape_of(const struct request *r)
-{
-	static const struct span version = {"anthropic-version", 17};
-
-	if (r->verdict.shape == SHAPE_OPENAI && r->has_head &&
-		r->verdict.action != PATH_FORWARD &&
-		http_head_named(r->c->buf, &r->head, version) != NULL)
-		return SHAPE_ANTHROPIC;
-	return r->verdict.shape;
 }
 
 /* The header lines of a failure. */

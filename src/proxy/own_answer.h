@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "base/span.h"
+#include "route/path_table.h"
 
 struct http_head;
 struct io_thread;
@@ -30,6 +31,7 @@ void own_answer_failure(struct request *r);
 enum local_answer { LOCAL_READINESS, LOCAL_MODELS, LOCAL_FINISH_SESSION };
 struct local_asked {
 	enum local_answer what;
+	enum path_shape shape;
 	const struct site *site; /* that the request began under */
 	const char *base;        /* of head's offsets */
 	const struct http_head *head;

@@ -127,7 +127,6 @@
 	X("/close_session", "session", GET_POST, FORWARD, PLAIN, OPENAI, FINDS, "S") \
 	/* ---- what an engine says of itself ---- */ \
 	X("/v1/models/", "model", GET, FORWARD, OTHER, OPENAI, 0, "S, G openai/common_api.py") \
-	X("/api/tags", "ollama_models", GET, FORWARD, OTHER, OLLAMA, 0, "S") \
 	X("/api/show", "ollama_models", POST, FORWARD, PLAIN, OLLAMA, 0, "S") \
 	X("/get_model_info", "model_info", GET, FORWARD, OTHER, OPENAI, 0, "S") \
 	X("/model_info", "model_info", GET, FORWARD, OTHER, OPENAI, 0, "S, G http_server.py") \
@@ -142,6 +141,7 @@
 	/* ---- answered here ---- */ \
 	X("/v1/models", "models", GET, MODELS, OTHER, OPENAI, 0, "V openai/models, S, L") \
 	X("/models", "models", GET, MODELS, OTHER, OPENAI, YIELDS, "L, G http_server.py") \
+	X("/api/tags", "models", GET, MODELS, OTHER, OLLAMA, YIELDS, "S") \
 	X("/finish_session", "finish_session", POST, FINISH_SESSION, OTHER, OPENAI, 0, "K") \
 	X("/health", "health", GET, HEALTH, OTHER, OPENAI, 0, "V serve/instrumentator/health.py, S, L, G http_server.py") \
 	X("/v1/health", "health", GET, HEALTH, OTHER, OPENAI, YIELDS, "L") \
@@ -251,6 +251,10 @@
 	X("/send", "pass", POST, CLOSED, OTHER, OPENAI, 0, "S disaggregation/encoder/http_server.py") \
 	X("/scheduler_receive_meta_data", "pass", POST, CLOSED, OTHER, OPENAI, 0, "S disaggregation/encoder/http_server.py") \
 	X("/scheduler_receive_url", "pass", POST, CLOSED, OTHER, OPENAI, 0, "S disaggregation/encoder/http_server.py") \
+	X("/gate/activate", "pass", POST, CLOSED, OTHER, OPENAI, 0, "S distributed/gated_launch.py") \
+	X("/get_transfer_engine_info", "pass", GET, CLOSED, OTHER, OPENAI, 0, "S engine_info_bootstrap_server.py") \
+	X("/register_transfer_engine_info", "pass", PUT, CLOSED, OTHER, OPENAI, 0, "S engine_info_bootstrap_server.py") \
+	X("/route", "pass", GET_PUT, CLOSED, OTHER, OPENAI, 0, "S disaggregation/common/conn.py") \
 	/* ---- websockets ---- */ \
 	X("/v1/realtime", "none", GET, WEBSOCKET, OTHER, OPENAI, 0, "V speech_to_text/realtime, S") \
 	X("/v1/actions/realtime", "none", GET, WEBSOCKET, OTHER, OPENAI, 0, "G action/api.py") \

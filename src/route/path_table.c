@@ -19,6 +19,8 @@
 #define M_GET_DELETE (M_GET | M_DELETE)
 #define M_GET_POST_DELETE (M_GET | M_POST | M_DELETE)
 #define M_GET_PUT_DELETE (M_GET | M_DELETE | 1u << HTTP_PUT)
+#define M_PUT (1u << HTTP_PUT | 1u << HTTP_OPTIONS)
+#define M_GET_PUT (M_GET | M_PUT)
 #define M_POST_PUT (M_POST | 1u << HTTP_PUT)
 #define M_ANY ((1u << HTTP_METHOD_MAX) - 1)
 /* HEAD and OPTIONS change nothing. */

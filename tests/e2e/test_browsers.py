@@ -222,3 +222,21 @@ def test_errors_of_shared_paths_follow_the_client(router, worker, keyed):
     assert fail_of(r, "GET", "/v1/models", **{"anthropic-version": "2023-06-01"})[1]["type"] == "error"
     assert fail_of(r, "GET", "/v1/nowhere", **{"anthropic-version": "2023-06-01"})[1]["error"]["type"] == "not_found_error"
     assert fail_of(r, "GET", "/v1/models")[1]["error"]["code"] == "unauthorized"
+
+
+def test_models_are_listed_as_the_client_reads_them(router, worker):
+    w = worker("w0", models=["org/a", "b"])
+    r = router([w])
+    m = r.request("GET", "/v1/models").json()
+    assert m["object"] == "list" and [x["id"] for x in m["data"]] == ["org/a", "b"]
+    m = r.request("GET", "/v1/models", headers={"anthropic-version": "2023-06-01"}).json()
+    assert [(x["type"], x["id"], x["display_name"]) for x in m["data"]] == [("model", "org/a", "org/a"), ("model", "b", "b")]
+    assert m["has_more"] is False and m["first_id"] == "org/a" and m["last_id"] == "b" and all(x["created_at"].endswith("Z") for x in m["data"])
+    m = r.request("GET", "/api/tags").json()
+    assert [(x["name"], x["model"]) for x in m["models"]] == [("org/a", "org/a"), ("b", "b")] and all(x["modified_at"] for x in m["models"])
+    assert not w.requests
+    w.healthy = False
+    r.wait_workers("w0", state="unhealthy")
+    assert r.request("GET", "/api/tags").json() == {"models": []}
+    m = r.request("GET", "/v1/models", headers={"anthropic-version": "2023-06-01"}).json()
+    assert m == {"data": [], "has_more": False, "first_id": None, "last_id": None}

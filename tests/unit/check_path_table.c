@@ -115,7 +115,6 @@ static const struct {
 		ENDPOINT_OTHER},
 	{"/v1/models/a..b/.c/d./...", "model", GETS, PATH_FORWARD, ENDPOINT_OTHER},
 	{"/v1/models/meta%2Dllama%2FLlama", "model", GETS, PATH_FORWARD, ENDPOINT_OTHER},
-	{"/api/tags", "ollama_models", GETS, PATH_FORWARD, ENDPOINT_OTHER},
 	{"/api/show", "ollama_models", POSTS, PATH_FORWARD, ENDPOINT_PLAIN},
 	{"/get_model_info", "model_info", GETS, PATH_FORWARD, ENDPOINT_OTHER},
 	{"/model_info", "model_info", GETS, PATH_FORWARD, ENDPOINT_OTHER},
@@ -126,6 +125,7 @@ static const struct {
 	{"/props", "info", GETS, PATH_FORWARD, ENDPOINT_OTHER},
 	{"/v1/models", "models", GETS, PATH_MODELS, ENDPOINT_OTHER},
 	{"/models", "models", GETS, PATH_MODELS, ENDPOINT_OTHER},
+	{"/api/tags", "models", GETS, PATH_MODELS, ENDPOINT_OTHER},
 	{"/finish_session", "finish_session", POSTS, PATH_FINISH_SESSION, ENDPOINT_OTHER},
 	{"/health", "health", GETS, PATH_HEALTH, ENDPOINT_OTHER},
 	{"/v1/health", "health", GETS, PATH_HEALTH, ENDPOINT_OTHER},
@@ -399,8 +399,8 @@ END_TEST
 /* Answered here, but for pass_paths: engines and their web pages have them, too. */
 static bool yields(const char *path)
 {
-	static const char *const paths[] = {"/", "/models", "/v1/health", "/healthz",
-		"/livez", "/ready", "/readyz", "/health_generate", "/ping"};
+	static const char *const paths[] = {"/", "/models", "/api/tags", "/v1/health",
+		"/healthz", "/livez", "/ready", "/readyz", "/health_generate", "/ping"};
 
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
 		if (strcmp(path, paths[i]) == 0)
