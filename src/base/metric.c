@@ -155,10 +155,11 @@ int64_t metric_total(enum metric_id id)
 void metric_observe(enum metric_histogram h, uint64_t value)
 {
 	struct metric_set *set = set_here();
-	unsigned at = 0;
+	const uint32_t *bounds = histograms[h].bounds;
+	unsigned at = 0, count = histograms[h].count;
 
 	assert((unsigned)h < METRIC_HISTOGRAM_MAX);
-	while (at < histograms[h].count && value > histograms[h].bounds[at])
+	while (at < count && value > bounds[at])
 		at++;
 	bump(set, &set->histograms[h].buckets[at], 1);
 	bump(set, &set->histograms[h].sum, value);

@@ -188,28 +188,63 @@ static size_t take_data(struct http_chunk *c, char *buf, size_t i, size_t n, siz
 	return len;
 }
 
-/* A chunk that is all there and has no extension, as almost every one of a stream, at
- * once. Returns its bytes; 0: it is no such chunk, or there is something to say of it. */
-static size_t take_plain(struct http_chunk *c, char *buf, size_t i, size_t n, size_t *out)
+/* The data of a chunk that is all there and has no extension, as almost every one of a
+ * stream. n 0: it is no such chunk, or there is something to say of it. */
+static inline struct span plain_chunk(const struct http_chunk *c, const char *p, size_t n)
 {
-	const char *p = buf + i;
-	size_t size = 0, line = 0;
+	size_t size = 0, line = 0, most = MIN(n, (size_t)6);
+	const char *data;
 	int digit;
 
-	for (; line < 6 && i + line < n && (digit = hex_value(p[line])) >= 0; line++)
+	for (; line < most && (digit = hex_value(p[line])) >= 0; line++)
 		size = size << 4 | (unsigned)digit;
 	line += 2;
-	if (size == 0 || n - i < line + size + 2 || p[line - 2] != '\r' ||
-		p[line - 1] != '\n' || p[line + size] != '\r' ||
-		p[line + size + 1] != '\n' || size > c->max_data - c->data_bytes ||
-		is_overhead(c, c->raw_bytes + line))
-		return 0;
-	memmove(buf + *out, p + line, size);
-	*out += size;
-	c->data_bytes += size;
-	c->raw_bytes += line + size + 2;
+	data = p + line;
+	if (size == 0 || n < line + size + 2 || data[-2] != '\r' || data[-1] != '\n' ||
+		data[size] != '\r' || data[size + 1] != '\n' ||
+		size > c->max_data - c->data_bytes || is_overhead(c, c->raw_bytes + line))
+		return span_make(NULL, 0);
+	return span_make(data, size);
+}
+
+/* It is taken, all of its raw bytes. */
+static inline void count_plain(struct http_chunk *c, struct span data, size_t raw)
+{
+	c->data_bytes += data.n;
+	c->raw_bytes += raw;
 	c->chunks++;
-	return line + size + 2;
+}
+
+static inline bool is_between_chunks(const struct http_chunk *c)
+{
+	return c->state == CHUNK_SIZE && c->digits == 0;
+}
+
+/* Such a chunk at once, its data to buf + *out. Returns its bytes, or 0. */
+static size_t take_plain(struct http_chunk *c, char *buf, size_t i, size_t n, size_t *out)
+{
+	struct span data = plain_chunk(c, buf + i, n - i);
+	size_t raw = data.n > 0 ? (size_t)(data.p + data.n + 2 - (buf + i)) : 0;
+
+	if (raw == 0)
+		return 0;
+	count_plain(c, data, raw);
+	memmove(buf + *out, data.p, data.n);
+	*out += data.n;
+	return raw;
+}
+
+struct span http_chunk_alone(struct http_chunk *c, const char *buf, size_t n)
+{
+	struct span none = {NULL, 0}, data;
+
+	if (!is_between_chunks(c))
+		return none;
+	data = plain_chunk(c, buf, n);
+	if (data.n == 0 || data.p + data.n + 2 != buf + n)
+		return none;
+	count_plain(c, data, n);
+	return data;
 }
 
 static enum fail take_trailer(struct http_chunk *c, const char *p, size_t n, size_t *used)
@@ -246,8 +281,7 @@ int http_chunk_decode(struct http_chunk *c, char *buf, size_t n, size_t *data_le
 	enum fail found = c->state == CHUNK_FAILED ? (enum fail)c->opaque[0] : FAIL_NONE;
 
 	while (i < n && found == FAIL_NONE && c->state != CHUNK_DONE) {
-		if (c->state == CHUNK_SIZE && c->digits == 0 &&
-			(len = take_plain(c, buf, i, n, &out)) > 0) {
+		if (is_between_chunks(c) && (len = take_plain(c, buf, i, n, &out)) > 0) {
 			i += len;
 		} else if (c->state == CHUNK_DATA) {
 			i += take_data(c, buf, i, n, &out);

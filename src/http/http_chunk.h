@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "base/fail.h"
+#include "base/span.h"
 #include "http/http_scan.h"
 
 #define HTTP_CHUNK_EXT_MAX 4096       /* extension bytes of one body */
@@ -36,6 +37,11 @@ void http_chunk_start(struct http_chunk *c, bool is_response, uint64_t max_data)
  */
 int http_chunk_decode(struct http_chunk *c, char *buf, size_t n, size_t *data_len,
 	size_t *used, enum fail *why) MUST_CHECK;
+
+/* Of n bytes that are one chunk and no more, without an extension, as most reads of a
+ * stream are: its data, where it lies. p NULL: they are something else, and nothing has
+ * changed. */
+struct span http_chunk_alone(struct http_chunk *c, const char *buf, size_t n);
 
 /* "1f\r\n" into out; returns the length (at most 18). The caller adds data and CRLF; the
  * end is "0\r\n\r\n". */

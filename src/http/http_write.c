@@ -45,18 +45,19 @@ static inline __attribute__((always_inline)) void put(struct cursor *c, struct s
 
 #define PUT_LIT(c, text) put(c, SPAN_LIT(text))
 
+#define U64_DIGITS 20
+
 size_t http_write_u64(uint64_t n, char *out)
 {
+	uint64_t bound = 10;
 	size_t len = 1, i;
 
-	for (uint64_t rest = n; rest >= 10; rest /= 10)
+	for (; n >= bound && len < U64_DIGITS; bound *= 10)
 		len++;
 	for (i = len; i > 0; n /= 10)
 		out[--i] = (char)('0' + n % 10);
 	return len;
 }
-
-#define U64_DIGITS 20
 
 /* In place where there is room: to copy digits that were just written takes as long as to
  * write them. */

@@ -306,11 +306,14 @@ static size_t sum_bytes(const struct iovec *iov, int n)
 	return sum;
 }
 
-/* As send_some(), for any number of pieces. An error after some bytes shows itself at the
- * next call. */
-static ssize_t send_all(struct stream *s, const struct iovec *iov, int n)
+/* As send_some(), for any number of pieces; *is_all: nothing of them is left. An error
+ * after some bytes shows itself at the next call. */
+static inline ssize_t send_all(
+	struct stream *s, const struct iovec *iov, int n, bool *is_all)
 {
 	size_t total = 0;
+
+	*is_all = false;
 
 	while (n > 0) {
 		int part = MIN(n, IOV_MAX);
@@ -325,6 +328,7 @@ static ssize_t send_all(struct stream *s, const struct iovec *iov, int n)
 		iov += part;
 		n -= part;
 	}
+	*is_all = n == 0;
 	return (ssize_t)total;
 }
 
@@ -341,13 +345,14 @@ ssize_t stream_send(struct stream *s, const struct iovec *iov, int n)
 {
 	int err = check_writable(s);
 	ssize_t sent = 0;
+	bool is_all;
 
 	if (err != 0)
 		return err;
 	assert(stream_queued(s) == 0);
 	if (!s->is_connecting) {
-		sent = send_all(s, iov, n);
-		if (sent < 0 || (size_t)sent == sum_bytes(iov, n))
+		sent = send_all(s, iov, n, &is_all);
+		if (sent < 0 || is_all)
 			return sent;
 	}
 	if (arm_write(s) != 0)
@@ -379,14 +384,15 @@ int stream_write(struct stream *s, const struct iovec *iov, int n)
 {
 	int err = check_writable(s);
 	ssize_t sent = 0;
+	bool is_all;
 
 	if (err != 0)
 		return err;
 	if (!s->is_connecting && stream_queued(s) == 0) {
-		sent = send_all(s, iov, n);
+		sent = send_all(s, iov, n, &is_all);
 		if (sent < 0)
 			return (int)sent;
-		if ((size_t)sent == sum_bytes(iov, n))
+		if (is_all)
 			return 0;
 		if (s->write_failed)
 			return ERR_IO;

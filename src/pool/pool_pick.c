@@ -145,15 +145,6 @@ static uint32_t match_depths(
 	return blocks;
 }
 
-/* The load that policies and thresholds read. */
-static unsigned effective_load(
-	const struct pool *p, const struct pool_ask *ask, const struct worker *w)
-{
-	if (pool_load_source(p, w->role) == LOAD_SOURCE_REPORTED)
-		return worker_whole_load(w, ask->now_ms);
-	return worker_load(w);
-}
-
 /* Bytes or tokens of a prompt as blocks of this role. */
 static uint32_t size_in_blocks(const struct pool_role *r, uint64_t units, char unit)
 {
@@ -194,37 +185,54 @@ static bool wants_recent(const struct pool_role *r)
 	       r->policy.cost == COST_PREFILL;
 }
 
-/* Without what the worker has computed of it meanwhile, where that matters. */
-static uint64_t queued_blocks(
-	const struct pool_role *r, const struct worker *w, uint64_t now_ms)
-{
-	uint64_t queued = worker_queued_blocks(w);
+/* What is read of each worker, as the role wants it. */
+struct wanted {
+	bool reported; /* the whole load, that policies and thresholds read */
+	bool recent;
+};
 
-	return wants_recent(r) ? queued - pace_done(&w->guard.pace, queued, now_ms)
-			       : queued;
+static struct wanted wanted_of(const struct pool *p, const struct pool_ask *ask)
+{
+	return (struct wanted){
+		.reported = pool_load_source(p, ask->role) == LOAD_SOURCE_REPORTED,
+		.recent = wants_recent(&p->roles[ask->role]),
+	};
+}
+
+static unsigned effective_load(
+	const struct pool_ask *ask, struct wanted wanted, const struct worker *w)
+{
+	return wanted.reported ? worker_whole_load(w, ask->now_ms) : worker_load(w);
+}
+
+/* Without what the worker has computed of it meanwhile, where that matters. */
+static void read_recent(struct candidate *c, struct worker *w, uint64_t now_ms)
+{
+	c->queued -= pace_done(&w->guard.pace, c->queued, now_ms);
+	c->recent = decay_read(&w->pool.recent, RECENT_HALF_LIFE_MS, now_ms);
 }
 
 static void add_candidate(struct pool *p, const struct pool_ask *ask,
-	struct pick_input *in, struct worker *w)
+	struct pick_input *in, struct wanted wanted, struct worker *w)
 {
-	unsigned own = worker_load(w), load = effective_load(p, ask, w);
+	unsigned own = worker_load(w);
+	unsigned load = effective_load(ask, wanted, w);
+	struct candidate *c = &p->candidates[in->n++];
 
-	p->candidates[in->n++] = (struct candidate){
+	*c = (struct candidate){
 		.worker = w,
 		.id = span_make(w->stable_id, w->stable_len),
 		.id_hash = w->stable_hash,
 		.load = load,
 		/* Nothing is known of what others sent: they count as streams. */
 		.streams = worker_streams(w) + (load > own ? load - own : 0),
-		.queued = queued_blocks(&p->roles[ask->role], w, ask->now_ms),
+		.queued = worker_queued_blocks(w),
 		.max_requests = w->conf->max_requests,
-		.recent = wants_recent(&p->roles[ask->role])
-				  ? decay_read(&w->pool.recent, RECENT_HALF_LIFE_MS,
-					    ask->now_ms)
-				  : 0,
 		.last_picked = w->pool.last_picked,
 		.last_cold = w->pool.last_cold,
 	};
+	if (wanted.recent)
+		read_recent(c, w, ask->now_ms);
 }
 
 static bool is_rank_wanted(const struct pool_ask *ask, const struct worker *w)
@@ -355,6 +363,7 @@ static bool is_resting(const char *word)
 
 static void add_paused(struct pool *p, const struct pool_ask *ask, struct pick_input *in)
 {
+	struct wanted wanted = wanted_of(p, ask);
 	size_t i;
 
 	for (i = 0; i < p->registry.n; i++) {
@@ -362,12 +371,13 @@ static void add_paused(struct pool *p, const struct pool_ask *ask, struct pick_i
 		const char *word = is_asked_for(ask, w) ? out_of_play(ask, w) : NULL;
 
 		if (word != NULL && is_resting(word) && !worker_is_full(w))
-			add_candidate(p, ask, in, w);
+			add_candidate(p, ask, in, wanted, w);
 	}
 }
 
 /* What was found beside the candidates. */
 struct gathering {
+	struct wanted wanted;
 	unsigned least; /* of a last resort; 0: it is none */
 	bool forgives;  /* those that nothing but 5xx keeps out are candidates, too */
 	bool has_full, has_out, has_resting, has_status;
@@ -381,7 +391,7 @@ static void gather_worker(struct pool *p, const struct pool_ask *ask,
 
 	if (word == NULL || (g->forgives && is_status) ||
 		(g->least != 0 && is_least_bad(ask, w, g->least)))
-		add_candidate(p, ask, in, w);
+		add_candidate(p, ask, in, g->wanted, w);
 	else if (strcmp(word, "full") == 0)
 		g->has_full = true;
 	else if (strcmp(word, "model") != 0 && strcmp(word, "tried") != 0)
@@ -405,11 +415,15 @@ static void gather_all(struct pool *p, const struct pool_ask *ask, struct pick_i
 static int gather_workers(struct pool *p, const struct pool_ask *ask,
 	struct pick_input *in, bool *all_rest, bool *forgives)
 {
-	struct gathering g = {.least = ask->is_last_resort ? least_badness(p, ask) : 0};
+	struct gathering g = {
+		.wanted = wanted_of(p, ask),
+		.least = ask->is_last_resort ? least_badness(p, ask) : 0,
+	};
 
 	gather_all(p, ask, in, &g);
 	if (g.has_status && are_too_many_out(p, ask)) {
-		g = (struct gathering){.least = g.least, .forgives = true};
+		g = (struct gathering){
+			.wanted = g.wanted, .least = g.least, .forgives = true};
 		gather_all(p, ask, in, &g);
 		*forgives = true;
 	}
@@ -860,7 +874,7 @@ static void describe_worker(const struct pool *p, const struct pool_ask *ask,
 	*e = (struct explain_candidate){
 		.out_of_play = out_of_play(ask, w),
 		.state = worker_state_name(worker_state(w)),
-		.load = effective_load(p, ask, w),
+		.load = effective_load(ask, wanted_of(p, ask), w),
 	};
 	snprintf(e->worker, sizeof(e->worker), "%s", w->name);
 }

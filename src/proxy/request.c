@@ -164,15 +164,27 @@ static unsigned step_after(unsigned at, enum next next)
 	}
 }
 
-/* The one place where a decision takes effect and the step changes. False: wait. */
-static bool apply(struct request *r, struct decision decided)
+static __attribute__((noinline)) void act(struct request *r, struct decision decided)
 {
 	struct decision d = carry_out(r, decided);
 
+	assert(d.next != NEXT_WAIT);
 	if (d.next == NEXT_FAIL && r->why == FAIL_NONE)
 		r->why = d.why;
 	r->at = step_after(r->at, d.next);
-	return d.next != NEXT_WAIT;
+}
+
+/* The one place where a decision takes effect and the step changes. False: wait. Most
+ * decisions are one of two. */
+static inline bool apply(struct request *r, struct decision d)
+{
+	if (d.next == NEXT_WAIT)
+		return false;
+	if (LIKELY(d.next == NEXT_STEP))
+		r->at++;
+	else
+		act(r, d);
+	return true;
 }
 
 /* ---- READ_HEAD, READ_BODY, ROUTE_KEY ---- */

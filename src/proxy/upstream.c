@@ -734,10 +734,13 @@ struct exchange *exchange_start(struct io_thread *t, struct worker *w,
 		note_held(ex);
 		ex->is_reused = ex->was_connected = true;
 		ex->phase = PHASE_HEAD;
-		exchange_await_first_byte(ex);
+		if (!o->in_pieces)
+			send_more(ex);
+		/* Else each part that is taken has begun the wait anew. */
+		if (ex->head_sent == 0)
+			exchange_await_first_byte(ex);
 		if (o->in_pieces)
 			return ex; /* with the first piece, which comes at once */
-		send_more(ex);
 	}
 	keep_head(ex);
 	return ex;

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "http/http_parse.h"
+#include "io/wheel.h"
 #include "proxy/answer.h"
 #include "proxy/io_thread.h"
 #include "proxy/upstream_state.h"
@@ -26,16 +27,25 @@ static void count_bytes(struct exchange *ex, uint64_t n)
 
 /* Each read moves the deadline: a store. What comes of a stream before content moves
  * nothing: an engine that is wedged has it said as well. */
-static void touch(struct exchange *ex, size_t got)
+static inline void touch(struct exchange *ex, size_t got)
 {
+	uint64_t now_ms = clock_now_ms();
+
 	atomic_store_explicit(
-		&ex->worker->relay.last_byte_ms, clock_now_ms(), memory_order_relaxed);
+		&ex->worker->relay.last_byte_ms, now_ms, memory_order_relaxed);
 	if (ex->phase == PHASE_HEAD || ex->awaits_content)
 		ex->uncounted += got;
 	else
 		count_bytes(ex, got);
 	ex->silent_ms = 0;
-	if (!ex->awaits_content)
+	if (ex->awaits_content)
+		return;
+	/* Of a body the whole may not be over yet, so its timer stands. */
+	if (ex->phase == PHASE_BODY && ex->o.total_due_ms == 0 && !ex->is_last &&
+		ex->o.stream_idle_timeout_ms > 0)
+		wheel_set(ex->t->wheel, &ex->uc->timer,
+			now_ms + ex->o.stream_idle_timeout_ms);
+	else
 		exchange_watch(ex, exchange_is_trial(ex) ? ex->o.trial_timeout_ms
 							 : ex->o.stream_idle_timeout_ms);
 }
@@ -265,13 +275,18 @@ static enum exchange_result body_ended_early(struct exchange *ex, ssize_t n)
 	return EXCHANGE_FAILED;
 }
 
-static enum exchange_result take_chunks(struct exchange *ex, struct span *data)
+static inline enum exchange_result take_chunks(struct exchange *ex, struct span *data)
 {
 	enum fail why;
 	size_t n = 0, used = 0;
-	int err = http_chunk_decode(
-		&ex->chunk, ex->pending, ex->n_pending, &n, &used, &why);
+	int err;
 
+	*data = http_chunk_alone(&ex->chunk, ex->pending, ex->n_pending);
+	if (LIKELY(data->n > 0)) {
+		ex->n_pending = 0;
+		return EXCHANGE_OK;
+	}
+	err = http_chunk_decode(&ex->chunk, ex->pending, ex->n_pending, &n, &used, &why);
 	*data = span_make(ex->pending, n);
 	if (err == 0) {
 		ex->is_last = true;
@@ -322,7 +337,7 @@ static void count_events(struct exchange *ex)
 }
 
 /* Reads the events of a stream. */
-static void look(struct exchange *ex, struct span data)
+static __attribute__((noinline)) void look(struct exchange *ex, struct span data)
 {
 	if (ex->watch.is_on)
 		stream_watch_feed(&ex->watch, data);
@@ -341,11 +356,21 @@ static void look(struct exchange *ex, struct span data)
 	exchange_watch(ex, ex->o.stream_idle_timeout_ms);
 }
 
+/* What comes after the first content of a stream, and looks as what came before. */
+static inline bool has_nothing_new(const struct exchange *ex, struct span data)
+{
+	return !ex->awaits_content && data.n > 0 && ex->watch.is_on &&
+	       stream_watch_alike(&ex->watch, data) == data.n;
+}
+
 /* Of what was read: some of the body, decoded and looked at. */
-static enum exchange_result take_pending(struct exchange *ex, struct span *data)
+static inline enum exchange_result take_pending(struct exchange *ex, struct span *data)
 {
 	enum exchange_result r = take_body(ex, data);
 
+	ex->watch.is_alike = has_nothing_new(ex, *data);
+	if (ex->watch.is_alike)
+		return r;
 	if ((data->n > 0 && (ex->watch.is_on || ex->awaits_content)) ||
 		(ex->reads_object && !ex->watch.has_content))
 		look(ex, *data);
@@ -358,6 +383,8 @@ static enum exchange_result read_body(struct exchange *ex, struct span *data)
 	enum exchange_result r = EXCHANGE_AGAIN;
 
 	*data = span_make(NULL, 0);
+	if (!ex->can_read && ex->n_pending == 0 && !ex->is_last)
+		return EXCHANGE_AGAIN;
 	if (ex->is_last) {
 		ex->has_surplus |= ex->n_pending > 0;
 		return end_body(ex);

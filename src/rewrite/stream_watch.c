@@ -5,8 +5,6 @@
 
 #include "route/json_walk.h"
 
-/* A chat's events differ from an error's within so many bytes: data: {"id":"... */
-#define LEAD 16
 /* So much is added to half an event at a time. */
 #define PIECE ((size_t)16 << 10)
 
@@ -376,7 +374,7 @@ static void note_shape(struct stream_watch *w, struct span text, const struct ev
 	const char *trail)
 {
 	const char *end = text.p + text.n;
-	const char *lead = has_types(w) ? type_end(e->data) : text.p + LEAD;
+	const char *lead = has_types(w) ? type_end(e->data) : text.p + STREAM_WATCH_LEAD;
 
 	w->n_trail = 0;
 	/* Who takes transfers out of a response looks at no event that is like this. */
@@ -387,8 +385,78 @@ static void note_shape(struct stream_watch *w, struct span text, const struct ev
 		return;
 	w->n_lead = (size_t)(lead - text.p);
 	w->n_trail = (size_t)(end - trail);
+	w->n_end = (size_t)(end - (const char *)memchr(trail, '\n', w->n_trail));
 	memcpy(w->lead, text.p, w->n_lead);
 	memcpy(w->trail, trail, w->n_trail);
+}
+
+/* ---- the first content, as most engines spell it ---- */
+
+static bool ends_in(const char *begin, const char *end, struct span what)
+{
+	return (size_t)(end - begin) >= what.n &&
+	       memcmp(end - what.n, what.p, what.n) == 0;
+}
+
+static bool has(const char *p, const char *end, char c)
+{
+	return memchr(p, c, (size_t)(end - p)) != NULL;
+}
+
+/* Behind the bracket of the whole's own "choices", if no object and no list comes before
+ * it; else NULL. */
+static const char *first_choice(struct span data)
+{
+	const char *at = memchr(data.p, '[', data.n);
+
+	if (at == NULL || at + 1 == data.p + data.n || at[1] != '{' ||
+		!(ends_in(data.p, at, SPAN_LIT(",\"choices\":")) ||
+			ends_in(data.p, at, SPAN_LIT("{\"choices\":"))) ||
+		has(data.p + 1, at, '{') || has(data.p + 1, at, '\\'))
+		return NULL;
+	return at + 2;
+}
+
+/* Behind the quote that the choice's text begins with; else NULL. */
+static const char *text_of_choice(
+	enum route_endpoint endpoint, const char *choice, const char *end)
+{
+	struct span name = endpoint == ENDPOINT_CHAT
+				   ? SPAN_LIT("\"delta\":{\"content\":\"")
+				   : SPAN_LIT("\"text\":\"");
+	const char *at = choice;
+
+	/* "index":0, may come before it: members of its own alone. */
+	while ((size_t)(end - at) > name.n &&
+		(*at != '"' || memcmp(at, name.p, name.n) != 0)) {
+		if (*at == '{' || *at == '}' || *at == '[' || *at == '\\')
+			return NULL;
+		at++;
+	}
+	if ((size_t)(end - at) <= name.n || (at > choice && at[-1] != ','))
+		return NULL;
+	return at + name.n;
+}
+
+/* True: read_json() would find content in it, or a sign. Costs less than a walk. */
+static bool begins_with_text(enum route_endpoint endpoint, struct span data)
+{
+	const char *end = data.p + data.n, *text;
+
+	if (endpoint != ENDPOINT_CHAT && endpoint != ENDPOINT_COMPLETIONS)
+		return false;
+	text = first_choice(data);
+	if (text != NULL)
+		text = text_of_choice(endpoint, text, end);
+	return text != NULL && *text != '"' && find(data, SPAN_LIT("error\"")) == NULL;
+}
+
+/* It is content and nothing else. */
+static bool is_plain(
+	const struct stream_watch *w, const struct event *e, const char **trail)
+{
+	return (w->has_content || begins_with_text(w->endpoint, e->data)) &&
+	       !has_sign(w, e, trail);
 }
 
 /* A whole event, its blank line included. */
@@ -407,7 +475,8 @@ static void take_event(struct stream_watch *w, struct span text)
 		   e.data.n > UINT32_MAX) {
 		note_strange(w);
 		w->has_error |= e.is_error;
-	} else if (w->has_content && !has_sign(w, &e, &trail)) {
+	} else if (is_plain(w, &e, &trail)) {
+		w->has_content = true;
 		note_shape(w, text, &e, trail);
 	} else {
 		read_json(w, e.data, e.is_error);
@@ -438,10 +507,13 @@ static size_t take_events(struct stream_watch *w, struct span text, size_t from)
 	while (at < text.n) {
 		struct span rest = span_make(text.p + at, text.n - at);
 
-		n = event_length(rest, from > at ? from - at : 0);
-		if (n == 0)
-			break;
-		take_event(w, span_make(rest.p, n));
+		n = stream_watch_alike(w, rest);
+		if (n == 0) {
+			n = event_length(rest, from > at ? from - at : 0);
+			if (n == 0)
+				break;
+			take_event(w, span_make(rest.p, n));
+		}
 		at += n;
 	}
 	return at;

@@ -21,6 +21,8 @@
 /* Of half an event. What is longer goes by and is not understood. */
 #define STREAM_WATCH_KEPT (64u << 10)
 #define STREAM_WATCH_SHAPE 160
+/* A chat's events differ from an error's within so many bytes: data: {"id":"... */
+#define STREAM_WATCH_LEAD 16
 
 /* Of an event that is too long: after a line feed, after that and a carriage return. */
 enum stream_watch_line { LINE_GOES_ON, LINE_BEGINS, LINE_MAY_END };
@@ -37,8 +39,9 @@ struct stream_watch {
 	struct text half; /* of an event */
 	bool is_too_long; /* the event that goes by; nothing of it is kept */
 	enum stream_watch_line line;
-	/* The shape of events that say nothing but content; n_trail 0: not known. */
-	size_t n_lead, n_trail;
+	/* The shape of events that say nothing but content; n_trail 0: not known. n_end: of
+	 * the trail, from its first line feed on. */
+	size_t n_lead, n_trail, n_end;
 	char lead[STREAM_WATCH_SHAPE], trail[STREAM_WATCH_SHAPE];
 };
 
@@ -63,22 +66,36 @@ void stream_watch_free(struct stream_watch *w);
 /* Streams of this endpoint have content, errors and an end that are known. */
 bool stream_watch_knows(enum route_endpoint endpoint);
 
-/* data is one event, which looks like the one before. */
-static inline bool stream_watch_is_alike(const struct stream_watch *w, struct span data)
+static inline bool stream_watch_has_lead(const struct stream_watch *w, const char *p)
 {
-	const char *end = data.p + data.n;
+	/* A length that is known is compared without a call. */
+	return w->n_lead == STREAM_WATCH_LEAD ? memcmp(p, w->lead, STREAM_WATCH_LEAD) == 0
+					      : memcmp(p, w->lead, w->n_lead) == 0;
+}
+/* The length of the event that text begins with, if it looks like the one before; 0: it
+ * does not, or is not whole. */
+static inline size_t stream_watch_alike(const struct stream_watch *w, struct span text)
+{
+	size_t least = w->n_lead + w->n_trail;
+	const char *feed, *end;
 
-	return w->n_trail > 0 && w->half.n == 0 && data.n >= w->n_lead + w->n_trail &&
-	       memcmp(data.p, w->lead, w->n_lead) == 0 &&
-	       memcmp(end - w->n_trail, w->trail, w->n_trail) == 0 &&
-	       (const char *)memchr(data.p + w->n_lead, '\n', data.n - w->n_lead) >=
-		       end - 3;
+	if (w->n_trail == 0 || w->half.n > 0 || text.n < least ||
+		!stream_watch_has_lead(w, text.p))
+		return 0;
+	feed = memchr(text.p + w->n_lead, '\n', text.n - w->n_lead);
+	if (feed == NULL || (size_t)(text.p + text.n - feed) < w->n_end)
+		return 0;
+	end = feed + w->n_end;
+	if ((size_t)(end - text.p) < least ||
+		memcmp(end - w->n_trail, w->trail, w->n_trail) != 0)
+		return 0;
+	return (size_t)(end - text.p);
 }
 void stream_watch_read(struct stream_watch *w, struct span data);
 /* The next bytes. */
 static inline void stream_watch_feed(struct stream_watch *w, struct span data)
 {
-	w->is_alike = stream_watch_is_alike(w, data);
+	w->is_alike = data.n > 0 && stream_watch_alike(w, data) == data.n;
 	if (!w->is_alike)
 		stream_watch_read(w, data);
 }

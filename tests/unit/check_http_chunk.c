@@ -356,6 +356,77 @@ START_TEST(failure_is_final)
 }
 END_TEST
 
+/* What it takes at once it counts as the decoder does; anything else it leaves as it is. */
+START_TEST(a_chunk_alone)
+{
+	static const struct {
+		const char *text;
+		size_t data; /* bytes of it; 0: it is none */
+	} rows[] = {
+		{"3\r\nabc\r\n", 3},
+		{"00a\r\n0123456789\r\n", 10},
+		{"3\r\nabc\r\n2\r\nde\r\n", 0},
+		{"3\r\nabc\r\n0\r\n\r\n", 0},
+		{"3;x\r\nabc\r\n", 0},
+		{"0\r\n\r\n", 0},
+		{"3\r\nabc\r", 0},
+		{"3\r\nab", 0},
+		{"3\nabc\n", 0},
+		{"3\r\nabcd\r\n", 0},
+		{"B\r\n0123456789a\r\n", 0}, /* more than it may hold */
+		{"3", 0},
+		{"\r\n", 0},
+		{"", 0},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		size_t n = strlen(rows[i].text), data_len, used;
+		struct http_chunk c, d;
+		char *text = malloc(n + (n == 0)), *copy = malloc(n + (n == 0));
+		enum fail why;
+		struct span data;
+
+		memcpy(text, rows[i].text, n);
+		memcpy(copy, rows[i].text, n);
+		http_chunk_start(&c, true, 10);
+		d = c;
+		data = http_chunk_alone(&c, text, n);
+		ck_assert_msg(data.n == rows[i].data, "%s", rows[i].text);
+		if (data.n > 0) {
+			ck_assert_int_eq(
+				http_chunk_decode(&d, copy, n, &data_len, &used, &why),
+				ERR_AGAIN);
+			ck_assert(
+				data_len == data.n && memcmp(copy, data.p, data.n) == 0);
+		}
+		ck_assert(memcmp(&c, &d, sizeof(c)) == 0);
+		free(text);
+		free(copy);
+	}
+}
+END_TEST
+
+/* In the midst of a chunk there is none. */
+START_TEST(no_chunk_alone_inside_another)
+{
+	char text[] = "8\r\n3\r\nabc\r\n\r\n";
+	struct http_chunk c;
+	size_t at, data_len, used;
+	enum fail why;
+
+	for (at = 1; at < sizeof(text) - 1; at++) {
+		char copy[sizeof(text)];
+
+		memcpy(copy, text, sizeof(text));
+		http_chunk_start(&c, true, UINT64_MAX);
+		ck_assert_int_eq(http_chunk_decode(&c, copy, at, &data_len, &used, &why),
+			ERR_AGAIN);
+		ck_assert_ptr_null(
+			http_chunk_alone(&c, text + at, sizeof(text) - 1 - at).p);
+	}
+}
+END_TEST
+
 static void check_line(uint64_t size, const char *text)
 {
 	char out[HTTP_CHUNK_LINE_MAX];
@@ -393,6 +464,8 @@ static Suite *chunk_suite(void)
 	tcase_add_test(t, trailers_are_limited);
 	tcase_add_test(t, limits_of_a_worker_say_so);
 	tcase_add_test(t, failure_is_final);
+	tcase_add_test(t, a_chunk_alone);
+	tcase_add_test(t, no_chunk_alone_inside_another);
 	tcase_add_test(t, encodes_sizes);
 	suite_add_tcase(s, t);
 	return s;

@@ -20,6 +20,12 @@
 	"\"finish_reason\":" finish "}]}\n\n"
 #define TYPED(type, rest) "event: " type "\ndata: {\"type\":\"" type "\"" rest "}\n\n"
 #define DONE "data: [DONE]\n\n"
+#define BARE                                                                           \
+	"data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}," \
+	"\"finish_reason\":null}]}"
+#define CRLF(event) event "\r\n\r\n"
+/* A member of an event: one choice with text, and what stands before it there. */
+#define FIRST(before) "\"choices\":[{" before "\"delta\":{\"content\":\"x\"}}]"
 /* SGLang's own, in Python's spacing. */
 #define GENERATED(finish)                                         \
 	"data: {\"text\": \"x\", \"meta_info\": {\"id\": \"1\", " \
@@ -51,6 +57,48 @@ static const struct {
 			  "\\\"abort\\\"\"}",
 			"null"),
 		CONTENT},
+	{ENDPOINT_CHAT, CHAT("{\"content\":\"\\\"error\\\"\"}", "null"), CONTENT},
+	{ENDPOINT_CHAT, WORD ": ping\n\n" WORD ": ping\r\n\r\n" WORD, CONTENT},
+	{ENDPOINT_CHAT, CRLF(BARE) CRLF(BARE) CRLF(BARE) CRLF("data: [DONE]"),
+		CONTENT | END},
+	{ENDPOINT_CHAT, "event: message\n" WORD "event: message\n" WORD DONE,
+		CONTENT | END},
+	{ENDPOINT_CHAT, BARE "\nid: 1\n\n" BARE "\nid: 1\n\n" BARE "\nid: 2\n\n",
+		CONTENT},
+	/* what looks like a choice's text and is none */
+	{ENDPOINT_CHAT, "data: {\"x\":{" FIRST("\"index\":0,") "},\"choices\":[]}\n\n",
+		SILENT},
+	{ENDPOINT_CHAT,
+		"data: {\"x\\\"choices\":[{\"delta\":{\"content\":\"x\"}}],"
+		"\"choices\":[]}\n\n",
+		SILENT},
+	{ENDPOINT_CHAT,
+		"data: {\"choices\":[],\"x\":[{\"delta\":{\"content\":\"x\"}}]}\n\n",
+		SILENT},
+	{ENDPOINT_CHAT, "data: {" FIRST("\"x\":{\"y\":1},") "}\n\n", CONTENT},
+	{ENDPOINT_CHAT,
+		"data: {\"choices\":[{\"x\":{\"delta\":{\"content\":\"x\"}}}]}\n\n",
+		SILENT},
+	{ENDPOINT_CHAT,
+		"data: {\"choices\":[{\"x\\\",\"delta\":{\"content\":\"x\"}}]}\n\n",
+		SILENT},
+	{ENDPOINT_CHAT, CHAT("{\"content\":\"\",\"role\":\"assistant\"}", "null"),
+		SILENT},
+	{ENDPOINT_CHAT, "data: {" FIRST("") ",\"error\":{\"code\":500}}\n\n", ERROR},
+	{ENDPOINT_CHAT, "data: {\"object\":\"error\"," FIRST("") "}\n\n", ERROR},
+	{ENDPOINT_CHAT, "event: error\ndata: {" FIRST("") "}\n\n", ERROR},
+	/* its finish_reason in any place */
+	{ENDPOINT_CHAT, "data: {" FIRST("\"finish_reason\":\"stop\",") "}\n\n",
+		CONTENT | END},
+	{ENDPOINT_CHAT, "data: {" FIRST("\"finish_reason\" : \"abort\",") "}\n\n",
+		CONTENT | ERROR},
+	{ENDPOINT_CHAT, WORD WORD "data: {" FIRST("\"finish_reason\":\"stop\",") "}\n\n",
+		CONTENT | END},
+	{ENDPOINT_CHAT,
+		"data: "
+		"{\"choices\":[{\"delta\":{\"content\":\"x\"},\"finish_reason\":null},"
+		"{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n",
+		CONTENT | END},
 	/* ends */
 	{ENDPOINT_CHAT, ROLE CHAT("{}", "\"stop\""), CONTENT | END},
 	{ENDPOINT_CHAT, WORD WORD CHAT("{}", "\"length\""), CONTENT | END},
@@ -97,6 +145,10 @@ static const struct {
 	{ENDPOINT_COMPLETIONS, TEXT("", "null"), SILENT},
 	{ENDPOINT_COMPLETIONS, TEXT("x", "null") TEXT("y", "null"), CONTENT},
 	{ENDPOINT_COMPLETIONS, TEXT("x", "null") TEXT("", "\"stop\""), CONTENT | END},
+	{ENDPOINT_COMPLETIONS, TEXT("x", "\"abort\""), CONTENT | ERROR},
+	{ENDPOINT_COMPLETIONS,
+		"data: {\"choices\":[{\"logprobs\":{\"text\":\"x\"},\"text\":\"\"}]}\n\n",
+		SILENT},
 	{ENDPOINT_COMPLETIONS, TEXT("x", "null") TEXT("", "\"abort\"") DONE,
 		CONTENT | END | ERROR},
 	{ENDPOINT_INFERENCE_GENERATE,
@@ -222,6 +274,47 @@ START_TEST(events_of_one_shape_are_known_by_it)
 	feed(&w, DONE, strlen(DONE));
 	ck_assert_uint_eq(seen(&w), CONTENT | END);
 	stream_watch_free(&w);
+}
+END_TEST
+
+/* Several events in a read, cut anywhere, say what they say one by one: those that are
+ * known by their shape hide nothing behind them. */
+START_TEST(reads_hold_any_number_of_events)
+{
+	static const char *const streams[] = {
+		ROLE WORD WORD WORD CHAT("{}", "\"stop\"") DONE,
+		WORD WORD "data: {\"error\":{\"code\":500}}\n\n" WORD WORD,
+		WORD WORD WORD CHAT("{}", "\"abort\"") WORD,
+		WORD ": ping\n\n" WORD BARE "\r\n\r\n" BARE "\r\n\r\n" WORD DONE WORD,
+		WORD "data: {\"id\":\"c\"}\n\n" WORD "event: error\n" WORD,
+		BARE "\nid: 1\n\n" BARE "\nid: 1\n\n" BARE "\nid: 1\n\n" DONE,
+	};
+	size_t i, cut, second;
+
+	for (i = 0; i < ARRAY_LEN(streams); i++) {
+		const char *text = streams[i];
+		size_t n = strlen(text);
+		unsigned want = 0;
+
+		for (cut = 0; cut <= n; cut++) {
+			for (second = cut; second <= n; second += 7) {
+				struct stream_watch w;
+
+				stream_watch_init(&w);
+				stream_watch_begin(&w, ENDPOINT_CHAT);
+				feed(&w, text, cut);
+				feed(&w, text + cut, second - cut);
+				feed(&w, text + second, n - second);
+				if (want == 0)
+					want = seen(&w);
+				ck_assert_msg(seen(&w) == want,
+					"%s cut at %zu and %zu: %u, not %u", text, cut,
+					second, seen(&w), want);
+				ck_assert(!stream_watch_is_amid(&w));
+				stream_watch_free(&w);
+			}
+		}
+	}
 }
 END_TEST
 
@@ -411,6 +504,7 @@ static Suite *stream_watch_suite(void)
 
 	tcase_add_loop_test(tc, what_is_said, 0, ARRAY_LEN(rows));
 	tcase_add_test(tc, events_of_one_shape_are_known_by_it);
+	tcase_add_test(tc, reads_hold_any_number_of_events);
 	tcase_add_test(tc, error_objects);
 	tcase_add_test(tc, aborts_that_were_asked_for);
 	tcase_add_test(tc, memory_is_bounded);
