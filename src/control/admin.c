@@ -13,6 +13,7 @@
 
 #define V1 "/admin/v1/"
 #define BODY_MAX_BYTES (64u << 20) /* explain takes whole requests */
+#define METRICS_KEEPALIVE_MS 5000
 
 /* The first row that fits is taken: exact paths before prefixes. */
 static const struct http_route api_routes[] = {
@@ -76,7 +77,10 @@ struct admin *admin_new(struct control *c, int admin_fd, int metrics_fd)
 		.routes = metrics_routes,
 		.n_routes = ARRAY_LEN(metrics_routes),
 		.arg = a,
+		/* Nobody who keeps connections locks the others out. */
 		.max_connections = 64,
+		.gives_way = true,
+		.keepalive_timeout_ms = METRICS_KEEPALIVE_MS,
 	};
 
 	a->control = c;

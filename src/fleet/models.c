@@ -65,7 +65,7 @@ static struct js *entries_of(const struct js *root)
 	struct span id;
 	size_t i;
 
-	for (i = 0; out != NULL && i < js_len(data); i++) {
+	for (i = 0; out != NULL && i < js_len(data) && js_len(out) < MODELS_MAX; i++) {
 		if (entry_id(js_at(data, i), &id))
 			js_push(out, copy_value(js_at(data, i)));
 	}
@@ -90,26 +90,17 @@ int models_parse(struct span body, struct js **list)
 	return 0;
 }
 
-static bool has_id(const struct js *list, struct span id)
-{
-	struct span other;
-	size_t i;
-
-	for (i = 0; i < js_len(list); i++) {
-		if (entry_id(js_at(list, i), &other) && span_eq(other, id))
-			return true;
-	}
-	return false;
-}
-
-static void add_new(struct js *list, const struct js *part)
+/* seen: an object with a member for each id, which is a hash table. */
+static void add_new(struct js *list, struct js *seen, const struct js *part)
 {
 	struct span id;
 	size_t i;
 
 	for (i = 0; part != NULL && i < js_len(part); i++) {
-		if (entry_id(js_at(part, i), &id) && !has_id(list, id))
-			js_push(list, copy_value(js_at(part, i)));
+		if (!entry_id(js_at(part, i), &id) || js_get(seen, id.p) != NULL)
+			continue;
+		js_set_bool(seen, id.p, true);
+		js_push(list, copy_value(js_at(part, i)));
 	}
 }
 
@@ -140,15 +131,17 @@ static void replace_text(struct models *m, char *text)
 
 int models_publish(struct models *m, const struct js *const *parts, size_t n)
 {
-	struct js *root, *list;
+	struct js *root, *list, *seen;
 	char *text;
 	size_t i;
 
 	(void)js_ran_out();
 	root = js_object();
 	list = js_array();
+	seen = js_object();
 	for (i = 0; i < n; i++)
-		add_new(list, parts[i]);
+		add_new(list, seen, parts[i]);
+	js_free(seen);
 	js_set_str(root, "object", "list");
 	js_set(root, "data", list);
 	text = js_print(root, false);

@@ -11,6 +11,8 @@
 struct js;
 struct models;
 
+#define MODELS_MAX 4096 /* of one worker's list; the others do not count */
+
 struct models *models_new(void);    /* NULL: out of memory */
 void models_free(struct models *m); /* NULL is fine */
 

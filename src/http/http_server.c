@@ -660,6 +660,41 @@ static void conn_timeout(void *arg)
 
 /* The listener */
 
+static bool is_waiting(const struct http_conn *c)
+{
+	return c->state == CONN_HEAD && stream_queued(&c->stream) == 0;
+}
+
+static bool has_no_call(const struct http_conn *c)
+{
+	return c->state == CONN_HEAD || c->state == CONN_BODY || c->state == CONN_LINGER;
+}
+
+static struct http_conn *oldest(
+	const struct http_server *s, bool (*is_one)(const struct http_conn *c))
+{
+	struct http_conn *c, *found = NULL;
+
+	LIST_FOREACH (c, &s->conns, link)
+		if (is_one(c))
+			found = c;
+	return found;
+}
+
+/* One too many: somebody makes room, itself where nobody else can. */
+static void make_room(struct http_server *s)
+{
+	struct http_conn *c;
+
+	if (s->n_conns <= s->opts.max_connections)
+		return;
+	c = oldest(s, is_waiting);
+	/* It is in the list itself, and the youngest. */
+	if (c == LIST_FIRST(&s->conns) && oldest(s, has_no_call) != NULL)
+		c = oldest(s, has_no_call);
+	conn_cut(c);
+}
+
 static int conn_new(void *server, int fd, const union sock_addr *peer UNUSED)
 {
 	struct http_server *s = server;
@@ -682,6 +717,7 @@ static int conn_new(void *server, int fd, const union sock_addr *peer UNUSED)
 	wait_for_head(c);
 	c->has_head_timer = true;
 	conn_deadline(c, s->opts.head_timeout_ms);
+	make_room(s);
 	return 0;
 }
 
@@ -689,7 +725,7 @@ static bool has_place(void *server)
 {
 	const struct http_server *s = server;
 
-	return s->n_conns < s->opts.max_connections;
+	return s->opts.gives_way || s->n_conns < s->opts.max_connections;
 }
 
 static const struct accepter_ops accepter_ops = {

@@ -30,6 +30,10 @@ struct http_server_opts {
 	void *arg;
 	size_t max_body;          /* 413 above */
 	unsigned max_connections; /* 0: 1024 */
+	/* At max_connections, the oldest connection that has no call makes room for a new
+	 * one: first of those that are idle or send a header, then of those that do not
+	 * read what was answered, or do not end a body. */
+	bool gives_way;
 	uint64_t head_timeout_ms, body_timeout_ms, keepalive_timeout_ms,
 		write_timeout_ms; /* 0: defaults 10 s, 30 s, 75 s, 60 s */
 	/* Answers requests that no route matches (FAIL_PATH_NOT_FOUND,

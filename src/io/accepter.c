@@ -59,7 +59,7 @@ static void pause_accepting(struct accepter *a, bool lacks_place)
 	else if (a->ops->limit != NULL)
 		log_pause(a, a->ops->limit, " is reached");
 	if (a->ops->on_pause != NULL)
-		a->ops->on_pause(a->arg);
+		a->ops->on_pause(a->arg, lacks_place);
 }
 
 static void on_timer(void *arg)

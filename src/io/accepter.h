@@ -25,7 +25,9 @@ struct accepter_ops {
 	 * leave_place() gives the reservation back. NULL: there is always place. */
 	bool (*take_place)(void *arg);
 	void (*leave_place)(void *arg); /* may be NULL */
-	void (*on_pause)(void *arg);    /* NULL is fine */
+	/* lacks_place: take_place() said no; else descriptors or memory have run out.
+	 * NULL is fine. */
+	void (*on_pause)(void *arg, bool lacks_place);
 	const char
 		*limit; /* what take_place() keeps to, for the log; NULL: says nothing */
 };

@@ -48,13 +48,15 @@ static void leave_place(void *arg)
 	conn_leave_place(l->t);
 }
 
-static void on_pause(void *arg)
+static void on_pause(void *arg, bool lacks_place)
 {
 	struct listener *l = arg;
 
 	metric_inc(METRIC_ACCEPT_PAUSED);
-	/* Idle connections to workers are descriptors too. */
-	upstream_idle_close_all(l->t->idle);
+	/* Idle connections to workers are descriptors too. At max_connections nothing is
+	 * short, and clients would only wait for connects. */
+	if (!lacks_place)
+		upstream_idle_close_all(l->t->idle);
 }
 
 static const struct accepter_ops accepter_ops = {

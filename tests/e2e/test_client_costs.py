@@ -468,3 +468,69 @@ def test_b6_decode_workers_tell_clients_nothing(pd):
     r, _, ds = pd(decode=[tells])
     m = r.request(body={"model": "m", "messages": [user(harness.text(2, 7))]})
     assert m.status == 200 and m.json() == {"id": "x", "choices": []}
+
+
+# ---- B17: who keeps connections to the metrics ----
+
+@pytest.mark.parametrize("kind", ["idle", "silent", "half", "unread", "body"])
+def test_b17_nobody_is_locked_out_of_the_metrics(router, worker, kind):
+    """More connections than the address takes, of every kind that asks for nothing: who asks is
+    answered at once."""
+    r = router([worker("w0")])
+    get = "GET /metrics HTTP/1.1\r\nHost: r\r\n"
+    sent = {"idle": get + "\r\n", "silent": "", "half": get, "unread": (get + "\r\n") * 300, "body": get + "Content-Length: 5\r\n\r\n"}[kind]
+    held = []
+    for _ in range(80):
+        c = harness.Wire(socket.create_connection(("127.0.0.1", r.metrics_port), harness.DEADLINE))
+        held.append(c)
+        c.send(sent)
+        if kind == "idle":
+            assert c.read_response().status == 200
+    with harness.Wire(socket.create_connection(("127.0.0.1", r.metrics_port), 3)) as c:
+        c.sock.settimeout(3)  # every one of the limits that held them up is longer
+        c.send(get + "\r\n")
+        assert c.read_response().status == 200
+    for c in held:
+        c.close()
+
+
+def test_b17_idle_connections_to_the_metrics_end_soon(router, worker):
+    r = router([worker("w0")])
+    with harness.Wire(socket.create_connection(("127.0.0.1", r.metrics_port), harness.DEADLINE)) as c:
+        c.send("GET /metrics HTTP/1.1\r\nHost: r\r\n\r\n")
+        assert c.read_response().status == 200
+        assert c.at_eof()  # within the test's deadline: 5 s, not 75
+
+
+# ---- B22: connections to workers at max_connections ----
+
+def test_b22_a_full_router_keeps_its_connections_to_workers(router, worker):
+    """Clients that wait to be accepted are no reason to close them: nothing is short."""
+    w = worker("w0")
+    r = router([w], keys="threads = 1\nmax_connections = 2\n", pool="upstream_idle = 1h\n")
+    with r.connect() as a, r.connect() as b:
+        for _ in range(3):
+            a.send(make_request(body=PROMPT, path="/v1/completions"))
+            assert a.read_response().status == 200
+        with r.connect() as waits:
+            r.wait_log("max_connections is reached")
+            wait_until(lambda: r.metric("kvsteer_accept_paused_total") >= 2, "it was tried again")
+            a.send(make_request(body=PROMPT, path="/v1/completions"))
+            assert a.read_response().status == 200
+            b.close()
+            waits.send(make_request("GET", "/health"))
+            assert waits.read_response().status == 200
+    assert len({x.conn_no for x in w.exchanges}) == 1
+
+
+# ---- B20: total_timeout while the client is slow ----
+
+def test_b20_total_timeout_holds_while_the_client_sends(router, worker):
+    """A client that stops amid a body that streams through keeps its worker no longer."""
+    w = worker("w0")
+    r = router([w], pool="policy = round_robin\ntotal_timeout = 1s\n" + harness.LASTING, keys="body_timeout = 1h\n")
+    with r.connect() as c:
+        c.send("POST /v1/completions HTTP/1.1\r\nHost: r\r\nContent-Length: 200000\r\n\r\n" + "x" * 100000)
+        r.wait_metric(1, "kvsteer_worker_load")
+        r.wait_log("end=worker_timeout|end=client_timeout")
+        r.wait_idle()

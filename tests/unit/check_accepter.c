@@ -53,9 +53,10 @@ static void leave_place(void *arg)
 	reserved--;
 }
 
-static void on_pause(void *arg)
+static void on_pause(void *arg, bool lacks_place)
 {
 	ck_assert_ptr_eq(arg, &loop);
+	ck_assert(lacks_place == (reserved == places));
 	pauses++;
 }
 
