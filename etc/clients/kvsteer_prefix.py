@@ -254,9 +254,49 @@ def rerank(body):
     return document("q", body.get("query")) + b"".join(document("k", d) for d in (documents if is_list(documents) else []))
 
 
+def first_of(body, *names):
+    """The first of these members that is there, or None."""
+    return next((body.get(n) for n in names if body.get(n) is not None), None)
+
+
+def score(body):
+    return (first_document("q", first_of(body, "text_1", "data_1", "queries", "query"))
+            + first_document("k", first_of(body, "text_2", "data_2", "documents", "items")))
+
+
+def any_text(p, body):
+    """What other APIs call their prompt."""
+    messages, text = body.get("messages"), first_of(body, "prompt", "input", "content", "texts", "inputs")
+    if messages is not None:
+        if is_list(messages) and messages and is_list(messages[0]):
+            messages = messages[0]
+        return "b", tools("t", body.get("tools")) + b"".join(map(p.message, messages if is_list(messages) else []))
+    if body.get("input_prefix") is not None:
+        extra = body.get("input_extra")
+        return "b", ((border("j") + spell(extra) if extra is not None else b"") + optional("x", body.get("input_prefix"))
+                     + optional("x", body.get("prompt")) + optional("x", body.get("input_suffix")))
+    if text is not None:
+        if is_list(text) and text and all(isinstance(m, Object) for m in text):
+            return "b", b"".join(map(p.message, text))
+        unit, data = prompt(text)
+        return unit, (p.system(body.get("system")) if is_text(text) else b"") + data
+    if body.get("state") is not None:
+        return "b", p.system(body.get("instructions")) + document("q", body.get("state"))
+    return generate(p, body)
+
+
+OTHER_NAMES = {"/chat/completions": "/v1/chat/completions", "/responses": "/v1/responses", "/v1/reranking": "/rerank", "/reranking": "/rerank",
+               "/v1/tokenize": "/tokenize", "/generative_scoring": "/score"}
+ANY_TEXT = ("/v1/chat/completions/batch", "/cohere/v2/chat", "/api/chat", "/api/generate", "/completion", "/completions", "/infill", "/v1/systemone",
+            "/v1/decisions", "/embeddings", "/embedding", "/v2/embed", "/encode", "/pooling", "/classify", "/v1/classify")
+
+
 def stream(path, body):
     """The unit and the bytes of the prompt stream of a body to that path."""
     p, body = Prompt(), loads(body)
+    path = OTHER_NAMES.get(path, path)
+    if path in ANY_TEXT:
+        return any_text(p, body)
     if path == "/v1/chat/completions":
         return "b", p.chat(body)
     if path == "/v1/completions":
@@ -270,7 +310,7 @@ def stream(path, body):
     if path in ("/v1/rerank", "/v2/rerank", "/rerank"):
         return "b", rerank(body)
     if path in ("/v1/score", "/score"):
-        return "b", first_document("q", body.get("text_1")) + first_document("k", body.get("text_2"))
+        return "b", score(body)
     if path == "/generate":
         return generate(p, body)
     if path == "/inference/v1/generate":

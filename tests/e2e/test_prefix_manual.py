@@ -268,6 +268,7 @@ OBJECTS = {"function": CALL, "custom": CALL, "function_call": CALL, **{name: pre
 HOMES = {**prefix_stream.TEXTS, **prefix_stream.THOUGHTS, "tool_result": "content", "tool_use": "input", "image": "source"}
 FIELDS = ["messages", "tools", "functions", "system", "instructions", "input", "previous_response_id", "prompt", "text", "input_ids", "token_ids", "image_data",
           "query", "documents", "text_1", "text_2"]
+MORE_FIELDS = ["data_1", "data_2", "queries", "items", "input_extra", "input_prefix", "input_suffix", "content", "texts", "inputs", "state"]
 SPELLINGS = ['"some text of a part"', '"data"', '"caf\\u00e9 \\"\\\\ \\ud83d\\ude00"', '"data:image/png;base64,AAAA"', '"d\\u0061ta:,x"', '""', '"\\ud800"',
              "1.50", "-0", "1e3", "17", "4294967295", "4294967296", "null", "true", "false", "[ ]", "{ }"]
 
@@ -307,10 +308,10 @@ def test_the_daemon_and_another_implementation_agree_on_any_body(router, worker)
     taken, answer = r.reload(harness.worker_conf(ws, "prefix_block = 16\n"))
     assert taken, answer
     rng, deep = random.Random(7), 0
-    paths = [*PATHS.values(), "/inference/v1/generate", "/score", "/v2/rerank"]
+    paths = [*PATHS.values(), "/inference/v1/generate", "/score", "/v2/rerank", "/reranking", "/chat/completions", "/completion", "/infill", "/pooling", "/classify"]
     for i in range(1000):
         path = paths[i % len(paths)]
-        body = "{" + ",".join(f'"{f}":{spell_random(rng, 6, f)}' for f in rng.sample(FIELDS, 10)) + "}"
+        body = "{" + ",".join(f'"{f}":{spell_random(rng, 6, f)}' for f in rng.sample(FIELDS + (MORE_FIELDS if i % 2 else []), 10)) + "}"
         unit, data = prefix_stream.stream(path, body)
         size, units = (32, len(data) // 4) if unit == "t" else (16, len(data))
         key = r.explain(body, path)["key"]
