@@ -305,6 +305,13 @@ size_t http_chunk_line(uint64_t size, char out[HTTP_CHUNK_LINE_MAX])
 	static const char digits[] = "0123456789abcdef";
 	size_t n = 1;
 
+	if (size >= 16 && size < 256) { /* as an event is */
+		out[0] = digits[size >> 4];
+		out[1] = digits[size & 15];
+		out[2] = '\r';
+		out[3] = '\n';
+		return 4;
+	}
 	for (uint64_t rest = size >> 4; rest > 0; rest >>= 4)
 		n++;
 	for (size_t i = n; i-- > 0; size >>= 4)

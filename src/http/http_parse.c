@@ -244,6 +244,8 @@ static size_t scheme_length(struct span target)
 {
 	static const struct span schemes[] = {{"http://", 7}, {"https://", 8}};
 
+	if (target.n > 0 && target.p[0] == '/')
+		return 0;
 	for (unsigned i = 0; i < ARRAY_LEN(schemes); i++) {
 		if (target.n >= schemes[i].n &&
 			span_case_eq(span_make(target.p, schemes[i].n), schemes[i]))

@@ -59,6 +59,7 @@ static bool method_is_unknown(const struct http_judged *j)
 {
 	for (unsigned m = 0; m < HTTP_METHOD_MAX; m++) {
 		if (j->method.n == methods[m].len &&
+			j->method.p[0] == methods[m].name[0] &&
 			memcmp(j->method.p, methods[m].name, methods[m].len) == 0) {
 			j->head->method = (enum http_method)m;
 			return false;
@@ -253,10 +254,7 @@ static bool coding_is_foreign(const struct http_judged *j)
 
 static bool length_is_bad(const struct http_judged *j)
 {
-	uint64_t length;
-
-	return has(j, FIELD_CONTENT_LENGTH) &&
-	       span_to_u64(value_of(j, FIELD_CONTENT_LENGTH), &length) < 0;
+	return j->has_bad_length;
 }
 
 /* The other fields (C16, C18, C20, C21) */
@@ -301,59 +299,57 @@ static bool protocol_is_switched(const struct http_judged *j)
 	return j->head->status == 101;
 }
 
-struct rule {
-	enum fail why;
-	bool (*is_broken)(const struct http_judged *j);
-};
-
+/* Written out in place, so that a head pays for the facts and not for a call of each. */
 /* clang-format off */
-static const struct rule request_rules[] = {
-	/* C5 */
-	{ FAIL_METHOD_NOT_ALLOWED, method_is_refused },
-	{ FAIL_NOT_IMPLEMENTED, method_is_unknown },
-	/* C6, C7 */
-	{ FAIL_BAD_TARGET, target_is_bad },
-	{ FAIL_BAD_HOST, host_is_missing },
-	{ FAIL_BAD_HOST, host_is_repeated },
-	{ FAIL_BAD_HOST, host_is_bad },
-	/* C9-C12 */
-	{ FAIL_BAD_FRAMING, framing_is_repeated },
-	{ FAIL_BAD_FRAMING, framing_is_double },
-	{ FAIL_BAD_FRAMING, coding_is_in_10 },
-	{ FAIL_NOT_IMPLEMENTED, coding_is_foreign },
-	{ FAIL_BAD_FRAMING, coding_is_bad },
-	{ FAIL_BAD_FRAMING, length_is_bad },
-	/* C16, C20, C21 */
-	{ FAIL_BAD_HEADER, lookalike_is_there },
-	{ FAIL_BAD_HEADER, singleton_is_repeated },
-	{ FAIL_BAD_HEADER, connection_names_needed },
-	{ FAIL_CONNECTION_TOO_LONG, connection_is_endless },
-	/* C18 */
-	{ FAIL_EXPECTATION, expects_more },
-};
+#define REQUEST_RULES(X) \
+	/* C5 */ \
+	X(FAIL_METHOD_NOT_ALLOWED, method_is_refused) \
+	X(FAIL_NOT_IMPLEMENTED, method_is_unknown) \
+	/* C6, C7 */ \
+	X(FAIL_BAD_TARGET, target_is_bad) \
+	X(FAIL_BAD_HOST, host_is_missing) \
+	X(FAIL_BAD_HOST, host_is_repeated) \
+	X(FAIL_BAD_HOST, host_is_bad) \
+	/* C9-C12 */ \
+	X(FAIL_BAD_FRAMING, framing_is_repeated) \
+	X(FAIL_BAD_FRAMING, framing_is_double) \
+	X(FAIL_BAD_FRAMING, coding_is_in_10) \
+	X(FAIL_NOT_IMPLEMENTED, coding_is_foreign) \
+	X(FAIL_BAD_FRAMING, coding_is_bad) \
+	X(FAIL_BAD_FRAMING, length_is_bad) \
+	/* C16, C20, C21 */ \
+	X(FAIL_BAD_HEADER, lookalike_is_there) \
+	X(FAIL_BAD_HEADER, singleton_is_repeated) \
+	X(FAIL_BAD_HEADER, connection_names_needed) \
+	X(FAIL_CONNECTION_TOO_LONG, connection_is_endless) \
+	/* C18 */ \
+	X(FAIL_EXPECTATION, expects_more)
+
+#define RESPONSE_RULES(X) \
+	X(FAIL_WORKER_PROTOCOL, protocol_is_switched) \
+	X(FAIL_WORKER_PROTOCOL, framing_is_repeated) \
+	X(FAIL_WORKER_PROTOCOL, framing_is_double) \
+	X(FAIL_WORKER_PROTOCOL, coding_is_in_10) \
+	X(FAIL_WORKER_PROTOCOL, coding_is_bad) \
+	X(FAIL_WORKER_PROTOCOL, length_is_bad) \
+	X(FAIL_WORKER_HEAD_TOO_LARGE, connection_is_endless)
 /* clang-format on */
 
-/* clang-format off */
-static const struct rule response_rules[] = {
-	{ FAIL_WORKER_PROTOCOL, protocol_is_switched },
-	{ FAIL_WORKER_PROTOCOL, framing_is_repeated },
-	{ FAIL_WORKER_PROTOCOL, framing_is_double },
-	{ FAIL_WORKER_PROTOCOL, coding_is_in_10 },
-	{ FAIL_WORKER_PROTOCOL, coding_is_bad },
-	{ FAIL_WORKER_PROTOCOL, length_is_bad },
-	{ FAIL_WORKER_HEAD_TOO_LARGE, connection_is_endless },
-};
-/* clang-format on */
-
-static int judge(
-	const struct http_judged *j, const struct rule *rules, size_t n, enum fail *why)
-{
-	for (size_t i = 0; i < n; i++) {
-		if (UNLIKELY(rules[i].is_broken(j))) {
-			*why = rules[i].why;
-			return ERR_PARSE;
-		}
+#define RULE(failure, is_broken)      \
+	if (UNLIKELY(is_broken(j))) { \
+		*why = failure;       \
+		return ERR_PARSE;     \
 	}
+
+static int judge_request(const struct http_judged *j, enum fail *why)
+{
+	REQUEST_RULES(RULE)
+	return 0;
+}
+
+static int judge_response(const struct http_judged *j, enum fail *why)
+{
+	RESPONSE_RULES(RULE)
 	return 0;
 }
 
@@ -408,7 +404,7 @@ static void read_connection(struct http_judged *j)
 	}
 }
 
-static void derive_persistence(const struct http_judged *j)
+static inline void derive_persistence(const struct http_judged *j)
 {
 	struct http_head *h = j->head;
 
@@ -418,7 +414,8 @@ static void derive_persistence(const struct http_judged *j)
 }
 
 /* The framing that the fields speak of; if_silent without any. */
-static void derive_framing(const struct http_judged *j, enum http_framing if_silent)
+static inline void derive_framing(
+	const struct http_judged *j, enum http_framing if_silent)
 {
 	struct http_head *h = j->head;
 
@@ -426,34 +423,28 @@ static void derive_framing(const struct http_judged *j, enum http_framing if_sil
 	h->has_length = has(j, FIELD_CONTENT_LENGTH);
 	if (has(j, FIELD_TRANSFER_ENCODING))
 		h->framing = HTTP_BODY_CHUNKED;
-	if (h->has_length &&
-		span_to_u64(value_of(j, FIELD_CONTENT_LENGTH), &h->content_length) == 0)
+	if (h->has_length)
 		h->framing = HTTP_BODY_LENGTH;
 }
 
-/* The rules that both kinds of message share. if_silent: the framing of a body that
- * neither field gives. */
-static int rule_on(struct http_judged *j, const struct rule *rules, size_t n,
-	enum http_framing if_silent, enum fail *why)
+/* What several rules and the framing ask for, read once. */
+static void read_shared(struct http_judged *j)
 {
-	int r;
-
 	read_connection(j);
-	r = judge(j, rules, n, why);
-	if (r < 0)
-		return r;
-	derive_framing(j, if_silent);
-	derive_persistence(j);
-	return 0;
+	j->has_bad_length = has(j, FIELD_CONTENT_LENGTH) &&
+			    span_to_u64(value_of(j, FIELD_CONTENT_LENGTH),
+				    &j->head->content_length) < 0;
 }
 
 int http_rules_request(struct http_judged *j, enum fail *why)
 {
 	struct http_head *h = j->head;
-	int r = rule_on(j, request_rules, ARRAY_LEN(request_rules), HTTP_BODY_NONE, why);
 
-	if (r < 0)
-		return r;
+	read_shared(j);
+	if (judge_request(j, why) < 0)
+		return ERR_PARSE;
+	derive_framing(j, HTTP_BODY_NONE);
+	derive_persistence(j);
 	h->expect_100 = has(j, FIELD_EXPECT) && h->minor == 1 &&
 			(h->framing == HTTP_BODY_CHUNKED || h->content_length > 0);
 	if (!h->is_absolute && has(j, FIELD_HOST)) {
@@ -467,11 +458,12 @@ int http_rules_response(struct http_judged *j, enum fail *why)
 {
 	struct http_head *h = j->head;
 	bool is_bare = h->status < 200 || h->status == 204;
-	int r = rule_on(
-		j, response_rules, ARRAY_LEN(response_rules), HTTP_BODY_UNTIL_CLOSE, why);
 
-	if (r < 0)
-		return r;
+	read_shared(j);
+	if (judge_response(j, why) < 0)
+		return ERR_PARSE;
+	derive_framing(j, HTTP_BODY_UNTIL_CLOSE);
+	derive_persistence(j);
 	if (is_bare || h->status == 304 || j->for_method == HTTP_HEAD)
 		h->framing = HTTP_BODY_NONE;
 	if (is_bare) {

@@ -36,6 +36,7 @@ struct http_judged {
 	/* Filled by the rules from all Connection fields. */
 	bool says_close, says_keep_alive, names_needed;
 	unsigned connection_tokens;
+	bool has_bad_length; /* else *head has it, if there is one */
 };
 
 /* Both judge j and complete *j->head (is_hop of nominated fields too). 0, or ERR_PARSE

@@ -85,11 +85,11 @@ static int wait_for_worker(struct request *r, const struct pool_ask *ask)
 static int ask_for_worker(struct request *r)
 {
 	struct routing routing;
-	struct pool_ask ask;
 	int err;
 
 	do {
-		ask = pick_ask(r, &routing);
+		struct pool_ask ask = pick_ask(r, &routing);
+
 		ask.slots = pd_has_slot(r->pd) ? NULL : &r->t->process->slots;
 		ask.max_slots = opts(r)->max_concurrent_requests;
 		err = admission_pick(r->pool, &ask, &r->place.guard, &r->place.pick);

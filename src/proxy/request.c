@@ -473,6 +473,12 @@ static bool is_held_back(struct request *r)
 	return (r->relay.is_full || r->worker_rests) && response_is_held_back(r);
 }
 
+/* Another look would find nothing: neither to send nor to hold back. */
+static bool is_drained(const struct request *r)
+{
+	return !r->relay.is_full && !r->worker_rests && exchange_is_drained(r->place.ex);
+}
+
 /* A response that ends well may say that its worker failed, and the client has it. */
 static struct decision end_of(const struct request *r)
 {
@@ -516,7 +522,7 @@ static struct decision relay(struct request *r)
 			return d;
 		if (res == EXCHANGE_END)
 			return end_of(r);
-		if (res == EXCHANGE_AGAIN)
+		if (res == EXCHANGE_AGAIN || is_drained(r))
 			return next_is(NEXT_WAIT);
 	}
 	return next_is(NEXT_WAIT);

@@ -47,7 +47,7 @@ static void begin_veil(struct request *r, const struct http_head *a)
 		       !http_head_has(a, FIELD_CONTENT_ENCODING) &&
 		       !pool_passes_transfers(r->pool);
 	if (r->is_veiled)
-		r->veil = (struct kv_veil){0};
+		kv_veil_begin(&r->veil);
 }
 
 bool response_make_header(struct request *r, const struct http_head *a, const char *base)
@@ -89,7 +89,7 @@ static enum fail failure_of(struct request *r, int err)
 	return FAIL_OVERLOADED;
 }
 
-static enum fail send_on(struct request *r, struct span data, bool last)
+static inline enum fail send_on(struct request *r, struct span data, bool last)
 {
 	struct span head = r->out_head;
 	int err;
@@ -103,19 +103,25 @@ static enum fail send_on(struct request *r, struct span data, bool last)
 	return err == 0 ? FAIL_NONE : failure_of(r, err);
 }
 
-enum fail response_send(struct request *r, struct span data, bool last)
+static __attribute__((noinline)) enum fail send_veiled(
+	struct request *r, struct span data, bool last)
 {
 	struct text veiled = {0};
 	enum fail why;
 
-	if (!r->is_veiled || (r->is_alike && kv_veil_rests(&r->veil)) ||
-		kv_veil_is_idle(&r->veil, data, last))
-		return send_on(r, data, last);
 	why = kv_veil_pass(&r->veil, &data, last, &veiled) == 0
 		      ? send_on(r, data, last)
 		      : failure_of(r, ERR_NOMEM);
 	text_free(&veiled);
 	return why;
+}
+
+enum fail response_send(struct request *r, struct span data, bool last)
+{
+	bool is_idle = !r->is_veiled || (r->is_alike && kv_veil_rests(&r->veil)) ||
+		       kv_veil_is_idle(&r->veil, data, last);
+
+	return LIKELY(is_idle) ? send_on(r, data, last) : send_veiled(r, data, last);
 }
 
 bool response_is_held_back(struct request *r)

@@ -94,6 +94,8 @@ enum exchange_result exchange_head(
  */
 enum exchange_result exchange_body(struct exchange *ex, struct span *data);
 bool exchange_at_end(const struct exchange *ex);
+/* Until it wakes its owner, exchange_body() has nothing more: neither bytes nor an end. */
+bool exchange_is_drained(const struct exchange *ex);
 /* What has come of a stream is no content yet. ex may be NULL. */
 bool exchange_awaits_content(const struct exchange *ex);
 /* The stream says that its engine failed; it may be read on. */

@@ -531,6 +531,12 @@ enum exchange_result exchange_body(struct exchange *ex, struct span *data)
 	return r;
 }
 
+bool exchange_is_drained(const struct exchange *ex)
+{
+	return !ex->can_read && ex->n_pending == 0 && ex->ready.n == 0 && !ex->is_last &&
+	       ex->phase != PHASE_FAILED;
+}
+
 bool exchange_at_end(const struct exchange *ex)
 {
 	return ex->is_last && ex->ready.n == 0 && stream_watch_is_whole(&ex->watch);

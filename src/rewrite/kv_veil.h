@@ -28,7 +28,11 @@ struct kv_veil {
 	char held[KV_VEIL_HELD];
 };
 
-/* All zero is a response at its beginning. */
+/* A response begins; what is held needs no value. */
+static inline void kv_veil_begin(struct kv_veil *v)
+{
+	memset(v, 0, offsetof(struct kv_veil, held));
+}
 
 /* It is outside of any such member. */
 static inline bool kv_veil_rests(const struct kv_veil *v)

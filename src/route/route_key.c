@@ -127,11 +127,13 @@ static bool is_session(struct json_value v)
 	return is_text(v) || v.kind == JSON_IS_NUMBER;
 }
 
-static void list_texts(const struct route_scan *s, const struct json_text *t,
+/* Returns those that are there, a bit each. */
+static unsigned list_texts(const struct route_scan *s, const struct json_text *t,
 	struct route_key *k, struct text_field list[TEXT_FIELDS])
 {
 	const struct json_value *fields = s->fields;
 	struct text_field *session = list + TEXT_SESSION;
+	unsigned there = 0;
 
 	list[TEXT_MODEL] = (struct text_field){&k->model, fields[FIELD_MODEL]};
 	list[TEXT_LORA] =
@@ -150,9 +152,9 @@ static void list_texts(const struct route_scan *s, const struct json_text *t,
 		bool is_good = i < TEXT_SESSION ? is_text(list[i].value)
 						: is_session(list[i].value);
 
-		if (!is_good)
-			list[i].value = (struct json_value){0};
+		there |= (unsigned)is_good << i;
 	}
+	return there;
 }
 
 /* Decodes all of *raw to out, which has room for it and the slack. */
@@ -166,25 +168,27 @@ static size_t decode_all(struct span raw, char *out)
 	return used;
 }
 
+/* Of those that are there; the others are empty already. */
 static int decode_texts(const struct json_text *t, struct route_key *k,
-	const struct text_field list[TEXT_FIELDS])
+	const struct text_field list[TEXT_FIELDS], unsigned there)
 {
 	size_t total = 0, used = 0;
 	int err;
 
-	for (unsigned i = 0; i < TEXT_FIELDS; i++)
-		total += list[i].value.end - list[i].value.start;
+	for (unsigned left = there; left != 0; left &= left - 1) {
+		const struct text_field *f = &list[__builtin_ctz(left)];
+
+		total += f->value.end - f->value.start;
+	}
 	err = mem_grow(&k->text, &k->text_cap, total + JSON_DECODE_SLACK + 1, 1);
 	if (err < 0)
 		return err;
-	for (unsigned i = 0; i < TEXT_FIELDS; i++) {
+	for (unsigned left = there; left != 0; left &= left - 1) {
+		const struct text_field *f = &list[__builtin_ctz(left)];
 		char *out = k->text + used;
 
-		*list[i].span = span_make(NULL, 0);
-		if (list[i].value.kind == JSON_IS_NONE)
-			continue;
-		used += decode_all(json_raw(t, list[i].value), out);
-		*list[i].span = span_make(out, (size_t)(k->text + used - out));
+		used += decode_all(json_raw(t, f->value), out);
+		*f->span = span_make(out, (size_t)(k->text + used - out));
 	}
 	return 0;
 }
@@ -215,8 +219,7 @@ int route_key_build(struct route_scan *s, const char *base, size_t len,
 	if (s->has_failed || !s->is_object || s->json.at != len ||
 		!json_scan_is_done(&s->json))
 		return 0;
-	list_texts(s, &text, k, list);
-	err = decode_texts(&text, k, list);
+	err = decode_texts(&text, k, list, list_texts(s, &text, k, list));
 	if (err == 0 && !k->hashes_sent && !opts->skip_prompt)
 		err = route_prompt_hash(s, &text, opts, k);
 	if (err < 0) {
