@@ -775,7 +775,8 @@ bool pool_wait_is_vain(struct pool *p, const struct pool_ask *ask)
 			continue;
 		soonest_ms = MIN(soonest_ms, out_for_ms(w, ask->now_ms));
 	}
-	return soonest_ms > pool_no_worker_wait_ms(p, ask->role);
+	return soonest_ms != UINT64_MAX &&
+	       soonest_ms > pool_no_worker_wait_ms(p, ask->role);
 }
 
 /* ---- outages ---- */
