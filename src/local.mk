@@ -112,6 +112,7 @@ libprefix_a_SOURCES += src/prefix/prefix_tree.c src/prefix/prefix_tree.h
 libkvsteer_a_SOURCES += src/worker/breaker.c src/worker/breaker.h
 libkvsteer_a_SOURCES += src/worker/decay.c src/worker/decay.h
 libkvsteer_a_SOURCES += src/worker/guard.c src/worker/guard.h
+libkvsteer_a_SOURCES += src/worker/outlier.c src/worker/outlier.h
 libkvsteer_a_SOURCES += src/worker/pace.c src/worker/pace.h
 libkvsteer_a_SOURCES += src/worker/progress.c src/worker/progress.h
 libkvsteer_a_SOURCES += src/worker/registry.c src/worker/registry.h
@@ -149,6 +150,7 @@ libkvsteer_a_SOURCES += src/policy/session_map.c src/policy/session_map.h
 # pool: pools and all that one configuration builds
 libkvsteer_a_SOURCES += src/pool/pool.c src/pool/pool.h
 libkvsteer_a_SOURCES += src/pool/pool_key.c
+libkvsteer_a_SOURCES += src/pool/pool_outliers.c
 libkvsteer_a_SOURCES += src/pool/pool_pick.c
 libkvsteer_a_SOURCES += src/pool/pool_policy.c
 libkvsteer_a_SOURCES += src/pool/pool_read.c

@@ -118,6 +118,11 @@ static double value_breaker(const struct item *it)
 	return breaker_state(&it->w->breaker, clock_now_ms());
 }
 
+static double value_outlier(const struct item *it)
+{
+	return atomic_load(&it->w->pool.outlier) != OUTLIER_NONE;
+}
+
 static double value_breaker_wait(const struct item *it)
 {
 	return (double)breaker_wait_ms(&it->w->breaker, clock_now_ms()) / 1000;
@@ -259,6 +264,9 @@ static void print_workers(struct text *out, const struct site *site)
 	print_failures(out, &items);
 	worker_gauge(out, &items, "kvsteer_breaker_state", "gauge",
 		"Circuit breaker: 0 closed, 1 half-open, 2 open", value_breaker);
+	worker_gauge(out, &items, "kvsteer_worker_outlier", "gauge",
+		"1 while its 4xx or its speed set the worker apart from its peers",
+		value_outlier);
 	worker_gauge(out, &items, "kvsteer_breaker_wait_seconds", "gauge",
 		"Until the breaker, or the worker's Retry-After, admits a request",
 		value_breaker_wait);

@@ -205,6 +205,16 @@ static struct js *breaker_object(struct worker *w)
 	return out;
 }
 
+static void set_outlier(struct js *out, const struct worker *w)
+{
+	enum outlier o = (enum outlier)atomic_load(&w->pool.outlier);
+
+	if (o == OUTLIER_NONE)
+		js_set(out, "outlier", js_null());
+	else
+		js_set_str(out, "outlier", outlier_name(o));
+}
+
 static struct js *worker_document(struct pool *p, struct worker *w)
 {
 	uint64_t last_ms = atomic_load(&w->relay.last_byte_ms), now_ms = clock_now_ms();
@@ -236,6 +246,7 @@ static struct js *worker_document(struct pool *p, struct worker *w)
 	js_set_int(out, "blocks", (int64_t)pool_worker_blocks(p, w));
 	set_prompts(out, w);
 	js_set(out, "breaker", breaker_object(w));
+	set_outlier(out, w);
 	js_set_int(out, "requests", (int64_t)atomic_load(&w->guard.requests));
 	js_set_int(out, "completions", (int64_t)atomic_load(&w->guard.completions));
 	js_set_int(out, "failures", (int64_t)failures_total(w));

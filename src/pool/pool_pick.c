@@ -212,6 +212,16 @@ static void read_recent(struct candidate *c, struct worker *w, uint64_t now_ms)
 	c->recent = decay_read(&w->pool.recent, RECENT_HALF_LIFE_MS, now_ms);
 }
 
+/* Its peers' mean, so that it draws no load by being fast. */
+static void seem_busy(struct candidate *c)
+{
+	unsigned least = atomic_load(&c->worker->pool.least_load);
+
+	c->load = MAX(c->load, least);
+	c->streams = MAX(c->streams, least);
+	c->queued = MAX(c->queued, atomic_load(&c->worker->pool.least_queued));
+}
+
 static void add_candidate(struct pool *p, const struct pool_ask *ask,
 	struct pick_input *in, struct wanted wanted, struct worker *w)
 {
@@ -233,6 +243,8 @@ static void add_candidate(struct pool *p, const struct pool_ask *ask,
 	};
 	if (wanted.recent)
 		read_recent(c, w, ask->now_ms);
+	if (atomic_load_explicit(&w->pool.outlier, memory_order_relaxed) != OUTLIER_NONE)
+		seem_busy(c);
 }
 
 static bool is_rank_wanted(const struct pool_ask *ask, const struct worker *w)

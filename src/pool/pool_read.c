@@ -178,6 +178,7 @@ void pool_sweep(struct pool *p, uint64_t now_ms)
 
 	pool_retry_policies(p);
 	pool_measure(p, now_ms);
+	pool_judge_outliers(p);
 	pool_lock(p);
 	for (r = 0; r < ROLE_MAX; r++) {
 		struct pool_role *role = &p->roles[r];

@@ -100,6 +100,9 @@ bool pool_wait_is_vain(struct pool *p, const struct pool_ask *ask);
 /* pool_wait.c: each second, on the control thread. */
 void pool_measure(struct pool *p, uint64_t now_ms);
 
+/* pool_outliers.c: likewise. */
+void pool_judge_outliers(struct pool *p);
+
 /* pool_policy.c: after the options or the workers changed; outside the lock. */
 void pool_refresh_policies(struct pool *p);
 /* Each second: makes the states for which memory was short. */

@@ -142,6 +142,9 @@ void outcome_header(struct guard *g, const struct exchange *ex, const struct htt
 	if (a->status >= 500)
 		atomic_fetch_add_explicit(
 			&g->worker->guard.errors, 1, memory_order_relaxed);
+	else if (a->status != 429 && a->status != 408)
+		atomic_fetch_add_explicit(
+			&g->worker->guard.refusals, 1, memory_order_relaxed);
 	snprintf(why, sizeof(why), "status %d", a->status);
 	report(g, outcome_of(ex, a->status, f != NULL), why);
 }

@@ -16,6 +16,7 @@
 #include "conf/conf.h"
 #include "worker/breaker.h"
 #include "worker/decay.h"
+#include "worker/outlier.h"
 #include "worker/pace.h"
 #include "worker/progress.h"
 #include "worker/reach.h"
@@ -102,6 +103,11 @@ struct worker {
 		uint32_t index_slot;
 		uint64_t learned_tokens; /* KV cache as the worker says; 0: not said */
 		uint64_t measured;       /* completions that pool_measure() has seen */
+		struct outlier_stats stats;
+		_Atomic int outlier; /* enum outlier */
+		/* It seems no less busy, if it is one: the mean of its peers. */
+		_Atomic unsigned least_load;
+		_Atomic uint64_t least_queued;
 		/* Its engine id at its bootstrap server (Mooncake); empty: not known. */
 		char kv_engine[KV_ENGINE_MAX];
 	} pool;
@@ -165,6 +171,7 @@ struct worker {
 		_Atomic uint64_t requests, completions, failures[FAIL_MAX];
 		_Atomic uint64_t
 			errors; /* answers of 5xx, which are not among failures */
+		_Atomic uint64_t refusals; /* of 4xx that are no word of load */
 	} guard;
 
 	/* upstream.c, on the data path. */

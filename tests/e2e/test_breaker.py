@@ -596,6 +596,38 @@ def test_a_long_prompt_is_moved_for_a_trial_only_when_it_is_overdue(router, work
     assert state(r, other.name) == "closed" and len(ws[0].requests) + len(ws[1].requests) > began + 1
 
 
+@pytest.mark.parametrize("policy", ["least_requests", "power_of_two"])
+def test_c05_a_worker_that_refuses_at_once_draws_no_load(router, worker, policy):
+    """It serves another model, say, and seems idle: under load nearly all requests went there."""
+    def slow(x):
+        x.wait_gone(0.1)  # as long as an answer takes
+        return answer_ok(x)
+    ws = [worker("wrong", failing(404)), worker("w1", slow), worker("w2", slow)]
+    r = router(ws, pool=f"policy = {policy}\nretry_on = none\n")
+    stop = threading.Event()
+
+    def client():
+        while not stop.is_set():
+            r.request(body=CHAT)
+    threads = [threading.Thread(target=client) for _ in range(8)]
+    for t in threads:
+        t.start()
+    try:
+        r.wait_log(r"worker wrong: 100 % of its responses are 4xx, of its peers' 0 %; being fast brings it no load")
+        told = r.admin("GET", "workers/wrong")[1]
+        assert told["outlier"] == "4xx" and r.metric("kvsteer_worker_outlier", worker="wrong") == 1
+        assert r.admin("GET", "workers/w1")[1]["outlier"] is None
+        before = [len(w.requests) for w in ws]
+        wait_until(lambda: sum(len(w.requests) for w in ws) >= sum(before) + 200, "200 requests more")
+        since = [len(w.requests) - n for w, n in zip(ws, before)]
+        assert since[0] < sum(since) / 2, since
+    finally:
+        stop.set()
+        for t in threads:
+            t.join()
+    assert r.log().count("being fast brings it no load") == 1
+
+
 # ---- all open ----
 
 def test_all_open_wait_then_the_least_bad(router, worker):

@@ -3,10 +3,10 @@
  * and their peers' answers are not like that. A worker that serves another model, or whose
  * engine is out of order, looks idle, and would draw the load of all others. Pure: judged
  * once a second from counters, by the control thread; nothing is counted for it on the
- * request path but 4xx. Called by pool_wait.c; pool_pick.c reads what it says.
+ * request path but 4xx. Called by pool_outliers.c; pool_pick.c reads what it says.
  */
-#ifndef POOL_OUTLIER_H
-#define POOL_OUTLIER_H
+#ifndef WORKER_OUTLIER_H
+#define WORKER_OUTLIER_H
 
 #include "base/base.h"
 

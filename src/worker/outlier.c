@@ -1,7 +1,7 @@
 /*
  * Judges who stands out among its peers. See outlier.h.
  */
-#include "pool/outlier.h"
+#include "worker/outlier.h"
 
 /* 2^(-1/30): a second's part of a half-life of 30 s. */
 #define FADE 0.977160
@@ -59,8 +59,8 @@ double outlier_time(const struct outlier_stats *s)
 }
 
 /* slack: 1, or 2 for one that stands out already. */
-static bool refuses(const struct outlier_stats *s, const struct outlier_stats *peers,
-	double slack)
+static bool refuses(
+	const struct outlier_stats *s, const struct outlier_stats *peers, double slack)
 {
 	return outlier_share(s) * slack >= 0.5 &&
 	       outlier_share(s) * slack >= 4 * outlier_share(peers);
