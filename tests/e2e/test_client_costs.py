@@ -167,13 +167,15 @@ OWN = {  # kind: request, status of the answer
     "no_key": (raw("POST", "/v1/chat/completions", body=b"{}"), 401),
     "no_such_model": (raw("POST", "/v1/chat/completions", "Authorization: Bearer k", body=b'{"model":"nobody"}'), 404),
     "limit": (raw("POST", "/v1/chat/completions", "Authorization: Bearer slow", body=b'{"model":"m"}'), 429),
+    "preflight": (raw("OPTIONS", "/v1/chat/completions", "Origin: https://a.test", "Access-Control-Request-Method: POST"), 204),
     "session": (raw("POST", "/finish_session", "Content-Type: application/json", body=b"{}"), 403),
 }
 
 
 def start_with_keys(router, worker, tmp_path):
     keys = Keys(tmp_path, "k a", "slow b max_requests=1")
-    return router([worker("w0", Hold())], pool="models = m\n", keys="threads = 1\naccess_log = off\n" + keys.line, env=harness.LEAN)
+    return router([worker("w0", Hold())], pool="models = m\n", keys="threads = 1\naccess_log = off\ncors_origins = https://a.test\n" + keys.line,
+                  env=harness.LEAN)
 
 
 @pytest.mark.parametrize("kind", OWN)
