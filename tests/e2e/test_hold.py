@@ -33,6 +33,8 @@ APIS = {
                   [typed("response.output_text.delta", delta="x")], [typed("response.completed", response={"error": None})]),
     "messages": ("/v1/messages", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}, [typed("message_start"), typed("ping"), typed("content_block_start")],
                  [typed("content_block_delta", delta={"type": "text_delta", "text": "x"})], [typed("message_delta", delta={"stop_reason": "end_turn"}), typed("message_stop")]),
+    "inference_generate": ("/inference/v1/generate", {"token_ids": [1, 2, 3]}, [data('{"request_id":"1","choices":[{"index":0,"token_ids":[],"finish_reason":null}]}')],
+                           [data('{"request_id":"1","choices":[{"index":0,"token_ids":[5],"finish_reason":null}]}')], [data("[DONE]")]),
     "generate": ("/generate", {"text": "hi"}, [b": ping\n\n"], [data('{"text": "x", "meta_info": {"id": "1", "finish_reason": null}}')], [data("[DONE]")]),
 }
 
