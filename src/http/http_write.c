@@ -54,8 +54,14 @@ size_t http_write_u64(uint64_t n, char *out)
 
 	for (; n >= bound && len < U64_DIGITS; bound *= 10)
 		len++;
-	for (i = len; i > 0; n /= 10)
-		out[--i] = (char)('0' + n % 10);
+	for (i = len; i > 1; n /= 100) { /* half as many divisions */
+		unsigned pair = (unsigned)(n % 100);
+
+		out[--i] = (char)('0' + pair % 10);
+		out[--i] = (char)('0' + pair / 10);
+	}
+	if (i > 0)
+		out[0] = (char)('0' + n);
 	return len;
 }
 

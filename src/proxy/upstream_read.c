@@ -500,6 +500,9 @@ enum exchange_result exchange_head(
 		return EXCHANGE_FAILED;
 	if (ex->phase != PHASE_HEAD)
 		return EXCHANGE_AGAIN;
+	/* As when the request has just been sent: nothing has come, nothing is held back. */
+	if (!ex->can_read && !ex->has_unscanned && ex->held.n == 0)
+		return EXCHANGE_AGAIN;
 	*head = &ex->head;
 	if (ex->held.n == 0) {
 		r = read_header(ex, base);

@@ -42,18 +42,21 @@ void route_key_init(struct route_key *k)
 
 void route_key_reset(struct route_key *k)
 {
-	struct route_key next = {.unit = 'b'};
-
-	if (k->cap_blocks <= KEPT_BLOCKS) {
-		next.hashes = take_ptr(k->hashes);
-		next.cap_blocks = k->cap_blocks;
+	if (k->cap_blocks > KEPT_BLOCKS) {
+		free(take_ptr(k->hashes));
+		k->cap_blocks = 0;
 	}
-	if (k->text_cap <= KEPT_TEXT) {
-		next.text = take_ptr(k->text);
-		next.text_cap = k->text_cap;
+	if (k->text_cap > KEPT_TEXT) {
+		free(take_ptr(k->text));
+		k->text_cap = 0;
 	}
-	route_key_free(k);
-	*k = next;
+	*k = (struct route_key){
+		.unit = 'b',
+		.hashes = k->hashes,
+		.cap_blocks = k->cap_blocks,
+		.text = k->text,
+		.text_cap = k->text_cap,
+	};
 }
 
 void route_key_free(struct route_key *k)
