@@ -36,6 +36,7 @@ static const struct source {
 	{"/metrics", scrape_read, WANT_CAPACITY | WANT_LOAD | WANT_IDENTITY, 0},
 	{"/server_info", scrape_json, WANT_CAPACITY | WANT_IDENTITY, 30000},
 	{"/get_server_info", scrape_json, WANT_CAPACITY | WANT_IDENTITY, 30000},
+	{"/props", scrape_json, WANT_CAPACITY, 30000},
 	{"/v1/loads?include=core", scrape_json, WANT_LOAD, 0},
 	{"/get_load", scrape_json, WANT_LOAD, 0},
 	{"/load", scrape_json, WANT_LOAD, 0},

@@ -53,7 +53,7 @@ void scrape_begin(struct scrape *s);
 void scrape_read(struct span text, struct scrape *s);
 /*
  * JSON: SGLang's server_info and loads (/v1/loads, /get_load), the server_info of our own
- * engine, and {"load": N} or {"server_load": N}.
+ * engine, llama.cpp's props, and {"load": N} or {"server_load": N}.
  */
 void scrape_json(struct span text, struct scrape *s);
 

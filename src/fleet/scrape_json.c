@@ -3,7 +3,8 @@
  * See scrape.h.
  *
  * Known shapes: SGLang's server_info {max_total_num_tokens, dp_size, internal_states[]},
- * our engine's {engine_id, block_size, num_blocks}, SGLang's loads {loads[{dp_rank,
+ * our engine's {engine_id, block_size, num_blocks}, llama.cpp's props {total_slots,
+ * default_generation_settings{n_ctx}}, SGLang's loads {loads[{dp_rank,
  * num_running_reqs, num_waiting_reqs}]} and its older list [{dp_rank, num_reqs,
  * num_waiting_reqs}], and one number as {load} or {server_load}.
  */
@@ -103,18 +104,29 @@ static void read_id(const struct js *root, struct scrape *s)
 	s->id[id.n] = '\0';
 }
 
+/* False: one of the two is not there, or their product says nothing. */
+static bool product(const struct js *a, const char *size_key, const struct js *b,
+	const char *count_key, uint64_t *out)
+{
+	uint64_t size, count;
+
+	if (!number(a, size_key, TOKENS_MAX, &size) ||
+		!number(b, count_key, TOKENS_MAX, &count) || size == 0 || count == 0 ||
+		size > TOKENS_MAX / count)
+		return false;
+	*out = size * count;
+	return true;
+}
+
+/* The n_ctx of llama.cpp's settings is that of one slot. */
 static bool rank_capacity(const struct js *root, uint64_t *tokens)
 {
-	uint64_t size, blocks;
+	const struct js *slot = js_get(root, "default_generation_settings");
 
 	if (number(root, "max_total_num_tokens", TOKENS_MAX, tokens))
 		return *tokens > 0;
-	if (!number(root, "block_size", TOKENS_MAX, &size) ||
-		!number(root, "num_blocks", TOKENS_MAX, &blocks) || size == 0 ||
-		blocks == 0 || size > TOKENS_MAX / blocks)
-		return false;
-	*tokens = size * blocks;
-	return true;
+	return product(root, "block_size", root, "num_blocks", tokens) ||
+	       product(slot, "n_ctx", root, "total_slots", tokens);
 }
 
 /* The capacity in server_info is that of one rank: each has its own cache of that

@@ -441,7 +441,7 @@ class Worker:
         self.name, self.handler, self.models, self.base = name, handler, list(models), base
         self.healthy = True  # what probes are told; or a callable(x) that answers them
         self.metrics_text = None  # or a callable that gives it
-        self.told = dict.fromkeys(("/server_info", "/get_server_info", "/v1/loads?include=core", "/get_load", "/load", "/is_sleeping", "/ready"))  # path: JSON, or None: 404; or a callable(x) that answers
+        self.told = dict.fromkeys(("/server_info", "/get_server_info", "/props", "/v1/loads?include=core", "/get_load", "/load", "/is_sleeping", "/ready"))  # path: JSON, or None: 404; or a callable(x) that answers
         self.exchanges, self.probes = [], []
         self.connections = 0
         self.lock = threading.Condition()

@@ -116,6 +116,18 @@ def test_f7_capacity_of_data_parallel_ranks(router, worker):
         r.wait_metric(1048576, "kvsteer_worker_capacity_tokens", worker=f"old@{k}")
 
 
+def test_c08_llamacpp_has_room_in_its_slots(router, worker):
+    """Its metrics say nothing of its cache, its props do: what all slots hold together."""
+    w = worker("w0")
+    w.metrics_text = "llamacpp:prompt_tokens_total 0\nllamacpp:requests_processing 0\n"
+    w.told["/props"] = {"default_generation_settings": {"n_ctx": 2048}, "total_slots": 4, "is_sleeping": False}
+    r = start(router, [w], "health_interval = 100ms\n")
+    r.wait_metric(8192, "kvsteer_worker_capacity_tokens", worker="w0")
+    n = seen(w, "/metrics")
+    wait_until(lambda: seen(w, "/metrics") >= n + 3, "it is asked again and again")
+    assert seen(w, "/props") == 1 and seen(w, "/server_info") == 1
+
+
 # ---- states of its own ----
 
 def test_c16_a_sleeping_engine_gets_nothing(router, worker):

@@ -328,6 +328,18 @@ START_TEST(test_json_server_info)
 }
 END_TEST
 
+/* llama.cpp: --ctx-size 8192 --parallel 4. */
+START_TEST(test_c08_llamacpp_has_room_in_its_slots)
+{
+	struct scrape s = of_ranks(scrape_json,
+		"{\"default_generation_settings\":{\"params\":{},\"n_ctx\":2048},"
+		"\"total_slots\":4,\"is_sleeping\":false}");
+
+	ck_assert_uint_eq(s.all.capacity_tokens, 8192);
+	ck_assert_str_eq(s.id, "");
+}
+END_TEST
+
 START_TEST(test_json_that_says_nothing)
 {
 	static const char *const texts[] = {
@@ -349,6 +361,9 @@ START_TEST(test_json_that_says_nothing)
 		"{\"block_size\":16}",
 		"{\"block_size\":0,\"num_blocks\":5}",
 		"{\"block_size\":281474976710656,\"num_blocks\":281474976710656}",
+		"{\"default_generation_settings\":{\"n_ctx\":2048}}",
+		"{\"default_generation_settings\":{\"n_ctx\":0},\"total_slots\":4}",
+		"{\"default_generation_settings\":[],\"n_ctx\":2048,\"total_slots\":4}",
 		"{\"engine_id\":\"\"}",
 		"{\"engine_id\":5}",
 		"{\"engine_id\":\"0123456789012345678901234567890123456789012345678901234"
@@ -385,6 +400,7 @@ static Suite *scrape_suite(void)
 	tcase_add_test(t, test_c11_labels_begin_with_another_number);
 	tcase_add_test(t, test_json_loads);
 	tcase_add_test(t, test_json_server_info);
+	tcase_add_test(t, test_c08_llamacpp_has_room_in_its_slots);
 	tcase_add_test(t, test_json_that_says_nothing);
 	suite_add_tcase(s, t);
 	return s;
