@@ -84,6 +84,7 @@ struct entry {
 	bool is_list_long; /* its models were more than is read, and this was said */
 	int probe_status;  /* of the last probe, a good one */
 	bool was_refused;  /* since the last good probe */
+	bool has_moved;    /* to other addresses altogether, likewise */
 	unsigned failures, successes; /* in a row */
 	uint64_t failed_ms;           /* when the last of them was counted */
 	bool is_doubt_known;          /* that its workers are in doubt */
@@ -547,22 +548,23 @@ static void on_said(void *arg, const struct questions_outcome *o)
 	schedule(e);
 }
 
-/* Nothing listened, and what does now does not say since when: it is another process. */
-static void forget_if_refused(struct entry *e)
+/* Nothing listened, or it listened elsewhere, and what does now does not say since when:
+ * it is another process. */
+static void forget_if_another(struct entry *e)
 {
-	if (e->was_refused && e->state != WORKER_STARTING &&
+	if ((e->was_refused || e->has_moved) && e->state != WORKER_STARTING &&
 		!report_knows_process(e->report)) {
 		forget(e);
-		log_notice("worker %s refused connections: its cache counts as empty",
-			name_of(e));
+		log_notice("worker %s %s: its cache counts as empty", name_of(e),
+			e->was_refused ? "refused connections" : "has another address");
 	}
-	e->was_refused = false;
+	e->was_refused = e->has_moved = false;
 }
 
 static void probe_was_good(struct entry *e, int status)
 {
 	e->probe_status = status;
-	forget_if_refused(e);
+	forget_if_another(e);
 	if (questions_ask(&e->questions, report_is_sglang(e->report),
 		    opts(e)->health_timeout_ms))
 		return;
@@ -642,6 +644,7 @@ static bool take_addrs(struct entry *e)
 		return false;
 	}
 	now = worker_addrs(host_worker(&e->host), &start);
+	e->has_moved |= now != NULL && !addr_list_meets(now, allowed);
 	if (now == NULL || !addr_list_equal(now, allowed))
 		give_addrs(e, allowed);
 	addr_list_unref(allowed);

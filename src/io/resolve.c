@@ -100,6 +100,17 @@ bool addr_list_equal(const struct addr_list *a, const struct addr_list *b)
 	return a->n == b->n && holds_all(a, b) && holds_all(b, a);
 }
 
+bool addr_list_meets(const struct addr_list *a, const struct addr_list *b)
+{
+	for (size_t i = 0; i < a->n; i++) {
+		for (size_t j = 0; j < b->n; j++) {
+			if (addr_equal(&a->addrs[i], &b->addrs[j]))
+				return true;
+		}
+	}
+	return false;
+}
+
 struct addr_list *addr_list_literal(const char *host, uint16_t port)
 {
 	union sock_addr addr;

@@ -24,6 +24,8 @@ struct addr_list *addr_list_ref(struct addr_list *a);
 void addr_list_unref(struct addr_list *a); /* NULL is fine */
 /* The same addresses, in whatever order; NULL equals NULL only. */
 bool addr_list_equal(const struct addr_list *a, const struct addr_list *b);
+/* True if they share an address. */
+bool addr_list_meets(const struct addr_list *a, const struct addr_list *b);
 /* For an IP literal, at once and without a thread; NULL when host is a name. */
 struct addr_list *addr_list_literal(const char *host, uint16_t port);
 

@@ -3,6 +3,8 @@ suspect and probed, and a name that moves takes its traffic along."""
 import os
 import socket
 
+import pytest
+
 import harness
 from harness import make_request, wait_until, worker_conf
 
@@ -151,14 +153,19 @@ def test_where_nobody_else_is_a_storm_waits_for_the_first_connects(router, worke
         hole.close()
 
 
-def test_a_name_that_moves_takes_its_traffic_along(router, worker, tmp_path):
-    """A connect to the old address fails: the name is looked up again, now, and the new one is used."""
+def moving_name(tmp_path):
+    """The environment of a router for which slow.test is what the file says."""
     where = tmp_path / "address"
     where.write_text("127.0.0.1")
     until = tmp_path / "resolved"
     until.write_text("")
-    env = {"LD_PRELOAD": harness.program("tests/e2e/slow_name.so"), "SLOW_NAME_UNTIL": str(until), "SLOW_NAME_ADDRESS": str(where),
-           "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+    return where, {"LD_PRELOAD": harness.program("tests/e2e/slow_name.so"), "SLOW_NAME_UNTIL": str(until), "SLOW_NAME_ADDRESS": str(where),
+                   "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+
+
+def test_a_name_that_moves_takes_its_traffic_along(router, worker, tmp_path):
+    """A connect to the old address fails: the name is looked up again, now, and the new one is used."""
+    where, env = moving_name(tmp_path)
     ws = [worker("w0"), worker("w1")]
     conf = rare(worker_conf(ws[:1], RARE, f"[worker moves]\nurl = http://slow.test:{ws[1].port}\n"))
     r = router(conf=conf, wait=False, env=env).wait_workers("w0", "moves")
@@ -175,3 +182,27 @@ def test_a_name_that_moves_takes_its_traffic_along(router, worker, tmp_path):
             assert b"GET /health" in c.recv(4096)
             c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
             wait_until(lambda: out_of_play(r)["moves"] is None, "the new address is used")
+
+
+@pytest.mark.parametrize("says_start", [False, True])
+def test_what_has_another_address_has_lost_its_cache_unless_the_process_is_known(router, worker, tmp_path, says_start):
+    """Its old address swallows connects, so none was refused."""
+    where, env = moving_name(tmp_path)
+    old = worker("old")
+    old.metrics_text = "process_start_time_seconds 1000.5\n" if says_start else None
+    conf = rare(worker_conf([], "no_worker_wait = 0\nconnect_timeout = 200ms\n", f"[worker moves]\nurl = http://slow.test:{old.port}\n"))
+    r = router(conf=conf, wait=False, env=env).wait_workers("moves")
+    assert r.request(body=dict(CHAT, messages=[{"role": "user", "content": "x" * 1000}])).status == 200
+    blocks = r.admin("GET", "workers/moves")[1]["blocks"]
+    assert blocks > 0
+    new = worker("new", host="127.0.0.2", port=old.port)
+    new.metrics_text = old.metrics_text
+    old.stop()
+    hole = BlackHole(old.port)
+    try:
+        where.write_text("127.0.0.2")
+        assert r.request(body=CHAT).status in (502, 503)
+        wait_until(lambda: r.worker_state("moves") == "healthy" and any(p.target == "/health" for p in new.probes), "the new address is used")
+        assert r.admin("GET", "workers/moves")[1]["blocks"] == (blocks if says_start else 0)
+    finally:
+        hole.close()
