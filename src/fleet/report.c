@@ -184,11 +184,21 @@ static void note_growth(struct worker *w)
 		memory_order_relaxed);
 }
 
-/* How fast it generated since it was asked last. */
+/* How much of what it does is for this router, by the requests that it counts. */
+static double share_of_ours(const struct worker *w, const struct scrape_engine *e)
+{
+	unsigned ours = MAX(w->report.load_when_asked, worker_load(w));
+
+	return ours > 0 && e->has_load && e->running > ours
+		       ? (double)ours / (double)e->running
+		       : 1;
+}
+
+/* How fast it generated since it was asked last, for this router's requests. */
 static void apply_rate(struct worker *w, const struct scrape_engine *e)
 {
 	uint64_t now_ms = clock_now_ms();
-	double made = e->generated - w->report.engine_generated;
+	double made = (e->generated - w->report.engine_generated) * share_of_ours(w, e);
 
 	if (w->report.engine_generated >= 0 && made >= 0 &&
 		now_ms > w->report.engine_generated_ms) {

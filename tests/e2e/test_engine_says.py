@@ -69,8 +69,10 @@ def test_c03_what_is_cut_for_silence_is_not_charged(router, worker, says):
     assert r.metric("kvsteer_upstream_failures_total", worker="w0", reason="worker_timeout") == 1
 
 
-def test_c03_an_engine_that_makes_tokens_is_not_degraded(router, worker):
-    """Its streams are silent, its counter grows as those of its peer, whose streams show it."""
+@pytest.mark.parametrize("running", [1, 100])
+def test_c03_an_engine_that_makes_tokens_is_not_degraded(router, worker, running):
+    """Its streams are silent, its counter grows as those of its peer, whose streams show it. Where it
+    runs a hundred for others, a hundredth of its tokens counts."""
     go = threading.Event()
 
     def silent(x):
@@ -80,21 +82,25 @@ def test_c03_an_engine_that_makes_tokens_is_not_degraded(router, worker):
 
     def talks(x):
         x.events("first")
-        for i in range(80):
+        for i in range(80 if running == 1 else 4000):
             x.event(str(i))
-            go.wait(0.05)
+            if go.wait(0.05):
+                break
         go.set()
         x.end()
     ws = [worker("w0", silent), worker("w1", talks)]
-    for w in ws:
-        w.metrics_text = lambda: f"vllm:generation_tokens_total {int(time.monotonic() * 20)}\n"
+    for w, n in zip(ws, (running, 1)):
+        w.metrics_text = lambda n=n: f"vllm:generation_tokens_total {int(time.monotonic() * 20)}\nvllm:num_requests_running {n}\n"
     r = start(router, ws, "policy = round_robin\nhealth_interval = 200ms\ndegraded_window = 1s\nstall_timeout = 60s\n")
     wires = [r.connect() for _ in ws]
     for c in wires:
         c.send(make_request(body=STREAM))
+    if running > 1:
+        r.wait_log("degraded")
+        go.set()
     for c in wires:
         assert c.read_response("POST").ended
-    assert "degraded" not in r.log()
+    assert ("degraded" in r.log()) == (running > 1)
 
 
 # ---- capacity ----
