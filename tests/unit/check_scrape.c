@@ -381,6 +381,42 @@ START_TEST(test_json_that_says_nothing)
 }
 END_TEST
 
+/* What engines say besides: values in each spelling, none that is no number, and what
+ * follows a value. */
+START_TEST(test_c03_spellings_of_counters)
+{
+	struct scrape s =
+		scrape("vllm:generation_tokens_total{engine=\"0\"} 1.048576e+06\n");
+
+	ck_assert(s.all.has_generated);
+	ck_assert(s.all.generated == 1048576);
+	s = scrape("vllm:generation_tokens_total 7 1796128022000\n# EOF\n");
+	ck_assert(s.all.generated == 7);
+	s = scrape(
+		"vllm:generation_tokens_total 7 # {trace_id=\"a\"} 1.0 1796128022.5\n");
+	ck_assert(s.all.generated == 7);
+	s = scrape("vllm:generation_tokens_total NaN\nvllm:num_requests_running +Inf\n");
+	ck_assert(!s.all.has_tokens);
+	ck_assert(!s.all.has_load);
+	/* The age of the counter is no counter. */
+	s = scrape("vllm:generation_tokens_created 1796128022.5\n");
+	ck_assert(!s.all.has_tokens);
+}
+END_TEST
+
+/* llama.cpp without --metrics. */
+START_TEST(test_an_error_is_no_report)
+{
+	struct scrape s =
+		scrape("{\"error\":{\"code\":501,\"message\":\"This server does "
+		       "not support metrics endpoint.\"}}");
+
+	ck_assert(!s.all.has_load);
+	ck_assert(!s.all.has_tokens);
+	ck_assert_uint_eq(s.all.capacity_tokens, 0);
+}
+END_TEST
+
 static Suite *scrape_suite(void)
 {
 	Suite *s = suite_create("scrape");
@@ -398,6 +434,8 @@ static Suite *scrape_suite(void)
 	tcase_add_test(t, test_f7_capacity_of_sglang);
 	tcase_add_test(t, test_c03_counters_of_engines);
 	tcase_add_test(t, test_c11_labels_begin_with_another_number);
+	tcase_add_test(t, test_c03_spellings_of_counters);
+	tcase_add_test(t, test_an_error_is_no_report);
 	tcase_add_test(t, test_json_loads);
 	tcase_add_test(t, test_json_server_info);
 	tcase_add_test(t, test_c08_llamacpp_has_room_in_its_slots);
