@@ -81,11 +81,32 @@ void kvsteer_prefix_border(
 	kvsteer_prefix_text(p, text, n);
 }
 
+/* Claude Code's line at the head of its system prompt, new in each request. */
+static const char billing[] = "x-anthropic-billing-header";
+
+/* The text behind that line. */
+static const char *skip_billing(const char *text, size_t *n)
+{
+	const char *end;
+
+	if (*n < sizeof(billing) - 1 || memcmp(text, billing, sizeof(billing) - 1) != 0)
+		return text;
+	end = memchr(text, '\n', *n);
+	end = end != NULL ? end + 1 : text + *n;
+	*n -= (size_t)(end - text);
+	return end;
+}
+
 void kvsteer_prefix_message(
 	struct kvsteer_prefix *p, const char *role, const char *text, size_t n)
 {
+	size_t left = n;
+
+	if (strcmp(role, "system") == 0)
+		text = skip_billing(text, &left);
 	kvsteer_prefix_border(p, 'm', role, strlen(role));
-	kvsteer_prefix_border(p, 'x', text, n);
+	if (left > 0 || n == 0)
+		kvsteer_prefix_border(p, 'x', text, left);
 }
 
 /* Lowest byte first, on any machine. */

@@ -45,7 +45,8 @@ void kvsteer_prefix_text(struct kvsteer_prefix *p, const void *text, size_t n);
 /* 0xFF, the letter, and the text that follows it (n may be 0). */
 void kvsteer_prefix_border(
 	struct kvsteer_prefix *p, char letter, const char *text, size_t n);
-/* A chat message with one text. */
+/* A chat message with one text. The line that Claude Code puts at the head of a system
+ * prompt is left out, as engines do. */
 void kvsteer_prefix_message(
 	struct kvsteer_prefix *p, const char *role, const char *text, size_t n);
 /* A media part: its URL or data, as it stands in the body; of the first 1,024. */

@@ -114,11 +114,23 @@ MEDIA = {"image_url", "input_image", "image", "input_audio", "audio_url", "audio
 PLACES = ("image_url", "video_url", "audio_url", "input_audio", "audio", "image", "video", "file", "source", "url", "data", "file_data", "file_url", "file_id")
 
 
+BILLING = "x-anthropic-billing-header"  # Claude Code's line at the head of its system prompt, new in each request
+
+
 class Prompt:
     """One body's stream; counts its media."""
 
-    def __init__(self):
+    def __init__(self, drops_billing=False):
         self.n_media = 0
+        self.is_system = False
+        self.drops_billing = drops_billing
+
+    def text(self, v, is_part=False):
+        """A text; engines drop the billing line from system prompts, and /v1/messages the part that begins with it."""
+        if not self.is_system or not v.startswith(BILLING):
+            return border("x", v)
+        rest = "" if is_part and self.drops_billing else v.partition("\n")[2]
+        return border("x", rest) if rest else b""
 
     def media(self, text):
         self.n_media += 1
@@ -134,7 +146,7 @@ class Prompt:
 
     def part(self, v, is_inner=False):
         if is_text(v):
-            return border("x", v)
+            return self.text(v)
         if not isinstance(v, Object):
             return unknown(v)
         kind = v.get("type")
@@ -142,7 +154,7 @@ class Prompt:
             kind = "text" if is_text(v.get("text")) else "image"
         kind = kind if is_text(kind) else ""
         if kind in TEXTS and is_text(v.get(TEXTS[kind])):
-            return border("x", v.get(TEXTS[kind]))
+            return self.text(v.get(TEXTS[kind]), True)
         if kind in THOUGHTS and is_text(v.get(THOUGHTS[kind])):
             return border("g", v.get(THOUGHTS[kind]))
         if kind == "tool_use":
@@ -160,7 +172,8 @@ class Prompt:
     def message(self, m):
         if not isinstance(m, Object):
             return unknown(m)
-        out = border("m", m.get("role")) + optional("n", m.get("name")) + self.content(m.get("content"))
+        out = border("m", m.get("role")) + optional("n", m.get("name"))
+        out += self.system_content(m.get("content")) if m.get("role") == "system" else self.content(m.get("content"))
         for c in m.get("tool_calls") if is_list(m.get("tool_calls")) else []:
             function = member(c, "function")
             out += call(border("c", member(c, "id")), member(c, "custom") if function is None else function)
@@ -168,8 +181,14 @@ class Prompt:
             out += call(border("c"), m.get("function_call"))
         return out + optional("r", m.get("tool_call_id")) + reasoning(m.get("reasoning_content")) + reasoning(m.get("reasoning"))
 
+    def system_content(self, v):
+        self.is_system = True
+        out = self.content(v)
+        self.is_system = False
+        return out
+
     def system(self, v):
-        return b"" if v is None else border("s") + self.content(v)
+        return b"" if v is None else border("s") + self.system_content(v)
 
     def item(self, v):
         kind = member(v, "type")
@@ -293,8 +312,8 @@ ANY_TEXT = ("/v1/chat/completions/batch", "/cohere/v2/chat", "/api/chat", "/api/
 
 def stream(path, body):
     """The unit and the bytes of the prompt stream of a body to that path."""
-    p, body = Prompt(), loads(body)
     path = OTHER_NAMES.get(path, path)
+    p, body = Prompt(path == "/v1/messages"), loads(body)
     if path in ANY_TEXT:
         return any_text(p, body)
     if path == "/v1/chat/completions":

@@ -10,6 +10,8 @@
 
 #include "route/route_hash.h"
 
+#include <strings.h>
+
 /* The letters that follow 0xFF. They are part of the public format. */
 enum tag {
 	TAG_TOOL = 't',     /* JSON of one tool */
@@ -36,7 +38,9 @@ struct prompt {
 	const struct json_text *text;
 	const struct json_value *fields;
 	const struct route_key_opts *opts;
-	unsigned n_media; /* media parts so far */
+	unsigned n_media;   /* media parts so far */
+	bool is_system;     /* a system prompt is being put: it may begin with BILLING */
+	bool drops_billing; /* the API drops a part that does, whole */
 	struct route_hash hash;
 };
 
@@ -96,19 +100,73 @@ static void put_media(struct prompt *p, struct json_value string)
 	p->n_media += is_counted;
 }
 
-static bool is_data_url(const struct prompt *p, struct json_value string)
+/* Whether a string's text begins so; `with` is at most JSON_DECODE_SLACK bytes. */
+static bool string_starts(
+	const struct prompt *p, struct json_value string, struct span with)
 {
-	static const struct span scheme = NAME("data:");
 	struct span raw = json_raw(p->text, string);
 	char start[2 * JSON_DECODE_SLACK];
 	size_t n;
 
-	if (raw.n < scheme.n || (raw.p[0] != 'd' && raw.p[0] != '\\'))
+	if (raw.n < with.n || (raw.p[0] != with.p[0] && raw.p[0] != '\\'))
 		return false;
 	if (!string.escaped)
-		return span_starts(raw, scheme);
+		return span_starts(raw, with);
 	n = json_decode(&raw, start, sizeof(start));
-	return span_starts(span_make(start, n), scheme);
+	return span_starts(span_make(start, n), with);
+}
+
+static bool is_data_url(const struct prompt *p, struct json_value string)
+{
+	return string_starts(p, string, SPAN_LIT("data:"));
+}
+
+/* Claude Code's line at the head of its system prompt. It differs in each request, and
+ * engines drop it before they render. */
+#define BILLING "x-anthropic-billing-header"
+static_assert(sizeof(BILLING) <= JSON_DECODE_SLACK, "string_starts() decodes as much");
+
+/* The bytes of the next escape or byte of a string, as spelled. */
+static size_t spelled_bytes(struct span raw, bool *is_line_feed)
+{
+	*is_line_feed = raw.p[0] == '\n';
+	if (raw.p[0] != '\\' || raw.n < 2)
+		return 1;
+	if (raw.p[1] == 'u' && raw.n >= 6) {
+		*is_line_feed = strncasecmp(raw.p + 2, "000a", 4) == 0;
+		return 6;
+	}
+	*is_line_feed = raw.p[1] == 'n';
+	return 2;
+}
+
+/* What follows the first line feed of a string. */
+static struct span after_line(struct span raw)
+{
+	bool is_line_feed = false;
+
+	while (raw.n > 0 && !is_line_feed) {
+		size_t n = spelled_bytes(raw, &is_line_feed);
+
+		raw = span_make(raw.p + n, raw.n - n);
+	}
+	return raw;
+}
+
+/* A text of a message or system prompt, without the line BILLING. */
+static void put_said(struct prompt *p, struct json_value v, bool is_part)
+{
+	struct span rest;
+
+	if (!p->is_system || !string_starts(p, v, SPAN_LIT(BILLING))) {
+		put_text(p, TAG_TEXT, v);
+		return;
+	}
+	rest = after_line(json_raw(p->text, v));
+	if (rest.n == 0 || (is_part && p->drops_billing))
+		return;
+	route_hash_tag(&p->hash, TAG_TEXT);
+	route_hash_string(&p->hash, rest, v.escaped);
 }
 
 /* The next string of *c, between borders. */
@@ -357,7 +415,7 @@ static bool put_plain_part(struct prompt *p, struct json_value v, struct part_ru
 	if (rule.kind == PART_RESULT)
 		return false;
 	if (rule.kind == PART_TEXT && part[rule.text].kind == JSON_IS_STRING) {
-		put_text(p, TAG_TEXT, part[rule.text]);
+		put_said(p, part[rule.text], true);
 		return true;
 	}
 	if (rule.kind == PART_REASONING && part[rule.text].kind == JSON_IS_STRING) {
@@ -384,7 +442,7 @@ static void put_inner_part(struct prompt *p, struct json_value v)
 	struct json_value part[PART_MEMBERS];
 
 	if (v.kind == JSON_IS_STRING) {
-		put_text(p, TAG_TEXT, v);
+		put_said(p, v, false);
 		return;
 	}
 	MEMBERS(p, v, part_members, part);
@@ -498,7 +556,9 @@ static void put_message(struct prompt *p, struct json_value message)
 	MEMBERS(p, message, message_members, found);
 	put_border(p, TAG_MESSAGE, found[MESSAGE_ROLE]);
 	put_text(p, TAG_NAME, found[MESSAGE_NAME]);
+	p->is_system = is_name(p, found[MESSAGE_ROLE], "system");
 	put_content(p, found[MESSAGE_CONTENT]);
+	p->is_system = false;
 	put_tool_calls(p, found[MESSAGE_TOOL_CALLS]);
 	if (found[MESSAGE_FUNCTION_CALL].kind == JSON_IS_OBJECT) {
 		route_hash_tag(&p->hash, TAG_CALL);
@@ -525,7 +585,9 @@ static void put_system(struct prompt *p, struct json_value system)
 	if (is_absent(system))
 		return;
 	route_hash_tag(&p->hash, TAG_SYSTEM);
+	p->is_system = true;
 	put_content(p, system);
+	p->is_system = false;
 }
 
 enum item_member {
@@ -914,6 +976,8 @@ int route_prompt_hash(const struct route_scan *scan, const struct json_text *tex
 	p.fields = scan->fields;
 	p.opts = opts;
 	p.n_media = 0;
+	p.is_system = false;
+	p.drops_billing = scan->endpoint == ENDPOINT_MESSAGES;
 	route_hash_begin(&p.hash, opts, key);
 	if (endpoints[scan->endpoint] != NULL)
 		endpoints[scan->endpoint](&p);

@@ -269,7 +269,8 @@ HOMES = {**prefix_stream.TEXTS, **prefix_stream.THOUGHTS, "tool_result": "conten
 FIELDS = ["messages", "tools", "functions", "system", "instructions", "input", "previous_response_id", "prompt", "text", "input_ids", "token_ids", "image_data",
           "query", "documents", "text_1", "text_2"]
 MORE_FIELDS = ["data_1", "data_2", "queries", "items", "input_extra", "input_prefix", "input_suffix", "content", "texts", "inputs", "state"]
-SPELLINGS = ['"some text of a part"', '"data"', '"caf\\u00e9 \\"\\\\ \\ud83d\\ude00"', '"data:image/png;base64,AAAA"', '"d\\u0061ta:,x"', '""', '"\\ud800"',
+BILLING = "x-anthropic-billing-header: v=2; cch=0fe1a;"
+SPELLINGS = ['"some text of a part"', f'"{BILLING}"', f'"{BILLING}\\ntext"', '"data"', '"caf\\u00e9 \\"\\\\ \\ud83d\\ude00"', '"data:image/png;base64,AAAA"', '"d\\u0061ta:,x"', '""', '"\\ud800"',
              "1.50", "-0", "1e3", "17", "4294967295", "4294967296", "null", "true", "false", "[ ]", "{ }"]
 
 
@@ -294,8 +295,11 @@ def spell_random(rng, depth, name):
         return "[" + " ,".join(items) + "]"
     if depth > 0 and what < 0.8 and name in OBJECTS:
         return spell_object(rng, depth, OBJECTS[name], [])
+    if name == "role" and what < 0.75:
+        return rng.choice(['"system"', '"user"'])
     if what < 0.75:
-        return f'"{rng.randrange(100)} of {name}"'
+        start = rng.choice([f"{BILLING}\\n", f"{BILLING} ", *6 * [""]])
+        return f'"{start}{rng.randrange(100)} of {name}"'
     if what < 0.8:
         return "[" + ", ".join(str(rng.randrange(200000)) for _ in range(rng.randrange(1, 80))) + "]"
     if what < 0.85:

@@ -156,6 +156,18 @@ static const struct stream_case streams[] = {
 	{ ENDPOINT_MESSAGES, "{\"system\":\"s\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"tools\":[{\"name\":\"f\"}]}", "~t{~\"name~\":~\"f~\"}~s~xs~muser~xhi" },
 	{ ENDPOINT_MESSAGES, "{\"system\":[{\"type\":\"text\",\"text\":\"s\",\"cache_control\":{\"type\":\"ephemeral\"}}]}", "~s~xs" },
 	{ ENDPOINT_MESSAGES, "{\"system\":null}", "" },
+
+	/* the line that engines drop from system prompts */
+	{ ENDPOINT_MESSAGES, "{\"system\":[{\"type\":\"text\",\"text\":\"x-anthropic-billing-header: v=1; cch=00a1f;\"},{\"type\":\"text\",\"text\":\"s\"}]}", "~s~xs" },
+	{ ENDPOINT_MESSAGES, "{\"system\":[{\"type\":\"text\",\"text\":\"x-anthropic-billing-header: v=1; cch=00a1f;\\nmore\"},{\"type\":\"text\",\"text\":\"s\"}]}", "~s~xs" },
+	{ ENDPOINT_MESSAGES, "{\"system\":\"x-anthropic-billing-header: v=1; cch=00a1f;\\nYou are\\nan agent\"}", "~s~xYou are\nan agent" },
+	{ ENDPOINT_MESSAGES, "{\"system\":\"x-anthropic-billing-header: v=1; cch=00a1f;\"}", "~s" },
+	{ ENDPOINT_MESSAGES, "{\"system\":\"x\\u002danthropic-billing-header\\\\n: \\u00e9\\u000As\"}", "~s~xs" },
+	{ ENDPOINT_MESSAGES, "{\"system\":[{\"type\":\"text\",\"text\":\"s x-anthropic-billing-header: v=1; cch=00a1f;\"}]}", "~s~xs x-anthropic-billing-header: v=1; cch=00a1f;" },
+	{ ENDPOINT_MESSAGES, "{\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"x-anthropic-billing-header: v=1; cch=00a1f;\"},{\"type\":\"text\",\"text\":\"s\"}]},{\"role\":\"system\",\"content\":\"x-anthropic-billing-header: v=1; cch=00a1f;\\ns\"},{\"role\":\"user\",\"content\":\"x-anthropic-billing-header: v=1; cch=00a1f;\"}]}", "~msystem~xs~msystem~xs~muser~xx-anthropic-billing-header: v=1; cch=00a1f;" },
+	{ ENDPOINT_CHAT, "{\"messages\":[{\"role\":\"system\",\"content\":\"x-anthropic-billing-header: v=1; cch=00a1f;\\ns\"},{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"x-anthropic-billing-header: v=1; cch=00a1f;\\nt\"},{\"type\":\"text\",\"text\":\"x-anthropic-billing-header: v=1; cch=00a1f;\"}]},{\"role\":\"developer\",\"content\":\"x-anthropic-billing-header: v=1; cch=00a1f;\"}]}", "~msystem~xs~msystem~xt~mdeveloper~xx-anthropic-billing-header: v=1; cch=00a1f;" },
+	{ ENDPOINT_RESPONSES, "{\"instructions\":\"x-anthropic-billing-header: v=1; cch=00a1f;\\ns\",\"input\":\"x-anthropic-billing-header: v=1; cch=00a1f;\"}", "~s~xs~muser~xx-anthropic-billing-header: v=1; cch=00a1f;" },
+
 	{ ENDPOINT_MESSAGES, "{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"t\",\"signature\":\"S\"},{\"type\":\"text\",\"text\":\"x\"},{\"type\":\"tool_use\",\"id\":\"tu\",\"name\":\"f\",\"input\":{\"a\": \"b\"}}]}]}",
 	  "~massistant~gt~xx~ctu~df~a{~\"a~\":~\"b~\"}" },
 	{ ENDPOINT_MESSAGES, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"tu\",\"content\":\"ok\"},{\"type\":\"tool_result\",\"tool_use_id\":\"tv\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"image\",\"source\":{\"type\":\"base64\",\"media_type\":\"image/png\",\"data\":\"QUJD\"}}]},{\"type\":\"tool_result\",\"tool_use_id\":\"tw\"}]}]}",

@@ -91,6 +91,9 @@ static void make_string(struct maker *m)
 	put(&m->out, "\"");
 	if (below(m, 30) == 0)
 		put(&m->out, "data:");
+	else if (below(m, 10) == 0)
+		put(&m->out, below(m, 2) ? "x-anthropic-billing-header: \\n"
+					 : "\\u0078-anthropic-billing-header\\u000A");
 	for (size_t i = 0; i < n; i++) {
 		char c = (char)('a' + below(m, 26));
 

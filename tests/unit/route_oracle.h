@@ -62,6 +62,7 @@ struct oracle {
 	uint32_t ids[4096];
 	size_t n_ids;
 	unsigned n_media;
+	bool is_system, drops_billing;
 };
 
 static void o_tag(struct oracle *o, char tag)
@@ -82,6 +83,24 @@ static void o_text(struct oracle *o, char tag, const json_t *v)
 		return;
 	o_tag(o, tag);
 	o_string(o, v);
+}
+
+/* Without the billing line of a system prompt; of /v1/messages without such a part. */
+static void o_said(struct oracle *o, const json_t *v, bool is_part)
+{
+	static const char billing[] = "x-anthropic-billing-header";
+	const char *p = json_string_value(v), *line;
+	size_t n = json_string_length(v);
+
+	if (!o->is_system || strncmp(p, billing, sizeof(billing) - 1) != 0) {
+		o_text(o, 'x', v);
+		return;
+	}
+	line = memchr(p, '\n', n);
+	if (line == NULL || line + 1 == p + n || (is_part && o->drops_billing))
+		return;
+	o_tag(o, 'x');
+	add(&o->stream, line + 1, (size_t)(p + n - line - 1));
 }
 
 static void o_digest(struct oracle *o, const char *p, size_t n, unsigned bytes)
@@ -229,20 +248,20 @@ static void o_part(struct oracle *o, json_t *v, bool is_inner)
 	const char *name = string_of(type);
 
 	if (json_is_string(v)) {
-		o_text(o, 'x', v);
+		o_said(o, v, false);
 		return;
 	}
 	if (json_is_string(type) && strlen(name) != json_string_length(type))
 		name = "";
 	if (is_one_of(name, "text input_text output_text") || is_absent(type)) {
 		if (json_is_string(text)) {
-			o_text(o, 'x', text);
+			o_said(o, text, true);
 			return;
 		}
 	}
 	if (strcmp(name, "refusal") == 0 &&
 		json_is_string(json_object_get(v, "refusal"))) {
-		o_text(o, 'x', json_object_get(v, "refusal"));
+		o_said(o, json_object_get(v, "refusal"), true);
 	} else if (strcmp(name, "thinking") == 0 &&
 		   json_is_string(json_object_get(v, "thinking"))) {
 		o_text(o, 'g', json_object_get(v, "thinking"));
@@ -313,7 +332,10 @@ static void o_message(struct oracle *o, json_t *m)
 	o_tag(o, 'm');
 	o_string(o, json_object_get(m, "role"));
 	o_text(o, 'n', json_object_get(m, "name"));
+	o->is_system = json_is_string(json_object_get(m, "role")) &&
+		       strcmp(string_of(json_object_get(m, "role")), "system") == 0;
 	o_content(o, json_object_get(m, "content"), false);
+	o->is_system = false;
 	json_array_foreach(json_object_get(m, "tool_calls"), i, call)
 	{
 		o_tag(o, 'c');
@@ -466,7 +488,9 @@ static void o_system(struct oracle *o, json_t *v)
 	if (is_absent(v))
 		return;
 	o_tag(o, 's');
+	o->is_system = true;
 	o_content(o, v, false);
+	o->is_system = false;
 }
 
 static void o_responses(struct oracle *o, json_t *body)
@@ -570,6 +594,8 @@ static void o_body(struct oracle *o, enum route_endpoint endpoint, json_t *body)
 	o->stream.n = 0;
 	o->is_ids = false;
 	o->n_media = 0;
+	o->is_system = false;
+	o->drops_billing = endpoint == ENDPOINT_MESSAGES;
 	switch (endpoint) {
 	case ENDPOINT_COMPLETIONS:
 		o_prompt(o, json_object_get(body, "prompt"));
