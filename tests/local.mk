@@ -121,6 +121,7 @@ check_PROGRAMS += tests/unit/check_tenant
 noinst_HEADERS += tests/unit/pool_rig.h
 check_PROGRAMS += tests/unit/check_pool
 check_PROGRAMS += tests/unit/check_pool_index
+check_PROGRAMS += tests/unit/check_pool_day
 check_PROGRAMS += tests/unit/check_pool_update
 check_PROGRAMS += tests/unit/check_pool_health
 check_PROGRAMS += tests/unit/check_registry

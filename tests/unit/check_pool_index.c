@@ -337,127 +337,6 @@ START_TEST(age_bounds_what_is_believed)
 }
 END_TEST
 
-#define HOURS 24
-#define SESSIONS 300
-#define TURN_BLOCKS 40
-#define BLOCK_TOKENS 32 /* 128 bytes */
-#define DAY_WORKERS 3
-
-struct session {
-	uint64_t next_ms, last_ms;
-	size_t blocks;
-	char home[32];
-};
-
-struct day {
-	struct session sessions[SESSIONS];
-	size_t capacity; /* of each worker, in blocks */
-	size_t turns, returns, at_home;
-};
-
-/* Blocks that its home has been given since its last turn, with its own: what it takes to
- * find them all there, where the least recently used go first. */
-static size_t blocks_since(const struct day *d, const struct session *s)
-{
-	size_t sum = s->blocks;
-
-	for (size_t i = 0; i < SESSIONS; i++) {
-		const struct session *o = &d->sessions[i];
-
-		if (o != s && o->last_ms >= s->last_ms && strcmp(o->home, s->home) == 0)
-			sum += o->blocks;
-	}
-	return sum;
-}
-
-static void take_turn(struct day *d, uint64_t family, uint64_t now_ms)
-{
-	struct session *s = &d->sessions[family];
-	struct route_key key;
-	struct pool_ask ask;
-	struct pool_pick out;
-	struct guard g;
-	size_t before = s->blocks, needed = blocks_since(d, s);
-	bool is_home;
-
-	s->blocks += TURN_BLOCKS;
-	key = unit_sealed(pool, family + 1, s->blocks, 0, s->blocks);
-	ask = ask_for(&key);
-	ask.now_ms = now_ms;
-	out = pick_with(&ask, &g);
-	is_home = strcmp(g.worker->name, s->home) == 0 && out.matched == before;
-	d->turns++;
-	d->returns += before > 0;
-	d->at_home += before > 0 && is_home;
-	/* The one turn that is added meanwhile may take a little of the oldest. */
-	if (before > 0 && needed + TURN_BLOCKS <= d->capacity)
-		ck_assert_msg(is_home, "session %u of %zu blocks, %zu since",
-			(unsigned)family, before, needed);
-	snprintf(s->home, sizeof(s->home), "%s", g.worker->name);
-	s->last_ms = now_ms;
-	guard_drop(&g);
-	route_key_free(&key);
-}
-
-/* Sessions that pause for a minute to eight hours between their turns. */
-static void live_a_day(struct day *d)
-{
-	struct rng rng;
-
-	rng_seed(&rng, 8);
-	pool = unit_pool_of(DAY_WORKERS, "");
-	for (int i = 0; i < DAY_WORKERS; i++) {
-		char name[] = {'w', (char)('0' + i), '\0'};
-
-		pool_worker_capacity(
-			pool, unit_worker(pool, name), d->capacity * BLOCK_TOKENS);
-	}
-	for (uint64_t t = 0; t < (uint64_t)HOURS * 3600; t++) {
-		uint64_t now_ms = NOW + t * 1000;
-
-		for (uint64_t i = 0; i < SESSIONS; i++) {
-			if (d->sessions[i].next_ms > now_ms)
-				continue;
-			take_turn(d, i, now_ms);
-			d->sessions[i].next_ms =
-				now_ms + 60000 +
-				rng_next(&rng) % (8 * 3600 * 1000 - 60000);
-		}
-		pool_sweep(pool, now_ms);
-	}
-	ck_assert_uint_ge(d->turns, 4 * SESSIONS);
-	printf("%zu turns, %.1f %% of those that came back at home\n", d->turns,
-		100.0 * (double)d->at_home / (double)d->returns);
-}
-
-/* As long as the workers' KV caches have room, each finds its home and all of its prompt
- * there. */
-START_TEST(c08_sessions_that_pause_keep_their_home)
-{
-	static struct day d;
-	struct prefix_index_stats stats;
-
-	d = (struct day){.capacity = 50000};
-	live_a_day(&d);
-	ck_assert_uint_eq(d.at_home, d.returns);
-	pool_index_stats(pool, ROLE_UNIFIED, &stats);
-	ck_assert_uint_eq(stats.evicted[PREFIX_EVICT_TTL], 0);
-}
-END_TEST
-
-/* Where they have not, the least recently used leave: whoever comes back before its
- * worker was filled by others finds all (take_turn() looks), and some find nothing. */
-START_TEST(c08_without_room_those_leave_that_paused_longest)
-{
-	static struct day d;
-
-	d = (struct day){.capacity = 8000};
-	live_a_day(&d);
-	ck_assert_uint_gt(d.at_home, d.returns / 10);
-	ck_assert_uint_lt(d.at_home, d.returns);
-}
-END_TEST
-
 START_TEST(a_pick_carries_the_options_in_force)
 {
 	struct conf *next =
@@ -499,8 +378,6 @@ static TCase *index_case(void)
 	tcase_add_test(tc, learned_capacity_survives_a_reload);
 	tcase_add_test(tc, learned_capacity_survives_what_it_sized);
 	tcase_add_test(tc, age_bounds_what_is_believed);
-	tcase_add_test(tc, c08_sessions_that_pause_keep_their_home);
-	tcase_add_test(tc, c08_without_room_those_leave_that_paused_longest);
 	tcase_add_test(tc, a_pick_carries_the_options_in_force);
 	return tc;
 }
