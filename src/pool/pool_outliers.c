@@ -1,13 +1,15 @@
 /*
  * Once a second: which workers of the pool stand out among their peers (outlier.h), told
- * in the log as it changes. One that does seems no less busy than its peers' mean, so it
- * draws no load by being fast; whatever else a policy goes by stays as it is.
+ * in the log as it changes. To a pick one that does seems no less busy than its peers' mean
+ * (pool_pick.c), so it draws no load by being fast; whatever else a policy goes by stays.
  */
 #include "pool/pool.h"
 
 #include "base/log.h"
 #include "pool/pool_state.h"
 #include "worker/outlier.h"
+
+#include <string.h>
 
 static bool is_judged(const struct worker *w)
 {
@@ -43,7 +45,6 @@ static void log_change(
 /* Sums over those of a role that are judged. */
 struct peers {
 	struct outlier_stats sum;
-	uint64_t load, queued;
 	unsigned n;
 };
 
@@ -55,13 +56,6 @@ static void judge(struct worker *w, const struct peers *all)
 
 	outlier_subtract(&peers, &w->pool.stats);
 	now = outlier_judge(&w->pool.stats, &peers, n, was);
-	if (n > 0) {
-		uint64_t load = all->load - MIN(all->load, worker_load(w));
-		uint64_t queued = all->queued - MIN(all->queued, worker_queued_blocks(w));
-
-		atomic_store(&w->pool.least_load, (unsigned)((load + n - 1) / n));
-		atomic_store(&w->pool.least_queued, (queued + n - 1) / n);
-	}
 	if (now == was)
 		return;
 	atomic_store(&w->pool.outlier, now);
@@ -70,9 +64,10 @@ static void judge(struct worker *w, const struct peers *all)
 
 void pool_judge_outliers(struct pool *p)
 {
-	struct peers roles[ROLE_MAX] = {{{0}, 0, 0, 0}};
+	struct peers roles[ROLE_MAX];
 	size_t i;
 
+	memset(roles, 0, sizeof(roles));
 	for (i = 0; i < p->registry.n; i++) {
 		struct worker *w = p->registry.items[i];
 		struct peers *r = &roles[w->role];
@@ -81,8 +76,6 @@ void pool_judge_outliers(struct pool *p)
 		if (!is_judged(w))
 			continue;
 		outlier_add(&r->sum, &w->pool.stats);
-		r->load += worker_load(w);
-		r->queued += worker_queued_blocks(w);
 		r->n++;
 	}
 	for (i = 0; i < p->registry.n; i++)

@@ -212,16 +212,6 @@ static void read_recent(struct candidate *c, struct worker *w, uint64_t now_ms)
 	c->recent = decay_read(&w->pool.recent, RECENT_HALF_LIFE_MS, now_ms);
 }
 
-/* Its peers' mean, so that it draws no load by being fast. */
-static void seem_busy(struct candidate *c)
-{
-	unsigned least = atomic_load(&c->worker->pool.least_load);
-
-	c->load = MAX(c->load, least);
-	c->streams = MAX(c->streams, least);
-	c->queued = MAX(c->queued, atomic_load(&c->worker->pool.least_queued));
-}
-
 static void add_candidate(struct pool *p, const struct pool_ask *ask,
 	struct pick_input *in, struct wanted wanted, struct worker *w)
 {
@@ -243,8 +233,6 @@ static void add_candidate(struct pool *p, const struct pool_ask *ask,
 	};
 	if (wanted.recent)
 		read_recent(c, w, ask->now_ms);
-	if (atomic_load_explicit(&w->pool.outlier, memory_order_relaxed) != OUTLIER_NONE)
-		seem_busy(c);
 }
 
 static bool is_rank_wanted(const struct pool_ask *ask, const struct worker *w)
@@ -449,6 +437,46 @@ static int gather_workers(struct pool *p, const struct pool_ask *ask,
 	return g.has_full ? ERR_LIMIT : g.has_out ? ERR_STATE : ERR_NOENT;
 }
 
+/* ---- those that stand out ---- */
+
+static bool stands_out(const struct candidate *c)
+{
+	return atomic_load_explicit(&c->worker->pool.outlier, memory_order_relaxed) !=
+	       OUTLIER_NONE;
+}
+
+/* As busy as the others are on average, at least: it draws no load by being fast. */
+static void seem_busy(struct candidate *c, const struct pick_input *in)
+{
+	uint64_t load = 0, streams = 0, queued = 0, n = 0;
+	unsigned i;
+
+	for (i = 0; i < in->n; i++) {
+		const struct candidate *o = &in->candidates[i];
+
+		if (stands_out(o))
+			continue;
+		load += o->load;
+		streams += o->streams;
+		queued += o->queued;
+		n++;
+	}
+	if (n == 0)
+		return;
+	c->load = MAX(c->load, (unsigned)((load + n - 1) / n));
+	c->streams = MAX(c->streams, (unsigned)((streams + n - 1) / n));
+	c->queued = MAX(c->queued, (queued + n - 1) / n);
+}
+
+static void seem_as_busy(struct pick_input *in)
+{
+	unsigned i;
+
+	for (i = 0; i < in->n; i++)
+		if (stands_out(&in->candidates[i]))
+			seem_busy(&in->candidates[i], in);
+}
+
 static void fill_depths(struct pool *p, const struct pick_input *in)
 {
 	unsigned i;
@@ -501,6 +529,7 @@ static int gather(struct pool *p, const struct pool_ask *asked, struct choice *c
 	/* Nothing is looked up for who must wait. */
 	in->blocks = err == 0 ? match_depths(p, r, ask) : 0;
 	fill_depths(p, in);
+	seem_as_busy(in);
 	slow_start(in);
 	return err;
 }

@@ -105,9 +105,6 @@ struct worker {
 		uint64_t measured;       /* completions that pool_measure() has seen */
 		struct outlier_stats stats;
 		_Atomic int outlier; /* enum outlier */
-		/* It seems no less busy, if it is one: the mean of its peers. */
-		_Atomic unsigned least_load;
-		_Atomic uint64_t least_queued;
 		/* Its engine id at its bootstrap server (Mooncake); empty: not known. */
 		char kv_engine[KV_ENGINE_MAX];
 	} pool;
