@@ -89,7 +89,7 @@
 	  "responses carry X-Kvsteer-Worker and X-Kvsteer-Cached") \
 	K(allow_pin, allow_pin, SWITCH, "off", 0, 0, live, open, \
 	  "clients may choose a worker with X-Kvsteer-Worker") \
-	K(routing_key_headers, routing_key_headers, HEADERS, "X-Smg-Routing-Key X-Session-Id X-User-Id X-Tenant-Id X-Correlation-Id X-Request-Id X-Trace-Id", 0, 0, live, open, \
+	K(routing_key_headers, routing_key_headers, HEADERS, "X-Smg-Routing-Key X-Session-Id X-Claude-Code-Session-Id Session-Id Session_id X-Session-Affinity X-Opencode-Session Conversation_id X-Conversation-Id X-OpenWebUI-Chat-Id X-Litellm-Session-Id X-Task-Id X-User-Id X-Tenant-Id X-Correlation-Id X-Request-Id X-Trace-Id", 0, 0, live, open, \
 	  "headers that may hold a routing key; the first one found wins") \
 	K(priority_headers, priority_headers, HEADERS, NULL, 0, 0, live, open, \
 	  "headers that give a request's place in the queue: high, normal or low") \

@@ -9,17 +9,30 @@
 
 #include <stdio.h>
 
-static const struct span session_headers[] = {
-	{"X-Smg-Routing-Key", sizeof("X-Smg-Routing-Key") - 1},
-	{"X-Session-Id", sizeof("X-Session-Id") - 1},
-};
+/* Headers of the list that name no session. */
+static const struct span no_sessions[] = {SPAN_LIT("X-User-Id"), SPAN_LIT("X-Tenant-Id"),
+	SPAN_LIT("X-Correlation-Id"), SPAN_LIT("X-Request-Id"), SPAN_LIT("X-Trace-Id")};
 
 static const char *const field_names[SESSION_MAX] = {
 	[SESSION_PARAMS_ID] = "session_params.session_id",
-	[SESSION_USER] = "user",
 	[SESSION_ID] = "session_id",
+	[SESSION_CACHE_KEY] = "prompt_cache_key",
+	[SESSION_METADATA_ID] = "metadata.session_id",
+	[SESSION_SAFETY] = "safety_identifier",
+	[SESSION_METADATA_USER] = "metadata.user_id",
 	[SESSION_USER_ID] = "user_id",
+	[SESSION_USER] = "user",
 };
+
+/* A conversation first, a person last. */
+static const enum route_session session_order[SESSION_MAX] = {SESSION_PARAMS_ID,
+	SESSION_ID, SESSION_CACHE_KEY, SESSION_METADATA_ID, SESSION_SAFETY,
+	SESSION_METADATA_USER, SESSION_USER_ID, SESSION_USER};
+
+/* The vLLM router reads these four, in this order; then the others. */
+static const enum route_session any_order[SESSION_MAX] = {SESSION_PARAMS_ID, SESSION_USER,
+	SESSION_ID, SESSION_USER_ID, SESSION_CACHE_KEY, SESSION_METADATA_ID,
+	SESSION_SAFETY, SESSION_METADATA_USER};
 
 /* A name that is given twice counts by its first value, as in HTTP libraries of peers. */
 static bool from_header(const char *base, const struct http_head *head, struct span name,
@@ -34,31 +47,46 @@ static bool from_header(const char *base, const struct http_head *head, struct s
 	return true;
 }
 
-static bool from_body(const struct route_key *key, struct routing_key *out)
+static bool from_body(const struct route_key *key,
+	const enum route_session order[SESSION_MAX], struct routing_key *out)
 {
 	unsigned i;
 
 	for (i = 0; key != NULL && i < SESSION_MAX; i++) {
-		if (key->session[i].n == 0)
+		enum route_session field = order[i];
+
+		if (key->session[field].n == 0)
 			continue;
 		*out = (struct routing_key){
-			ROUTING_BODY, span_str(field_names[i]), key->session[i]};
+			ROUTING_BODY, span_str(field_names[field]), key->session[field]};
 		return true;
 	}
 	*out = (struct routing_key){.from = ROUTING_NONE};
 	return false;
 }
 
-bool routing_key_session(const char *base, const struct http_head *head,
-	const struct route_key *key, struct routing_key *out)
+static bool names_a_session(struct span header)
+{
+	for (size_t i = 0; i < ARRAY_LEN(no_sessions); i++) {
+		if (span_case_eq(header, no_sessions[i]))
+			return false;
+	}
+	return true;
+}
+
+bool routing_key_session(const struct conf_list *headers, const char *base,
+	const struct http_head *head, const struct route_key *key,
+	struct routing_key *out)
 {
 	size_t i;
 
-	for (i = 0; i < ARRAY_LEN(session_headers); i++) {
-		if (from_header(base, head, session_headers[i], out))
+	for (i = 0; i < headers->n; i++) {
+		struct span name = span_str(headers->items[i]);
+
+		if (from_header(base, head, name, out) && names_a_session(name))
 			return true;
 	}
-	return from_body(key, out);
+	return from_body(key, session_order, out);
 }
 
 bool routing_key_any(const struct conf_list *headers, const char *base,
@@ -71,7 +99,7 @@ bool routing_key_any(const struct conf_list *headers, const char *base,
 		if (from_header(base, head, span_str(headers->items[i]), out))
 			return true;
 	}
-	return from_body(key, out);
+	return from_body(key, any_order, out);
 }
 
 void routing_look(unsigned wants, const struct conf_list *headers, const char *base,
@@ -80,7 +108,7 @@ void routing_look(unsigned wants, const struct conf_list *headers, const char *b
 	struct routing_key k;
 
 	if ((wants & POLICY_WANTS_SESSION) != 0)
-		said->has_session = routing_key_session(base, head, NULL, &k);
+		said->has_session = routing_key_session(headers, base, head, NULL, &k);
 	if ((wants & POLICY_WANTS_KEY) != 0)
 		said->has_key = routing_key_any(headers, base, head, NULL, &k);
 }
@@ -103,7 +131,10 @@ static size_t put_name(const struct routing_key *k, char *out, size_t room)
 
 	if (k->from == ROUTING_BODY)
 		return (size_t)snprintf(out, room, "%s:",
-			span_ends(k->name, SPAN_LIT("session_id")) ? "session" : "user");
+			span_ends(k->name, SPAN_LIT("session_id")) ||
+					span_is(k->name, "prompt_cache_key")
+				? "session"
+				: "user");
 	n = (size_t)snprintf(out, room, "header:" SPAN_FMT ":", SPAN_ARG(k->name));
 	n = MIN(n, room - 1);
 	for (i = 0; i < n; i++)
@@ -142,7 +173,7 @@ const struct routing *routing_find(unsigned wants, const struct conf_list *heade
 		fields = NULL;
 	out->session.from = out->any.from = ROUTING_NONE;
 	if ((wants & POLICY_WANTS_SESSION) != 0 &&
-		routing_key_session(base, head, fields, &out->session))
+		routing_key_session(headers, base, head, fields, &out->session))
 		out->session_hash = routing_session_hash(out->session.value);
 	if ((wants & POLICY_WANTS_KEY) != 0 &&
 		routing_key_any(headers, base, head, fields, &out->any)) {

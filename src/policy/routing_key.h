@@ -22,15 +22,16 @@ struct routing_key {
 };
 
 /*
- * The session: X-Smg-Routing-Key, X-Session-Id, then session_params.session_id, user,
- * session_id, user_id of the body. The first one that is not empty; false: there is none.
- * head or key may be NULL. Ids of single requests are not among them, so that they
- * cannot scatter a conversation.
+ * The session: the headers of the list (routing_key_headers), but for those that name a
+ * request, a person or a tenant, which would scatter a conversation or join many; then the
+ * body's fields in the order of enum route_session. The first one that is not empty;
+ * false: there is none. head or key may be NULL.
  */
-bool routing_key_session(const char *base, const struct http_head *head,
-	const struct route_key *key, struct routing_key *out);
-/* The same with the headers of the list (routing_key_headers), for the policies that
- * take any key. */
+bool routing_key_session(const struct conf_list *headers, const char *base,
+	const struct http_head *head, const struct route_key *key,
+	struct routing_key *out);
+/* For the policies that take any key: all headers of the list, then the body's fields in
+ * the vLLM router's order, and after its four the others. */
 bool routing_key_any(const struct conf_list *headers, const char *base,
 	const struct http_head *head, const struct route_key *key,
 	struct routing_key *out);

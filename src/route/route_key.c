@@ -82,14 +82,71 @@ static struct json_value first_text(const struct json_text *t, struct json_value
 	return json_next_item(t, &c, &item) ? item : (struct json_value){0};
 }
 
+static const struct span session_id_name = {"session_id", sizeof("session_id") - 1};
+
 static struct json_value session_params_id(
 	const struct json_text *t, struct json_value params)
 {
-	static const struct span name = {"session_id", sizeof("session_id") - 1};
 	struct json_value id;
 
-	json_members(t, params, &name, 1, &id);
+	json_members(t, params, &session_id_name, 1, &id);
 	return id;
+}
+
+/* Anthropic's metadata has a user_id, others put a session_id there. */
+static void list_metadata(const struct json_text *t, struct json_value metadata,
+	struct text_field session[SESSION_MAX])
+{
+	static const struct span names[] = {{"session_id", sizeof("session_id") - 1},
+		{"user_id", sizeof("user_id") - 1}};
+	struct json_value found[ARRAY_LEN(names)];
+
+	json_members(t, metadata, names, ARRAY_LEN(names), found);
+	session[SESSION_METADATA_ID].value = found[0];
+	session[SESSION_METADATA_USER].value = found[1];
+}
+
+/* Session ids may be numbers, which count as spelled. */
+static bool is_session(struct json_value v)
+{
+	return is_text(v) || v.kind == JSON_IS_NUMBER;
+}
+
+/* Claude Code's metadata.user_id holds its session: as JSON {"session_id": ...}, or at its
+ * end as user_..._session_ID. Empty: none. */
+static struct span session_in(struct span user)
+{
+	static const char mark[] = "_session_";
+	const struct json_text text = {user.p, user.n, NULL, 0};
+	const struct json_value object = {
+		.end = (uint32_t)user.n, .kind = JSON_IS_OBJECT};
+	struct json_value id;
+	const char *at;
+
+	if (user.n == 0)
+		return user;
+	if (user.p[0] == '{') {
+		json_members(&text, object, &session_id_name, 1, &id);
+		return is_session(id) ? json_raw(&text, id) : span_make(NULL, 0);
+	}
+	at = memmem(user.p, user.n, mark, sizeof(mark) - 1);
+	if (at == NULL)
+		return span_make(NULL, 0);
+	at += sizeof(mark) - 1;
+	return span_make(at, (size_t)(user.p + user.n - at));
+}
+
+/* A user_id that holds a session stands for that session, not for a person. */
+static void find_session_in_user(struct route_key *k)
+{
+	struct span *user = &k->session[SESSION_METADATA_USER];
+	struct span session = session_in(*user);
+
+	if (session.n == 0)
+		return;
+	if (k->session[SESSION_METADATA_ID].n == 0)
+		k->session[SESSION_METADATA_ID] = session;
+	*user = span_make(NULL, 0);
 }
 
 /* The value itself, or the object's member. */
@@ -124,12 +181,6 @@ static struct json_value object_id(const struct route_scan *s, const struct json
 	}
 }
 
-/* Session ids may be numbers, which count as spelled. */
-static bool is_session(struct json_value v)
-{
-	return is_text(v) || v.kind == JSON_IS_NUMBER;
-}
-
 /* Returns those that are there, a bit each. */
 static unsigned list_texts(const struct route_scan *s, const struct json_text *t,
 	struct route_key *k, struct text_field list[TEXT_FIELDS])
@@ -146,8 +197,11 @@ static unsigned list_texts(const struct route_scan *s, const struct json_text *t
 	list[TEXT_OBJECT] = (struct text_field){&k->object, object_id(s, t)};
 	session[SESSION_PARAMS_ID].value =
 		session_params_id(t, fields[FIELD_SESSION_PARAMS]);
-	session[SESSION_USER].value = fields[FIELD_USER];
 	session[SESSION_ID].value = fields[FIELD_SESSION_ID];
+	session[SESSION_CACHE_KEY].value = fields[FIELD_CACHE_KEY];
+	list_metadata(t, fields[FIELD_METADATA], session);
+	session[SESSION_SAFETY].value = fields[FIELD_SAFETY];
+	session[SESSION_USER].value = fields[FIELD_USER];
 	session[SESSION_USER_ID].value = fields[FIELD_USER_ID];
 	for (unsigned i = 0; i < SESSION_MAX; i++)
 		session[i].span = &k->session[i];
@@ -193,6 +247,7 @@ static int decode_texts(const struct json_text *t, struct route_key *k,
 		used += decode_all(json_raw(t, f->value), out);
 		*f->span = span_make(out, (size_t)(k->text + used - out));
 	}
+	find_session_in_user(k);
 	return 0;
 }
 

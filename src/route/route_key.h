@@ -52,12 +52,17 @@ static inline bool route_generates(enum route_endpoint endpoint)
 	}
 }
 
-/* Body session fields in their order of precedence. */
+/* Fields of bodies that name a session, in their order of precedence; a person comes after
+ * all conversations. */
 enum route_session {
 	SESSION_PARAMS_ID,
-	SESSION_USER,
 	SESSION_ID,
+	SESSION_CACHE_KEY,   /* prompt_cache_key */
+	SESSION_METADATA_ID, /* session_id of metadata, or within metadata.user_id */
+	SESSION_SAFETY,      /* safety_identifier */
+	SESSION_METADATA_USER,
 	SESSION_USER_ID,
+	SESSION_USER,
 	SESSION_MAX
 };
 

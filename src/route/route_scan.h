@@ -50,6 +50,9 @@
 	X(SESSION_PARAMS, "session_params") \
 	X(USER, "user")                     \
 	X(SESSION_ID, "session_id")         \
+	X(CACHE_KEY, "prompt_cache_key")    \
+	X(METADATA, "metadata")             \
+	X(SAFETY, "safety_identifier")      \
 	X(USER_ID, "user_id")
 
 enum route_field {

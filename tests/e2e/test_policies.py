@@ -1,6 +1,7 @@
 """Policies by session and routing key through the daemon: rows B1-B5, bug cases of keys, the vLLM
 router's ring, /finish_session."""
 import collections
+import json
 
 import pytest
 
@@ -62,7 +63,7 @@ def test_b1_the_order_of_keys(router, worker):
     assert told(body, {"X-Session-Id": "b", "X-Request-Id": "r"})[:2] == ("affinity_key", "X-Session-Id")
     # Ids of single requests and users are no sessions.
     assert told(body, {"X-Request-Id": "r", "X-User-Id": "u"})[:2] == ("policy_order", None)
-    for fields, name in [({"session_params": {"session_id": "s"}, "user": "u"}, "session_params.session_id"), ({"user": "u", "session_id": "s"}, "user"),
+    for fields, name in [({"session_params": {"session_id": "s"}, "user": "u"}, "session_params.session_id"), ({"user": "u", "session_id": "s"}, "session_id"),
                          ({"session_id": "s", "user_id": "i"}, "session_id"), ({"user_id": 7}, "user_id")]:
         assert told(chat(user("hi"), **fields), {})[:2] == ("affinity_key", name)
     # The same session, in whatever field it comes.
@@ -102,6 +103,69 @@ def test_b3_two_routers_agree(router, worker):
     assert homes(a, names) == homes(b, names)
     prompts = [chat(user(text(4, i))) for i in range(12)]
     assert [served_by(a, p) for p in prompts] == [served_by(b, p) for p in prompts]
+
+
+# ---- C15: session names of agents ----
+
+AGENTS = {
+    "Claude Code": lambda i: ({"X-Claude-Code-Session-Id": f"cc-{i}"}, {}),
+    "Claude Code's body": lambda i: ({}, {"metadata": {"user_id": json.dumps({"device_id": "d", "account_uuid": "a", "session_id": f"s-{i}"})}}),
+    "Claude Code's older body": lambda i: ({}, {"metadata": {"user_id": f"user_0a1b_account_2c_session_{i:08x}"}}),
+    "Codex": lambda i: ({"Session-Id": f"cx-{i}"}, {}),
+    "Codex, older": lambda i: ({"session_id": f"cx-{i}"}, {}),
+    "Codex, oldest": lambda i: ({"conversation_id": f"cx-{i}"}, {}),
+    "Codex's and OpenCode's body": lambda i: ({}, {"prompt_cache_key": f"k-{i}"}),
+    "OpenCode": lambda i: ({"x-session-affinity": f"oc-{i}"}, {}),
+    "OpenCode's gateway": lambda i: ({"x-opencode-session": f"oc-{i}"}, {}),
+    "Open WebUI": lambda i: ({"X-OpenWebUI-Chat-Id": f"ow-{i}", "X-OpenWebUI-User-Id": "u"}, {}),
+    "LiteLLM": lambda i: ({"x-litellm-session-id": f"li-{i}"}, {}),
+    "Cline": lambda i: ({"X-Task-ID": f"cl-{i}"}, {}),
+    "OpenAI's safety_identifier": lambda i: ({}, {"safety_identifier": f"p-{i}"}),
+    "metadata.session_id": lambda i: ({}, {"metadata": {"session_id": f"m-{i}"}}),
+    "a person": lambda i: ({}, {"metadata": {"user_id": f"bob-{i}"}}),
+}
+
+
+@pytest.mark.parametrize("policy", ["prefix_affinity", "sticky_least_loaded"])
+def test_c15_session_names_of_agents_keep_a_conversation_at_home(router, worker, policy):
+    r, ws = fleet(router, worker, 4, policy)
+    system = {"role": "system", "content": text(16, 1)}
+    for agent, make in AGENTS.items():
+        at = collections.defaultdict(list)
+        for turn in range(3):
+            for i in range(16):
+                headers, fields = make(i)
+                # One person has all conversations, each request has an id of its own: neither may decide.
+                headers = {**headers, "X-User-Id": "bob", "X-Request-Id": f"{agent}-{turn}-{i}"}
+                at[i].append(served_by(r, chat(system, user(f"turn {turn}"), user=f"bob-{turn}", **fields), headers=headers))
+        assert all(len(set(seen)) == 1 for seen in at.values()), agent
+        # By the hash of 16 names a worker may be without one; by load none is.
+        reached = {seen[0] for seen in at.values()}
+        assert len(reached) > 1 if policy == "prefix_affinity" else len(reached) == len(ws), agent
+
+
+def test_c15_a_conversation_comes_before_a_person_and_headers_before_fields(router, worker):
+    r, _ = fleet(router, worker, 2, "prefix_affinity")
+    fields = {"session_params": {"session_id": "a"}, "session_id": "b", "prompt_cache_key": "c", "metadata": {"session_id": "d", "user_id": "f"},
+              "safety_identifier": "e", "user_id": "g", "user": "h"}
+    order = ["session_params.session_id", "session_id", "prompt_cache_key", "metadata.session_id", "safety_identifier", "metadata.user_id", "user_id", "user"]
+
+    def told(headers=None):
+        return r.explain(chat(user("hi"), **fields), headers=headers)["key"]["routing_key"]["name"]
+    assert told({"Session_id": "x", "X-Claude-Code-Session-Id": "y"}) == "X-Claude-Code-Session-Id"
+    assert told({"X-Request-Id": "x", "X-User-Id": "y"}) == order[0]
+    for name, after in zip(order, order[1:] + [None]):
+        assert told() == name
+        outer, _, inner = name.partition(".")
+        del (fields[outer] if inner else fields)[inner or outer]
+
+
+@pytest.mark.parametrize("policy", KEYED)
+def test_c15_the_list_is_the_operators_for_all_four_policies(router, worker, policy):
+    r, _ = fleet(router, worker, 2, policy, keys="routing_key_headers = X-Conversation\n")
+    told = r.explain(chat(user("hi"), user="u"), headers={"X-Session-Id": "s", "X-Conversation": "c"})["key"]["routing_key"]
+    assert told["name"] == "X-Conversation"
+    assert r.explain(chat(user("hi"), user="u"), headers={"X-Session-Id": "s"})["key"]["routing_key"]["name"] == "user"
 
 
 # ---- the vLLM router's ring ----

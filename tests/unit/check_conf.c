@@ -430,7 +430,7 @@ START_TEST(defaults_are_those_of_the_contract)
 	ck_assert_uint_eq(conf->router.queue_size, 100);
 	ck_assert_uint_eq(conf->router.queue_timeout_ms, 60000);
 	ck_assert_uint_eq(conf->router.max_concurrent_requests, 32768);
-	ck_assert_uint_eq(conf->router.routing_key_headers.n, 7);
+	ck_assert_uint_eq(conf->router.routing_key_headers.n, 17);
 	ck_assert(!conf->by_flags_alone);
 	ck_assert_uint_eq(conf->n_pools, 1);
 	ck_assert_str_eq(conf->pools[0].name, "default");

@@ -463,17 +463,24 @@ struct field_case {
 
 /* clang-format off */
 static const struct field_case fields[] = {
-	{ "{}", "", "", "", { "", "", "", "" }, false },
+	{ "{}", "", "", "", { NULL }, false },
 	{ "{\"model\":\"m\",\"stream\":true,\"lora_path\":\"l\",\"cache_salt\":\"s\",\"user\":\"u\",\"session_id\":\"i\",\"user_id\":\"v\",\"session_params\":{\"session_id\":\"p\"}}",
-	  "m", "l", "s", { "p", "u", "i", "v" }, true },
-	{ "{\"m\\u006fdel\":\"\\u00e9\\n\"}", "\xc3\xa9\n", "", "", { "", "", "", "" }, false },
-	{ "{\"model\":\"a\",\"model\":\"b\",\"stream\":true,\"stream\":false}", "b", "", "", { "", "", "", "" }, false },
-	{ "{\"model\":\"a\",\"model\":7,\"stream\":\"true\",\"user\":\"x\",\"user\":null}", "", "", "", { "", "", "", "" }, false },
-	{ "{\"user\":12,\"session_id\":1.50,\"user_id\":-0e1,\"session_params\":{\"session_id\":9007199254740993}}", "", "", "", { "9007199254740993", "12", "1.50", "-0e1" }, false },
-	{ "{\"user\":true,\"session_id\":[],\"user_id\":{\"session_id\":1},\"session_params\":\"s\"}", "", "", "", { "", "", "", "" }, false },
-	{ "{\"session_params\":{\"session_id\":\"a\",\"x\":{\"session_id\":\"b\"}},\"cache_salt\":\"\",\"lora_path\":[\"l1\",\"l2\"]}", "", "l1", "", { "a", "", "", "" }, false },
-	{ "{\"session_params\":{\"session_id\":\"a\"},\"session_params\":{},\"lora_path\":[],\"stream\":1}", "", "", "", { "", "", "", "" }, false },
-	{ "{\"x\":{\"model\":\"deep\",\"stream\":true},\"messages\":[{\"user\":\"deep\"}]}", "", "", "", { "", "", "", "" }, false },
+	  "m", "l", "s", { [SESSION_PARAMS_ID] = "p", [SESSION_USER] = "u", [SESSION_ID] = "i", [SESSION_USER_ID] = "v" }, true },
+	{ "{\"m\\u006fdel\":\"\\u00e9\\n\"}", "\xc3\xa9\n", "", "", { NULL }, false },
+	{ "{\"model\":\"a\",\"model\":\"b\",\"stream\":true,\"stream\":false}", "b", "", "", { NULL }, false },
+	{ "{\"model\":\"a\",\"model\":7,\"stream\":\"true\",\"user\":\"x\",\"user\":null}", "", "", "", { NULL }, false },
+	{ "{\"user\":12,\"session_id\":1.50,\"user_id\":-0e1,\"session_params\":{\"session_id\":9007199254740993}}", "", "", "", { [SESSION_PARAMS_ID] = "9007199254740993", [SESSION_USER] = "12", [SESSION_ID] = "1.50", [SESSION_USER_ID] = "-0e1" }, false },
+	{ "{\"user\":true,\"session_id\":[],\"user_id\":{\"session_id\":1},\"session_params\":\"s\"}", "", "", "", { NULL }, false },
+	{ "{\"session_params\":{\"session_id\":\"a\",\"x\":{\"session_id\":\"b\"}},\"cache_salt\":\"\",\"lora_path\":[\"l1\",\"l2\"]}", "", "l1", "", { "a" }, false },
+	{ "{\"session_params\":{\"session_id\":\"a\"},\"session_params\":{},\"lora_path\":[],\"stream\":1}", "", "", "", { NULL }, false },
+	{ "{\"x\":{\"model\":\"deep\",\"stream\":true},\"messages\":[{\"user\":\"deep\"}]}", "", "", "", { NULL }, false },
+	{ "{\"prompt_cache_key\":\"k\",\"safety_identifier\":\"p\",\"metadata\":{\"user_id\":\"u\",\"session_id\":7}}", "", "", "", { [SESSION_CACHE_KEY] = "k", [SESSION_SAFETY] = "p", [SESSION_METADATA_USER] = "u", [SESSION_METADATA_ID] = "7" }, false },
+	{ "{\"metadata\":{\"user_id\":\"{\\\"device_id\\\": \\\"d\\\", \\\"session_id\\\": \\\"s-1\\\"}\"}}", "", "", "", { [SESSION_METADATA_ID] = "s-1" }, false },
+	{ "{\"metadata\":{\"user_id\":\"user_0a_account_1b_session_s-2\"}}", "", "", "", { [SESSION_METADATA_ID] = "s-2" }, false },
+	{ "{\"metadata\":{\"user_id\":\"user_0a_account_1b_session_\"}}", "", "", "", { [SESSION_METADATA_USER] = "user_0a_account_1b_session_" }, false },
+	{ "{\"metadata\":{\"user_id\":\"{\\\"session_id\\\":\\\"\\\"}\",\"session_id\":\"t\"}}", "", "", "", { [SESSION_METADATA_ID] = "t", [SESSION_METADATA_USER] = "{\"session_id\":\"\"}" }, false },
+	{ "{\"metadata\":{\"user_id\":\"{\\\"session_id\\\":\"}}", "", "", "", { [SESSION_METADATA_USER] = "{\"session_id\":" }, false },
+	{ "{\"metadata\":\"user_id\",\"prompt_cache_key\":[]}", "", "", "", { NULL }, false },
 };
 /* clang-format on */
 
@@ -490,7 +497,9 @@ START_TEST(test_fields)
 		ck_assert_msg(key.stream == c->stream, "%s", c->body);
 		for (unsigned s = 0; s < SESSION_MAX; s++)
 			ck_assert_msg(
-				span_is(key.session[s], c->sessions[s]), "%s", c->body);
+				span_is(key.session[s],
+					c->sessions[s] != NULL ? c->sessions[s] : ""),
+				"%s", c->body);
 	}
 }
 END_TEST

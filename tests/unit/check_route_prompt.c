@@ -425,6 +425,14 @@ static void make_session(struct maker *m)
 	OBJECT(m, members, true);
 }
 
+static void make_metadata(struct maker *m)
+{
+	static const struct member members[] = {
+		{"session_id", make_role}, {"user_id", make_string}, {"x", make_any}};
+
+	OBJECT(m, members, true);
+}
+
 static void make_body(struct maker *m)
 {
 	static const struct member members[] = {{"model", make_role},
@@ -444,7 +452,8 @@ static void make_body(struct maker *m)
 		{"lora_path", make_documents}, {"cache_salt", make_role},
 		{"session_params", make_session}, {"user", make_string},
 		{"session_id", make_integer}, {"user_id", make_role},
-		{"response_format", make_any}, {"metadata", make_any}};
+		{"prompt_cache_key", make_string}, {"safety_identifier", make_role},
+		{"response_format", make_any}, {"metadata", make_metadata}};
 
 	m->out.n = 0;
 	blank(m);
@@ -530,6 +539,15 @@ static void check_fields(json_t *dom, const struct text *body)
 		key.session[SESSION_ID], json_object_get(dom, "session_id"), true, body);
 	check_field(key.session[SESSION_USER_ID], json_object_get(dom, "user_id"), true,
 		body);
+	check_field(key.session[SESSION_CACHE_KEY],
+		json_object_get(dom, "prompt_cache_key"), true, body);
+	check_field(key.session[SESSION_SAFETY],
+		json_object_get(dom, "safety_identifier"), true, body);
+	check_field(key.session[SESSION_METADATA_ID],
+		json_object_get(json_object_get(dom, "metadata"), "session_id"), true,
+		body);
+	check_field(key.session[SESSION_METADATA_USER],
+		json_object_get(json_object_get(dom, "metadata"), "user_id"), true, body);
 	REQUIRE(key.stream == json_is_true(json_object_get(dom, "stream")));
 }
 

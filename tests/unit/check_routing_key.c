@@ -26,8 +26,8 @@ static struct conf_list list_of(char **items, size_t n)
 	return (struct conf_list){.items = items, .n = n};
 }
 
-static char *names[] = {"X-Smg-Routing-Key", "X-Session-Id", "X-User-Id", "X-Tenant-Id",
-	"X-Correlation-Id", "X-Request-Id", "X-Trace-Id"};
+static char *names[] = {"X-Smg-Routing-Key", "X-Session-Id", "Session_id", "X-User-Id",
+	"X-Tenant-Id", "X-Correlation-Id", "X-Request-Id", "X-Trace-Id"};
 
 static struct route_key body_key(
 	const char *params, const char *user, const char *session, const char *user_id)
@@ -44,7 +44,7 @@ static struct route_key body_key(
 
 static const struct {
 	const char *lines;
-	const char *body[SESSION_MAX];
+	const char *body[4];
 	const char *session, *session_name; /* NULL: none */
 	const char *any, *any_name;
 } rows[] = {
@@ -56,6 +56,8 @@ static const struct {
 	/* Ids of single requests, users, tenants are no session. */
 	{"X-User-Id: u\r\nX-Request-Id: r\r\n", {0}, NULL, NULL, "u", "X-User-Id"},
 	{"X-Request-Id: r\r\n", {NULL, "bob"}, "bob", "user", "r", "X-Request-Id"},
+	{"x-user-id: u\r\nsession_ID: s\r\n", {"p"}, "s", "Session_id", "s",
+		"Session_id"},
 	{"X-Request-Id: r\r\nX-Correlation-Id: c\r\n", {0}, NULL, NULL, "c",
 		"X-Correlation-Id"},
 	{"X-Trace-Id: t\r\n", {0}, NULL, NULL, "t", "X-Trace-Id"},
@@ -70,7 +72,8 @@ static const struct {
 	/* Body fields in their order. */
 	{"", {"p", "u", "s", "i"}, "p", "session_params.session_id", "p",
 		"session_params.session_id"},
-	{"", {"", "u", "s", "i"}, "u", "user", "u", "user"},
+	{"", {"", "u", "s", "i"}, "s", "session_id", "u", "user"},
+	{"", {"", "u", "", "i"}, "i", "user_id", "u", "user"},
 	{"", {NULL, NULL, "s", "i"}, "s", "session_id", "s", "session_id"},
 	{"", {NULL, NULL, NULL, "i"}, "i", "user_id", "i", "user_id"},
 };
@@ -95,10 +98,29 @@ START_TEST(first_that_is_not_empty)
 	bool found;
 
 	read_head(rows[_i].lines);
-	found = routing_key_session(raw, &head, &key, &out);
+	found = routing_key_session(&list, raw, &head, &key, &out);
 	compare(found, &out, rows[_i].session, rows[_i].session_name);
 	found = routing_key_any(&list, raw, &head, &key, &out);
 	compare(found, &out, rows[_i].any, rows[_i].any_name);
+}
+END_TEST
+
+/* C15: each field alone, and before all that follow it. */
+START_TEST(fields_in_their_order)
+{
+	static const char *const order[SESSION_MAX] = {"session_params.session_id",
+		"session_id", "prompt_cache_key", "metadata.session_id",
+		"safety_identifier", "metadata.user_id", "user_id", "user"};
+	struct conf_list none = {0};
+	struct routing_key out;
+	struct route_key key;
+
+	route_key_init(&key);
+	for (unsigned i = SESSION_MAX; i-- > 0;) {
+		key.session[i] = span_str(order[i]);
+		compare(routing_key_session(&none, NULL, NULL, &key, &out), &out,
+			order[i], order[i]);
+	}
 }
 END_TEST
 
@@ -114,7 +136,10 @@ START_TEST(the_list_is_the_operators)
 	compare(routing_key_any(&none, raw, &head, &key, &out), &out, "u", "user");
 	compare(routing_key_any(&none, raw, &head, NULL, &out), &out, NULL, NULL);
 	compare(routing_key_any(&list, NULL, NULL, &key, &out), &out, "u", "user");
-	compare(routing_key_session(NULL, NULL, NULL, &out), &out, NULL, NULL);
+	compare(routing_key_session(&list, NULL, NULL, NULL, &out), &out, NULL, NULL);
+	compare(routing_key_session(&list, raw, &head, &key, &out), &out, "c",
+		"X-Conversation");
+	compare(routing_key_session(&none, raw, &head, &key, &out), &out, "u", "user");
 }
 END_TEST
 
@@ -157,7 +182,7 @@ START_TEST(body_fields_by_their_kind)
 	static const char *const want[] = {"session:p", "user:u", "session:s", "user:i"};
 	struct conf_list none = {0};
 
-	for (unsigned i = 0; i < SESSION_MAX; i++) {
+	for (unsigned i = 0; i < ARRAY_LEN(want); i++) {
 		struct route_key key = body_key(
 			i > 0 ? NULL : "p", i > 1 ? NULL : "u", i > 2 ? NULL : "s", "i");
 		struct routing out;
@@ -267,6 +292,7 @@ static Suite *routing_key_suite(void)
 	TCase *tc = tcase_create("routing_key");
 
 	tcase_add_loop_test(tc, first_that_is_not_empty, 0, ARRAY_LEN(rows));
+	tcase_add_test(tc, fields_in_their_order);
 	tcase_add_test(tc, the_list_is_the_operators);
 	tcase_add_loop_test(tc, spelled_as_the_vllm_router_does, 0, ARRAY_LEN(texts));
 	tcase_add_test(tc, body_fields_by_their_kind);
