@@ -248,6 +248,7 @@ libkvsteer_a_SOURCES += src/control/listen.c src/control/listen.h
 libkvsteer_a_SOURCES += src/control/local.c src/control/local.h
 libkvsteer_a_SOURCES += src/control/log_file.c src/control/log_file.h
 libkvsteer_a_SOURCES += src/control/preflight.c src/control/preflight.h
+libkvsteer_a_SOURCES += src/control/readiness.c src/control/readiness.h
 libkvsteer_a_SOURCES += src/control/reload.c src/control/reload.h
 libkvsteer_a_SOURCES += src/control/roster.c src/control/roster.h
 libkvsteer_a_SOURCES += src/control/service.c src/control/service.h

@@ -37,6 +37,7 @@
 	X(UNAUTHORIZED, 401, "authentication_error", "unauthorized", "A valid API key is required.")                     \
 	X(FORBIDDEN, 403, "permission_error", "forbidden", "This call is not permitted here.")                           \
 	X(MODEL_NOT_FOUND, 404, "invalid_request_error", "model_not_found", "No pool serves this model.")                \
+	X(POOL_NOT_FOUND, 404, "invalid_request_error", "pool_not_found", "There is no pool of this name.")              \
 	X(PATH_NOT_FOUND, 404, "invalid_request_error", "path_not_found", "This path is not served here.")               \
 	X(METHOD_NOT_ALLOWED, 405, "invalid_request_error", "method_not_allowed", "This method is not allowed here.")    \
 	X(QUEUE_TIMEOUT, 408, "overloaded_error", "queue_timeout", "No worker became free in time.")                     \

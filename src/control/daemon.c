@@ -26,6 +26,7 @@
 #include "control/local.h"
 #include "control/log_file.h"
 #include "control/preflight.h"
+#include "control/readiness.h"
 #include "control/reload.h"
 #include "control/service.h"
 #include "control/successor.h"
@@ -372,7 +373,7 @@ static void on_settle(void *arg)
 	struct daemon *d = arg;
 	struct control *c = &d->control;
 
-	if (!local_is_ready(c->site) && clock_now_ms() - c->started_ms < SETTLE_MS)
+	if (!readiness_is_whole(c->site) && clock_now_ms() - c->started_ms < SETTLE_MS)
 		wheel_set(loop_wheel(c->loop), &d->settle_timer,
 			clock_now_ms() + SETTLE_LOOK_MS);
 	else

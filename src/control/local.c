@@ -7,10 +7,10 @@
 #include "base/cleanup.h"
 #include "base/fail.h"
 #include "control/admin_gate.h"
+#include "control/readiness.h"
 #include "fleet/models.h"
 #include "http/http_query.h"
 #include "io/js.h"
-#include "pool/pool.h"
 #include "pool/site.h"
 #include "proxy/io_thread.h"
 #include "proxy/own_answer.h"
@@ -21,52 +21,6 @@
 #include <time.h>
 
 #define SESSION_NAME_MAX 16384
-
-/* Has workers, and a usable one for each role that it has workers for; prefill workers
- * alone answer nobody. */
-static bool is_pool_ready(struct pool *p)
-{
-	bool has_workers = false;
-	enum role r;
-
-	for (r = 0; r < ROLE_MAX; r++) {
-		if (pool_workers(p, r) == 0)
-			continue;
-		has_workers = true;
-		if (pool_usable(p, r) == 0)
-			return false;
-	}
-	return has_workers && pool_workers(p, pool_whole_role(p)) > 0;
-}
-
-bool local_is_ready(const struct site *site)
-{
-	size_t i;
-
-	for (i = 0; i < site->n_pools; i++) {
-		if (!is_pool_ready(site->pools[i]))
-			return false;
-	}
-	return true;
-}
-
-static int answer_readiness(const struct io_thread *t, char **body, size_t *n)
-{
-	enum fail why = FAIL_NONE;
-
-	if (atomic_load(&t->process->is_draining))
-		why = FAIL_DRAINING;
-	else if (!local_is_ready(t->site))
-		why = FAIL_NO_WORKER;
-	*body = malloc(1024);
-	if (*body == NULL)
-		return fail_status(FAIL_OVERLOADED);
-	if (why == FAIL_NONE)
-		*n = (size_t)snprintf(*body, 1024, "{\"status\":\"ready\"}");
-	else
-		*n = fail_body(why, *body, 1024);
-	return fail_status(why);
-}
 
 static char *finish_session_text(struct span session)
 {
@@ -206,7 +160,8 @@ static int answer(void *arg, struct io_thread *t, const struct local_asked *aske
 	*n = 0;
 	switch (asked->what) {
 	case LOCAL_READINESS:
-		return answer_readiness(t, body, n);
+		return readiness_answer(
+			asked, atomic_load(&t->process->is_draining), body, n);
 	case LOCAL_FINISH_SESSION:
 		return answer_finish_session(asked, body, n);
 	default:

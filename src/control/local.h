@@ -8,11 +8,8 @@
 #include "base/base.h"
 
 struct models;
-struct site;
 
 /* Before the threads start; models must outlive them. */
 void local_answers_start(struct models *models);
-/* Every pool has a usable worker for each role that it has workers for. */
-bool local_is_ready(const struct site *site);
 
 #endif

@@ -17,7 +17,7 @@
 enum path_action {
 	PATH_FORWARD,        /* to a worker */
 	PATH_HEALTH,         /* answered here: the process is up */
-	PATH_READINESS,      /* every pool has a usable worker for each role */
+	PATH_READINESS,      /* some pool can serve */
 	PATH_MODELS,         /* merged over healthy workers */
 	PATH_FINISH_SESSION, /* for clients with the admin key */
 	PATH_OPTIONS,        /* answered here: the methods of a path, or a preflight */

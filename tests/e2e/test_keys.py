@@ -557,26 +557,45 @@ def test_max_requests_holds_under_a_rush(router, worker):
     assert sorted(c.read_response("POST").status for c in wires) == [200] * 12 + [429] * 18
 
 
-def test_readiness_wants_a_usable_worker_in_every_pool(router, worker):
+def test_c07_ready_while_some_pool_can_serve(router, worker):
     a, b = worker("wa", models=("alpha",)), worker("wb", models=("beta", "alpha"))
     b.healthy = False
     fast = "health_interval = 50ms\nhealth_timeout = 20s\nhealth_failures = 1\nhealth_successes = 1\n"
     r = router(conf=f"[pool a]\nmodels = alpha\n{fast}[pool b]\nno_worker_wait = 0\n{fast}"
                f"[worker wa]\nurl = {a.url}\npool = a\n[worker wb]\nurl = {b.url}\npool = b\n", keys=OPEN, wait=False)
     r.wait_workers("wa")
-    assert r.request("GET", "/readiness").status == 503
+
+    def ready(query=""):
+        m = r.request("GET", "/readiness" + query)
+        doc = m.json()
+        assert (m.status == 200) == (doc["status"] == "ready") == ("error" not in doc)
+        return m.status, {name: p["status"] for name, p in doc["pools"].items()}
+    assert ready() == (200, {"a": "ready", "b": "not_ready"})
+    assert ready("?strict") == ready("?strict=1") == (503, {"a": "ready", "b": "not_ready"})
+    assert ready("?strict=0") == ready()
+    assert ready("?pool=a") == ready("?x=1&strict&pool=a") == (200, {"a": "ready"})
+    assert ready("?pool=b") == (503, {"b": "not_ready"})
+    for query in ("?pool=c", "?pool=", "?pool=%zz", "?pool=" + "b" * 2000):
+        m = r.request("GET", "/readiness" + query)
+        assert (m.status, m.json()["error"]["code"]) == (404, "pool_not_found"), query
+    assert r.request("HEAD", "/readiness?pool=b").status == 503
     assert r.request("GET", "/health").status == r.request("GET", "/liveness").status == 200
     assert served_by(r, completion("x", model="alpha"), "/v1/completions") == "wa", "what can be served is served"
     assert r.request(body=chat(model="beta")).status == 503
     b.healthy = True
     r.wait_workers("wb")
-    wait_until(lambda: r.request("GET", "/readiness").status == 200, "both pools have a worker")
+    wait_until(lambda: ready("?strict") == (200, {"a": "ready", "b": "ready"}), "both pools have a worker")
 
     def models():
         return sorted(m["id"] for m in r.request("GET", "/v1/models").json()["data"])
     wait_until(lambda: models() == ["alpha", "beta"], "merged, without doubles")
     b.healthy = False
     r.wait_workers("wb", state="unhealthy")
-    assert r.request("GET", "/readiness").status == 503
+    assert ready() == (200, {"a": "ready", "b": "not_ready"})
+    a.healthy = False
+    r.wait_workers("wa", state="unhealthy")
+    assert ready() == (503, {"a": "not_ready", "b": "not_ready"})
+    a.healthy = True
+    r.wait_workers("wa")
     wait_until(lambda: models() == ["alpha"], "of healthy workers only")
     r.allow_errors.append("wb")

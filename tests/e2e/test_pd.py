@@ -829,15 +829,25 @@ def test_a_request_that_is_not_split_is_keyed_as_decode_cuts_prompts(pd):
     assert went(r, whole=2)
 
 
-def test_readiness_wants_both_roles(pd):
+def test_c07_a_split_pool_is_ready_while_its_decode_role_is(pd):
     r, (p,), (d,) = pd(pool=POOL.replace("health_failures = 1000", "health_failures = 1"))
-    assert r.request("GET", "/readiness").status == 200
+    pool = r.request("GET", "/readiness").json()["pools"]["default"]
+    assert pool == {"status": "ready", "roles": {"prefill": {"workers": 1, "usable": 1}, "decode": {"workers": 1, "usable": 1}}}
+    p.healthy = False
+    r.wait_workers("p0", state="unhealthy")
+    m = r.request("GET", "/readiness")
+    assert m.status == 200 and m.json()["pools"]["default"]["status"] == "partial" and m.json()["pools"]["default"]["roles"]["prefill"]["usable"] == 0
+    assert r.request("GET", "/readiness?strict").status == 503
+    assert r.request(body=CHAT).status == 200, "decode workers compute prompts themselves"
+    p.healthy = True
+    r.wait_workers("p0")
     d.healthy = False
     r.wait_workers("d0", state="unhealthy")
-    assert r.request("GET", "/readiness").status == 503
+    m = r.request("GET", "/readiness")
+    assert m.status == 503 and m.json()["pools"]["default"]["status"] == "not_ready"
     assert r.admin("DELETE", "workers/d0")[0] == 202
     wait_until(lambda: r.admin("GET", "workers/d0")[0] == 404, "it is gone")
-    assert r.request("GET", "/readiness").status == 503
+    assert r.request("GET", "/readiness").status == 503, "prefill workers alone answer nobody"
     assert [m["policy"] for m in r.admin("GET", "status")[1]["pools"]] == ["least_requests"]
 
 
