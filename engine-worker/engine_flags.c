@@ -149,15 +149,14 @@ static int read_listen(
 }
 
 /* Returns how many; 0: one of them is none, or they are too many. */
-static size_t parse_peers(const char *text, struct sock_cidr out[HANDOFF_PEERS_MAX])
+static size_t parse_peers(const char *text, struct ip_net out[HANDOFF_PEERS_MAX])
 {
 	struct span rest = span_str(text), piece, word;
 	size_t n = 0;
 
 	while (span_next(&rest, ',', &piece)) {
 		while (span_next_word(&piece, &word)) {
-			if (n == HANDOFF_PEERS_MAX ||
-				sock_cidr_parse(word, &out[n++]) != 0)
+			if (n == HANDOFF_PEERS_MAX || ip_net_parse(word, &out[n++]) != 0)
 				return 0;
 		}
 	}
@@ -167,7 +166,7 @@ static size_t parse_peers(const char *text, struct sock_cidr out[HANDOFF_PEERS_M
 static int read_peers(
 	const struct flag *f, const char *value, void *field, char *want, size_t n)
 {
-	struct sock_cidr peers[HANDOFF_PEERS_MAX];
+	struct ip_net peers[HANDOFF_PEERS_MAX];
 
 	(void)f;
 	*(const char **)field = value;

@@ -180,8 +180,10 @@ bool handoff_release(struct handoff *h, struct span request,
 
 static bool is_peer(const struct handoff *h, const union sock_addr *addr)
 {
+	struct ip ip = sock_addr_ip(addr);
+
 	for (size_t i = 0; i < h->opts.n_peers; i++) {
-		if (sock_cidr_has(&h->opts.peers[i], addr))
+		if (ip_net_has(&h->opts.peers[i], &ip))
 			return true;
 	}
 	return false;

@@ -27,7 +27,7 @@ struct handoff_opts {
 	enum engine_role role;
 	union sock_addr listen; /* family AF_UNSPEC: nothing is kept nor taken */
 	const char *advertise;  /* an address for others; NULL: that of listen */
-	struct sock_cidr
+	struct ip_net
 		peers[HANDOFF_PEERS_MAX]; /* from and to whom there are connections */
 	size_t n_peers;
 	uint64_t lease_ms, connect_ms, stall_ms;

@@ -428,8 +428,10 @@ static void on_frame(void *arg, const struct kvx_header *h, struct span payload)
 
 static bool is_peer(const struct kvx_server *s, const union sock_addr *a)
 {
+	struct ip ip = sock_addr_ip(a);
+
 	for (size_t i = 0; i < s->opts.n_peers; i++) {
-		if (sock_cidr_has(&s->opts.peers[i], a))
+		if (ip_net_has(&s->opts.peers[i], &ip))
 			return true;
 	}
 	return false;

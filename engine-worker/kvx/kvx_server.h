@@ -9,14 +9,14 @@
 #include "kvx/lease.h"
 
 struct loop;
-struct sock_cidr;
+struct ip_net;
 struct kvx_server;
 
 struct kvx_server_opts {
 	const struct kvx_hello
 		*self; /* may change between kvx_server_cut() and the next turn */
 	struct leases *leases;
-	const struct sock_cidr *peers; /* who may connect */
+	const struct ip_net *peers; /* who may connect */
 	size_t n_peers;
 	/* The bytes of a lease's i-th block, self->block_bytes of them; not 0: it failed.
 	 */

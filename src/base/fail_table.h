@@ -27,6 +27,8 @@
 	X(CHUNK_OVERHEAD, 400, "invalid_request_error", "malformed_request",                                                    \
 	  "The chunked request body has too little data for its framing: send larger chunks.")                                  \
 	X(BAD_HEADER, 400, "invalid_request_error", "malformed_request", "A header field is malformed or repeated.")     \
+	X(TOO_MANY_HOPS, 400, "invalid_request_error", "malformed_request",                                                     \
+	  "X-Forwarded-For names more than 32 addresses.")                                                                      \
 	X(CONNECTION_TOO_LONG, 400, "invalid_request_error", "malformed_request",                                               \
 	  "The Connection header names more than 64 options.")                                                                  \
 	X(BAD_PREFIX, 400, "invalid_request_error", "malformed_request",                                                 \

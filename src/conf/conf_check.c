@@ -28,7 +28,6 @@ static const struct {
  * and whoever sets one to something is told that nothing happens.
  */
 static const char *const without_effect[] = {
-	"trusted_proxies",
 	"tls_handshake_timeout",
 	"tls_ca",
 	"tls_verify",

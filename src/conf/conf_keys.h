@@ -93,8 +93,8 @@
 	  "headers that may hold a routing key; the first one found wins") \
 	K(priority_headers, priority_headers, HEADERS, NULL, 0, 0, live, open, \
 	  "headers that give a request's place in the queue: high, normal or low") \
-	K(trusted_proxies, trusted_proxies, CIDRS, NULL, 0, 0, live, open, \
-	  "networks whose X-Forwarded-For is believed") \
+	K(trusted_proxies, trusted_proxies, PEERS, NULL, 0, 0, live, open, \
+	  "networks whose X-Forwarded-For is believed; unix: for unix sockets") \
 	K(cors_origins, cors_origins, ORIGINS, NULL, 0, 0, live, open, \
 	  "origins of web pages that may read responses, with *. for any subdomain; * for all")
 

@@ -59,6 +59,7 @@ enum conf_type {
 	CONF_TYPE_HEADERS,
 	CONF_TYPE_GLOBS,
 	CONF_TYPE_CIDRS,
+	CONF_TYPE_PEERS,
 	CONF_TYPE_ORIGINS,
 	CONF_TYPE_STATUSES, /* in a struct status_set */
 	CONF_TYPE_MAX
@@ -138,6 +139,8 @@ int conf_hostport_read(struct span text, char **host, uint16_t *port,
 	struct conf_fault *fault) MUST_CHECK;
 /* "10.0.0.0/8", "fd00::/8", or an address alone; bits beyond the prefix must be zero. */
 int conf_cidr_check(struct span text, struct conf_fault *fault) MUST_CHECK;
+/* Such a network, or "unix:": who comes by a unix socket. */
+int conf_peer_check(struct span text, struct conf_fault *fault) MUST_CHECK;
 
 /* By name, or NULL. */
 const struct pool_conf *conf_pool_find(const struct conf *c, const char *name);

@@ -513,6 +513,11 @@ int conf_cidr_check(struct span text, struct conf_fault *fault)
 	return 0;
 }
 
+int conf_peer_check(struct span text, struct conf_fault *fault)
+{
+	return span_is(text, "unix:") ? 0 : conf_cidr_check(text, fault);
+}
+
 /* Greedy with one point of return: the last '*' seen. Linear in practice, never
  * recursive. */
 bool conf_glob(const char *pattern, struct span text)

@@ -19,9 +19,10 @@ static const char *const forbidden[] = {
 
 static bool is_in(const union sock_addr *a, const char *text)
 {
-	struct sock_cidr cidr;
+	struct ip ip = sock_addr_ip(a);
+	struct ip_net net;
 
-	return sock_cidr_parse(span_str(text), &cidr) == 0 && sock_cidr_has(&cidr, a);
+	return ip_net_parse(span_str(text), &net) == 0 && ip_net_has(&net, &ip);
 }
 
 bool address_is_allowed(const union sock_addr *a, const struct conf_list *cidrs)

@@ -44,8 +44,12 @@ const char *http_method_name(enum http_method m);
 	X(CONTENT_ENCODING, "content-encoding")          \
 	X(VIA, "via")                                    \
 	X(FORWARDED, "forwarded")                        \
+	X(X_FORWARDED, "x-forwarded-") /* prefix: all but the next two */ \
 	X(X_FORWARDED_FOR, "x-forwarded-for")            \
 	X(X_FORWARDED_PROTO, "x-forwarded-proto")        \
+	X(X_REAL_IP, "x-real-ip")                        \
+	X(X_ORIGINAL_URL, "x-original-url")              \
+	X(X_REWRITE_URL, "x-rewrite-url")                \
 	X(X_REQUEST_ID, "x-request-id")                  \
 	X(X_CONVERSATION_ID, "x-conversation-id")        \
 	X(X_KVSTEER, "x-kvsteer-") /* prefix; any spelling with '_' */ \

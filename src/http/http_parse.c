@@ -31,37 +31,41 @@ static const struct {
 #undef X
 };
 
-/* Each known name has a slot of its own: (length + 11 * last character) modulo 64. */
-static const uint8_t slots[64] = {
-	[0] = FIELD_HOST,
-	[2] = FIELD_EXPECT,
-	[4] = FIELD_CONNECTION,
-	[6] = FIELD_CONTENT_LENGTH,
-	[7] = FIELD_AUTHORIZATION,
-	[10] = FIELD_PROXY_CONNECTION,
-	[11] = FIELD_X_KVSTEER_EXPLAIN,
-	[13] = FIELD_PROXY_AUTHORIZATION,
-	[21] = FIELD_FORWARDED,
-	[22] = FIELD_X_FORWARDED_PROTO,
-	[24] = FIELD_X_REQUEST_ID,
-	[25] = FIELD_TE,
-	[27] = FIELD_DATE,
-	[29] = FIELD_X_CONVERSATION_ID,
-	[30] = FIELD_UPGRADE,
-	[33] = FIELD_KEEP_ALIVE,
-	[35] = FIELD_CONTENT_TYPE,
-	[41] = FIELD_PROXY_AUTHENTICATE,
-	[44] = FIELD_SERVER,
-	[45] = FIELD_TRAILER,
-	[46] = FIELD_VIA,
-	[49] = FIELD_RETRY_AFTER,
-	[53] = FIELD_X_FORWARDED_FOR,
-	[54] = FIELD_X_KVSTEER_WORKER,
-	[56] = FIELD_X_KVSTEER_PREFIX,
-	[60] = FIELD_X_API_KEY,
-	[61] = FIELD_CONTENT_ENCODING,
-	[62] = FIELD_TRANSFER_ENCODING,
-	[63] = FIELD_HTTP2_SETTINGS,
+/* Each known name has a slot of its own: (length + 14 * last character) modulo SLOTS. */
+#define SLOTS 128
+static const uint8_t slots[SLOTS] = {
+	[1] = FIELD_FORWARDED,
+	[4] = FIELD_X_REQUEST_ID,
+	[8] = FIELD_TE,
+	[9] = FIELD_X_CONVERSATION_ID,
+	[10] = FIELD_DATE,
+	[13] = FIELD_UPGRADE,
+	[14] = FIELD_CONNECTION,
+	[16] = FIELD_KEEP_ALIVE,
+	[17] = FIELD_AUTHORIZATION,
+	[18] = FIELD_CONTENT_TYPE,
+	[20] = FIELD_PROXY_CONNECTION,
+	[21] = FIELD_X_KVSTEER_EXPLAIN,
+	[23] = FIELD_PROXY_AUTHORIZATION,
+	[24] = FIELD_PROXY_AUTHENTICATE,
+	[32] = FIELD_X_KVSTEER_PREFIX,
+	[35] = FIELD_X_FORWARDED_PROTO,
+	[39] = FIELD_X_API_KEY,
+	[41] = FIELD_X_REAL_IP,
+	[50] = FIELD_CONTENT_ENCODING,
+	[51] = FIELD_TRANSFER_ENCODING,
+	[62] = FIELD_CONTENT_LENGTH,
+	[66] = FIELD_SERVER,
+	[67] = FIELD_TRAILER,
+	[71] = FIELD_RETRY_AFTER,
+	[75] = FIELD_X_FORWARDED_FOR,
+	[76] = FIELD_X_KVSTEER_WORKER,
+	[81] = FIELD_VIA,
+	[88] = FIELD_HTTP2_SETTINGS,
+	[92] = FIELD_HOST,
+	[94] = FIELD_EXPECT,
+	[117] = FIELD_X_REWRITE_URL,
+	[118] = FIELD_X_ORIGINAL_URL,
 };
 
 /* clang-format off */
@@ -116,6 +120,19 @@ static bool is_plainly(const char *name, const char *known, size_t len)
 	return is_same_word(name + len - 8, known + len - 8);
 }
 
+/* Names that are known by their beginning. */
+static enum http_field_id family_of(struct span name)
+{
+	static const enum http_field_id families[] = {FIELD_X_KVSTEER, FIELD_X_FORWARDED};
+
+	for (size_t i = 0; i < ARRAY_LEN(families); i++) {
+		if (begins_folded(name, http_field_table[families[i]].name,
+			    http_field_table[families[i]].len))
+			return families[i];
+	}
+	return FIELD_OTHER;
+}
+
 enum http_field_id http_field_id(struct span name, bool *is_lookalike)
 {
 	enum http_field_id id;
@@ -123,16 +140,15 @@ enum http_field_id http_field_id(struct span name, bool *is_lookalike)
 	*is_lookalike = false;
 	if (name.n == 0)
 		return FIELD_OTHER;
-	id = slots[(name.n + 11u * (unsigned)(name.p[name.n - 1] | 0x20)) % 64];
+	id = slots[(name.n + 14u * (unsigned)(name.p[name.n - 1] | 0x20)) % SLOTS];
 	if (http_field_table[id].len == name.n &&
 		is_plainly(name.p, http_field_table[id].name, name.n))
 		return id;
 	if (id == FIELD_OTHER || http_field_table[id].len != name.n ||
 		!begins_folded(name, http_field_table[id].name, name.n)) {
-		id = FIELD_X_KVSTEER;
-		if (!begins_folded(
-			    name, http_field_table[id].name, http_field_table[id].len))
-			return FIELD_OTHER;
+		id = family_of(name);
+		if (id == FIELD_OTHER)
+			return id;
 	}
 	*is_lookalike = memchr(name.p, '_', name.n) != NULL;
 	return id;
@@ -179,8 +195,12 @@ static void read_lookalike(
 		f->id = FIELD_X_KVSTEER;
 		j->head->present |= UINT64_C(1) << FIELD_X_KVSTEER;
 		break;
+	case FIELD_X_FORWARDED:
 	case FIELD_X_FORWARDED_FOR:
 	case FIELD_X_FORWARDED_PROTO:
+	case FIELD_X_REAL_IP:
+	case FIELD_X_ORIGINAL_URL:
+	case FIELD_X_REWRITE_URL:
 	case FIELD_X_REQUEST_ID:
 		f->is_hop = !j->head->is_response;
 		break;

@@ -5,7 +5,8 @@
  *
  * All writing goes through one cursor that remembers whether everything fitted. Field
  * values are passed byte by byte as they came, repeated fields stay apart and in order;
- * only X-Forwarded-For and Via are joined into one line, because ours is appended.
+ * only Via, and X-Forwarded-For of a trusted proxy, are joined into one line, because ours
+ * is appended.
  *
  * Called by the forward and relay steps of the proxy, and by the small server for its own
  * answers.
@@ -169,6 +170,12 @@ static bool is_replaced(const struct http_request_out *o, const struct http_fiel
 	case FIELD_X_KVSTEER_WORKER:
 	case FIELD_X_KVSTEER_EXPLAIN:
 		return true;
+	case FIELD_FORWARDED:
+	case FIELD_X_FORWARDED:
+	case FIELD_X_REAL_IP:
+	case FIELD_X_ORIGINAL_URL:
+	case FIELD_X_REWRITE_URL:
+		return f->is_hop || !o->is_forwarded;
 	case FIELD_AUTHORIZATION:
 	case FIELD_X_API_KEY:
 		return o->drop_credentials || o->authorization.n > 0;
@@ -229,10 +236,12 @@ size_t http_write_request(const struct http_request_out *o, char *out, size_t ca
 	}
 	if (o->authorization.n > 0)
 		put_line(&c, SPAN_LIT("Authorization"), o->authorization);
-	put_joined(&c, o->base, h, FIELD_X_FORWARDED_FOR, SPAN_LIT("X-Forwarded-For: "),
-		o->client_ip);
-	put_line(&c, SPAN_LIT("X-Forwarded-Proto"),
-		o->client_tls ? SPAN_LIT("https") : SPAN_LIT("http"));
+	if (o->is_forwarded)
+		put_joined(&c, o->base, h, FIELD_X_FORWARDED_FOR,
+			SPAN_LIT("X-Forwarded-For: "), o->peer_ip);
+	else
+		put_line(&c, SPAN_LIT("X-Forwarded-For"), o->peer_ip);
+	put_line(&c, SPAN_LIT("X-Forwarded-Proto"), o->proto);
 	put_joined(&c, o->base, h, FIELD_VIA, SPAN_LIT("Via: "), SPAN_LIT("1.1 kvsteer"));
 	if (o->request_id.n > 0)
 		put_line(&c, SPAN_LIT("X-Request-Id"), o->request_id);

@@ -18,8 +18,12 @@ struct http_request_out {
 	struct span
 		url_base; /* "" or "/team-a": put before the path ("*" stays as it is) */
 	struct span host_line; /* "Host: w0.test:8001\r\n", made once for each worker */
-	struct span client_ip; /* appended to X-Forwarded-For (joined with what came) */
-	bool client_tls;       /* X-Forwarded-Proto: https or http, replacing what came */
+	struct span peer_ip;   /* X-Forwarded-For; after what came if is_forwarded */
+	/* By a trusted proxy: what it says of its own client goes on. Of anybody else
+	 * X-Forwarded-*, Forwarded, X-Real-IP, X-Original-URL and X-Rewrite-URL end
+	 * here. */
+	bool is_forwarded;
+	struct span proto;         /* X-Forwarded-Proto: "http", "https" */
 	struct span request_id;    /* X-Request-Id; replaces what came (the caller kept it
 				      when sane) */
 	struct span authorization; /* not empty: replaces the client's Authorization and

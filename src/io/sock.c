@@ -81,6 +81,15 @@ size_t sock_addr_text(const union sock_addr *a, bool with_port, char *out, size_
 	return text_len(snprintf(out, n, "%s", bare), n);
 }
 
+struct ip sock_addr_ip(const union sock_addr *a)
+{
+	if (a->sa.sa_family == AF_INET)
+		return ip_v4(&a->in.sin_addr);
+	if (a->sa.sa_family == AF_INET6)
+		return ip_v6(&a->in6.sin6_addr);
+	return (struct ip){.family = IP_NONE};
+}
+
 static int parse_unix_path(const char *path, union sock_addr *out)
 {
 	struct sockaddr_un un = {.sun_family = AF_UNIX};
@@ -326,72 +335,4 @@ unsigned long sock_raise_fd_limit(void)
 	if (setrlimit(RLIMIT_NOFILE, &raised) == 0)
 		return (unsigned long)raised.rlim_cur;
 	return (unsigned long)limit.rlim_cur;
-}
-
-/* A v4-mapped v6 address becomes the v4 address that it is. */
-static void unmap(union sock_addr *a)
-{
-	struct in_addr v4;
-	uint16_t port;
-
-	if (a->sa.sa_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&a->in6.sin6_addr))
-		return;
-	memcpy(&v4, &a->in6.sin6_addr.s6_addr[12], sizeof(v4));
-	port = a->in6.sin6_port;
-	memset(a, 0, sizeof(*a));
-	a->in.sin_family = AF_INET;
-	a->in.sin_port = port;
-	a->in.sin_addr = v4;
-}
-
-static const unsigned char *addr_bytes(const union sock_addr *a)
-{
-	return a->sa.sa_family == AF_INET ? (const unsigned char *)&a->in.sin_addr
-					  : a->in6.sin6_addr.s6_addr;
-}
-
-int sock_cidr_parse(struct span text, struct sock_cidr *out)
-{
-	struct span host;
-	char host_text[INET6_ADDRSTRLEN];
-	struct sock_cidr c;
-	uint64_t bits;
-	unsigned width;
-
-	text = span_trim(text);
-	if (!span_next(&text, '/', &host) || host.n == 0 || host.n >= sizeof(host_text) ||
-		memchr(host.p, '\0', host.n) != NULL)
-		return ERR_PARSE;
-	memcpy(host_text, host.p, host.n);
-	host_text[host.n] = '\0';
-	if (sock_addr_parse(host_text, 0, &c.net) != 0)
-		return ERR_PARSE;
-	width = c.net.sa.sa_family == AF_INET ? 32 : 128;
-	if (text.p == host.p + host.n)
-		bits = width; /* no slash at all: one address */
-	else if (span_to_u64(text, &bits) != 0 || bits > width)
-		return ERR_PARSE;
-	if (width == 128 && bits >= 96 && IN6_IS_ADDR_V4MAPPED(&c.net.in6.sin6_addr)) {
-		unmap(&c.net);
-		bits -= 96;
-	}
-	c.bits = (unsigned)bits;
-	*out = c;
-	return 0;
-}
-
-bool sock_cidr_has(const struct sock_cidr *c, const union sock_addr *a)
-{
-	union sock_addr plain = *a;
-	const unsigned char *net, *host;
-	unsigned whole = c->bits / 8, rest = c->bits % 8;
-
-	unmap(&plain);
-	if (plain.sa.sa_family != c->net.sa.sa_family || !sock_addr_is_inet(&plain))
-		return false;
-	net = addr_bytes(&c->net);
-	host = addr_bytes(&plain);
-	if (memcmp(net, host, whole) != 0)
-		return false;
-	return rest == 0 || ((net[whole] ^ host[whole]) >> (8 - rest)) == 0;
 }

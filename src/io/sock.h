@@ -5,7 +5,7 @@
 #define IO_SOCK_H
 
 #include "base/base.h"
-#include "base/span.h"
+#include "base/ip.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -29,6 +29,8 @@ in_port_t sock_addr_port(const union sock_addr *a);
  * the bare address, no brackets. */
 size_t sock_addr_text(const union sock_addr *a, bool with_port, char *out, size_t n);
 #define SOCK_ADDR_TEXT_MAX 64
+/* IP_NONE unless it is an IP address. */
+struct ip sock_addr_ip(const union sock_addr *a);
 /* IP literals ("127.0.0.1", "::1"), and the paths of unix sockets ("/run/a.sock");
  * ERR_PARSE else. */
 int sock_addr_parse(const char *host, uint16_t port, union sock_addr *out) MUST_CHECK;
@@ -58,13 +60,5 @@ void sock_abort_on_close(int fd);
 int sock_accept(int listen_fd, int *fd, union sock_addr *peer) MUST_CHECK;
 /* Raises RLIMIT_NOFILE to its hard limit where allowed; returns the limit in force. */
 unsigned long sock_raise_fd_limit(void);
-/* a.b.c.d/len or v6/len, or a bare address; host bits are ignored; ERR_PARSE. */
-struct sock_cidr {
-	union sock_addr net;
-	unsigned bits;
-};
-int sock_cidr_parse(struct span text, struct sock_cidr *out) MUST_CHECK;
-bool sock_cidr_has(const struct sock_cidr *c,
-	const union sock_addr *a); /* v4-mapped v6 counts as v4 */
 
 #endif

@@ -175,9 +175,13 @@ struct site *site_new(struct conf *conf, struct site *old, const struct site_opt
 	s->resumes_streams = resumes_streams(conf);
 	s->needs_body_scan = s->wants != 0 || s->needs_model;
 	s->pools = calloc(conf->n_pools + 1, sizeof(struct pool *));
-	err = s->pools == NULL ? ERR_NOMEM
-			       : tenants_new(conf->client_keys,
-					 old != NULL ? old->tenants : NULL, &s->tenants);
+	err = s->pools == NULL
+		      ? ERR_NOMEM
+		      : ip_set_init(&s->trusted, conf->router.trusted_proxies.items,
+				conf->router.trusted_proxies.n);
+	if (err == 0)
+		err = tenants_new(conf->client_keys, old != NULL ? old->tenants : NULL,
+			&s->tenants);
 	if (err == 0)
 		err = add_pools(s, old, o);
 	if (err != 0) {
@@ -215,6 +219,7 @@ void site_unref_many(struct site *s, unsigned n)
 		pool_unref(s->pools[i]);
 	free(s->pools);
 	tenants_free(s->tenants);
+	ip_set_free(&s->trusted);
 	conf_unref(s->conf);
 	free(s);
 }

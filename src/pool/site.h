@@ -7,6 +7,7 @@
 #define POOL_SITE_H
 
 #include "base/base.h"
+#include "base/ip.h"
 #include "conf/conf.h"
 #include "pool/pool.h"
 #include "pool/tenant.h"
@@ -16,6 +17,7 @@ struct site {
 	struct conf *conf;   /* a reference */
 	struct pool **pools; /* references, as conf->pools */
 	size_t n_pools;
+	struct ip_set trusted;   /* trusted_proxies */
 	struct tenants *tenants; /* the clients that may send; NULL: all */
 	bool needs_body_scan;    /* some pool chooses by prompt or model */
 	unsigned wants;          /* enum policy_wants, of all its pools */

@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "base/span.h"
+#include "http/http_forwarded.h"
 #include "io/stream.h"
 
 struct io_thread;
@@ -24,8 +25,7 @@ struct client {
 	bool saw_eof;  /* FIN seen, or the connection broke (is_broken) */
 	bool is_broken;
 	bool is_late; /* it came when the daemon was stopping: no worker for it */
-	char ip[SOCK_ADDR_TEXT_MAX];
-	size_t ip_len;
+	struct http_who peer;
 	uint64_t id;
 };
 

@@ -462,6 +462,7 @@ void conn_leave_place(struct io_thread *t)
 int conn_open(struct io_thread *t, int fd, const union sock_addr *peer)
 {
 	struct conn *c = calloc(1, sizeof(*c));
+	struct ip ip;
 
 	if (c == NULL) {
 		close(fd);
@@ -474,8 +475,8 @@ int conn_open(struct io_thread *t, int fd, const union sock_addr *peer)
 	c->client.run = conn_run;
 	c->client.id = atomic_fetch_add_explicit(
 		&t->process->next_conn_id, 1, memory_order_relaxed);
-	c->client.ip_len =
-		sock_addr_text(peer, false, c->client.ip, sizeof(c->client.ip));
+	ip = sock_addr_ip(peer);
+	http_who_set(&c->client.peer, &ip);
 	stream_init(&c->client.stream, t->loop, &stream_ops, c);
 	if (stream_open(&c->client.stream, fd) != 0) {
 		conn_leave_place(t);

@@ -48,12 +48,25 @@ static enum fail check_caller(struct request *r)
 		field(r, FIELD_AUTHORIZATION), field(r, FIELD_X_API_KEY));
 }
 
+/* Whose request it is: a trusted proxy's word counts. */
+static enum fail find_client(struct request *r)
+{
+	r->is_forwarded = ip_set_has(&r->site->trusted, &r->c->peer.ip);
+	if (!r->is_forwarded)
+		return FAIL_NONE;
+	r->who = &r->forwarded;
+	return http_forwarded_read(
+		&r->site->trusted, &r->c->peer, r->c->buf, &r->head, &r->forwarded);
+}
+
 /* Whether the header alone refuses the request; its body is then skipped. */
 static enum fail judge(struct request *r)
 {
 	struct span path = http_head_path(r->c->buf, &r->head);
-	enum fail why;
+	enum fail why = find_client(r);
 
+	if (why != FAIL_NONE)
+		return why;
 	path_lookup(opts(r), r->head.method, path, &r->verdict);
 	if (r->verdict.action == PATH_REFUSE)
 		return r->verdict.fail;

@@ -72,7 +72,7 @@ static int ask_local(struct request *r, char **body, size_t *n)
 		.site = r->site,
 		.base = r->c->buf,
 		.head = &r->head,
-		.client_ip = span_make(r->c->ip, r->c->ip_len),
+		.client_ip = http_who_text(r->who),
 	};
 
 	assert(local_fn != NULL);

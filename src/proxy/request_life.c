@@ -49,6 +49,7 @@ struct request *request_new(struct io_thread *t, struct client *c)
 	r->magic = REQUEST_MAGIC;
 	r->t = t;
 	r->c = c;
+	r->who = &c->peer;
 	r->site = io_site_take(t);
 	r->budget.total = &t->process->body_memory;
 	r->budget.limit = opts(r)->body_memory;

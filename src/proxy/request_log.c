@@ -14,7 +14,7 @@ void request_log_line(struct request *r, uint64_t now_us)
 {
 	struct access_line line = {
 		.request_id = request_id(r),
-		.client = span_make(r->c->ip, r->c->ip_len),
+		.client = http_who_text(r->who),
 		.tenant = r->caller.tenant != NULL ? r->caller.tenant->conf->name : NULL,
 		.model = span_make(
 			r->key.model.p, MIN(r->key.model.n, (size_t)MODEL_LOG_MAX)),

@@ -54,6 +54,9 @@ struct request {
 	struct path_verdict verdict;
 	enum fail refused; /* known from the head; said once the body was skipped */
 	bool has_head, sent_continue;
+	/* The client, for limits and logs: the peer's own, or forwarded. */
+	const struct http_who *who;
+	bool is_forwarded; /* by a trusted proxy */
 	struct caller caller;
 	struct body body;
 	struct upload upload;
@@ -92,7 +95,8 @@ struct request {
 	struct http_head head;   /* has no fields until it is parsed */
 	char worker_name[64];    /* for the log line, after the guard is gone */
 	char id[REQUEST_ID_MAX]; /* id_len of it */
-	struct kv_veil veil;     /* of an answer that is_veiled */
+	struct http_who forwarded;
+	struct kv_veil veil; /* of an answer that is_veiled */
 };
 
 static inline const struct router_opts *opts(const struct request *r)

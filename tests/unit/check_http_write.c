@@ -32,7 +32,8 @@ static struct http_request_out plain_request(const char *text)
 		.base = text,
 		.head = &head,
 		.host_line = SPAN_LIT("Host: w0.test:8001\r\n"),
-		.client_ip = SPAN_LIT("10.0.0.9"),
+		.peer_ip = SPAN_LIT("10.0.0.9"),
+		.proto = SPAN_LIT("http"),
 		.request_id = SPAN_LIT("id-1"),
 		.framing = head.framing,
 		.content_length = head.content_length,
@@ -86,7 +87,7 @@ START_TEST(request_is_made_anew)
 		"Authorization: Bearer k-1\r\nx-api-key: k-2\r\n"
 		"anthropic-version: 2023-06-01\r\nanthropic-beta: a\r\n"
 		"anthropic-beta: b\r\ntraceparent: 00-1\r\nx-LaBeL: Z\r\nX-Empty: \r\n"
-		"X-T: caf\xe9 \xff\r\nForwarded: for=1\r\n"
+		"X-T: caf\xe9 \xff\r\n"
 		"X-Forwarded-For: 10.0.0.9\r\nX-Forwarded-Proto: http\r\n"
 		"Via: 1.1 kvsteer\r\nX-Request-Id: req-abc\r\nContent-Length: "
 		"10\r\n\r\n");
@@ -100,19 +101,44 @@ START_TEST(request_joins_what_came)
 		"X-Forwarded-Proto: gopher\r\nx-forwarded-for: 2.2.2.2, 3.3.3.3\r\n"
 		"X-Forwarded-For:\r\nVia: 1.1 b\r\n\r\n");
 
-	o.client_tls = true;
+	o.is_forwarded = true;
+	o.proto = SPAN_LIT("https");
 	o.extra = SPAN_LIT("X-Role: prefill\r\n");
 	check_request(&o, "GET / HTTP/1.1\r\nHost: w0.test:8001\r\n"
 			  "X-Forwarded-For: 1.1.1.1, 2.2.2.2, 3.3.3.3, 10.0.0.9\r\n"
 			  "X-Forwarded-Proto: https\r\nVia: 1.0 a, 1.1 b, 1.1 kvsteer\r\n"
 			  "X-Request-Id: id-1\r\nX-Role: prefill\r\n\r\n");
-	/* over a unix socket there is no address */
-	o.client_ip = SPAN_LIT("");
+	/* of a stranger only what is ours goes on */
+	o.is_forwarded = false;
+	o.proto = SPAN_LIT("http");
 	o.extra = SPAN_LIT("");
 	check_request(&o, "GET / HTTP/1.1\r\nHost: w0.test:8001\r\n"
-			  "X-Forwarded-For: 1.1.1.1, 2.2.2.2, 3.3.3.3\r\n"
-			  "X-Forwarded-Proto: https\r\nVia: 1.0 a, 1.1 b, 1.1 kvsteer\r\n"
+			  "X-Forwarded-For: 10.0.0.9\r\n"
+			  "X-Forwarded-Proto: http\r\nVia: 1.0 a, 1.1 b, 1.1 kvsteer\r\n"
 			  "X-Request-Id: id-1\r\n\r\n");
+}
+END_TEST
+
+#define CLAIMS                                                                      \
+	"Forwarded: for=1.2.3.4\r\nX-Real-IP: 1.2.3.4\r\n"                          \
+	"X-Forwarded-Host: a\r\nX-FORWARDED-Port: 1\r\n"                            \
+	"X-Forwarded-Client-Cert: c\r\nX-Original-URL: /a\r\nx-rewrite-url: /b\r\n" \
+	"X-Forwarded-Prefix: /p\r\n"
+#define NEAR "X-Forwarded: 1\r\nX-Real-IPs: 2\r\nX-Original-Url2: 3\r\n"
+
+/* A stranger says nothing of who he is or what he asked for; a trusted proxy does.
+ * Spellings with '_' never pass: some servers take them for the real names. */
+START_TEST(b19_claims_of_strangers_end_here)
+{
+	struct http_request_out o = plain_request(
+		"GET / HTTP/1.1\r\nHost: a\r\n" CLAIMS NEAR
+		"X_Real_IP: 1\r\nX_Forwarded_Host: b\r\nX-Forwarded_For: 7\r\n"
+		"X_Original_URL: /\r\nX-Rewrite_URL: /\r\n\r\n");
+
+	check_request(&o, "GET / HTTP/1.1\r\nHost: w0.test:8001\r\n" NEAR OURS "\r\n");
+	o.is_forwarded = true;
+	check_request(
+		&o, "GET / HTTP/1.1\r\nHost: w0.test:8001\r\n" CLAIMS NEAR OURS "\r\n");
 }
 END_TEST
 
@@ -342,10 +368,10 @@ START_TEST(room_is_enough)
 	o = plain_request(text);
 	o.framing = HTTP_BODY_LENGTH;
 	o.content_length = UINT64_MAX;
-	o.client_tls = true;
+	o.proto = SPAN_LIT("https");
 	o.authorization = SPAN_LIT("x");
 	ck_assert_uint_gt(http_write_request(&o, out,
-				  n + 2 + o.host_line.n + o.client_ip.n + o.request_id.n +
+				  n + 2 + o.host_line.n + o.peer_ip.n + o.request_id.n +
 					  o.authorization.n + HTTP_WRITE_ROOM),
 		0);
 }
@@ -397,6 +423,7 @@ static Suite *write_suite(void)
 	metric_thread_start();
 	tcase_add_test(t, request_is_made_anew);
 	tcase_add_test(t, request_joins_what_came);
+	tcase_add_test(t, b19_claims_of_strangers_end_here);
 	tcase_add_test(t, rank_replaces_what_came);
 	tcase_add_test(t, accept_encoding_may_end_here);
 	tcase_add_test(t, nominated_fields_go_before_ours_come);

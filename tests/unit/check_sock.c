@@ -1,5 +1,5 @@
 /*
- * Addresses, CIDR blocks, listening and connecting sockets with their options, and what
+ * Addresses, listening and connecting sockets with their options, and what
  * the kernel's errors become.
  */
 #include "base/err.h"
@@ -73,60 +73,6 @@ START_TEST(names_are_no_addresses)
 			sock_addr_parse(rows[i], 1, &a) == ERR_PARSE, "%s", rows[i]);
 		ck_assert_msg(a.sa.sa_family == 0x5555, "%s touched the result", rows[i]);
 	}
-}
-END_TEST
-
-START_TEST(cidr_blocks)
-{
-	static const struct {
-		const char *block, *host;
-		bool has;
-	} rows[] = {
-		{"10.0.0.0/8", "10.255.0.1", true},
-		{"10.0.0.0/8", "11.0.0.1", false},
-		{"10.1.2.3/8", "10.9.9.9", true},
-		{"192.168.128.0/17", "192.168.128.1", true},
-		{"192.168.128.0/17", "192.168.127.255", false},
-		{"0.0.0.0/0", "1.2.3.4", true},
-		{"0.0.0.0/0", "::1", false},
-		{"0.0.0.0/0", "::ffff:1.2.3.4", true},
-		{"::/0", "2001:db8::1", true},
-		{"::/0", "1.2.3.4", false},
-		{"1.2.3.4", "1.2.3.4", true},
-		{"1.2.3.4", "1.2.3.5", false},
-		{"1.2.3.4/32", "1.2.3.5", false},
-		{" 10.0.0.0/8 ", "10.1.1.1", true},
-		{"2001:db8::/33", "2001:db8:7fff::1", true},
-		{"2001:db8::/33", "2001:db8:8000::1", false},
-		{"::ffff:10.0.0.0/104", "10.3.3.3", true},
-		{"::ffff:10.0.0.0/104", "::ffff:10.3.3.3", true},
-		{"::ffff:10.0.0.0/104", "11.3.3.3", false},
-		{"fe80::1/128", "fe80::1", true},
-		{"fe80::1/127", "fe80::2", false},
-	};
-	struct sock_cidr c;
-	union sock_addr a;
-
-	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		ck_assert_int_eq(sock_cidr_parse(span_str(rows[i].block), &c), 0);
-		ck_assert_int_eq(sock_addr_parse(rows[i].host, 5, &a), 0);
-		ck_assert_msg(sock_cidr_has(&c, &a) == rows[i].has, "%s %s",
-			rows[i].block, rows[i].host);
-	}
-}
-END_TEST
-
-START_TEST(cidr_blocks_that_are_none)
-{
-	static const char *const rows[] = {"", "/8", "10.0.0.0/", "10.0.0.0/33",
-		"::1/129", "10.0.0.0/-1", "10.0.0.0/8/8", "10.0.0.0/ 8", "name/8",
-		"10.0.0/8", "1111:1111:1111:1111:1111:1111:111.111.111.1111111/8"};
-	struct sock_cidr c;
-
-	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-		ck_assert_msg(sock_cidr_parse(span_str(rows[i]), &c) == ERR_PARSE, "%s",
-			rows[i]);
-	ck_assert_int_eq(sock_cidr_parse(span_make("10.0.0.0\0/8", 11), &c), ERR_PARSE);
 }
 END_TEST
 
@@ -430,8 +376,6 @@ static Suite *sock_suite(void)
 	tcase_add_test(t, addresses_to_text_and_back);
 	tcase_add_test(t, the_longest_address_fits_and_a_small_buffer_is_kept);
 	tcase_add_test(t, names_are_no_addresses);
-	tcase_add_test(t, cidr_blocks);
-	tcase_add_test(t, cidr_blocks_that_are_none);
 	tcase_add_test(t, connect_accept_and_inherited_options);
 	tcase_add_test(t, test_b7_a_listener_of_others_gets_the_options);
 	tcase_add_test(t, two_listeners_share_a_port_and_a_foreign_one_does_not);
