@@ -91,6 +91,7 @@ libkvsteer_a_SOURCES += src/conf/conf_type.c
 libkvsteer_a_SOURCES += src/conf/conf_url.c
 
 # route: what is read from requests: JSON, prompts, keys, paths
+libkvsteer_a_SOURCES += src/route/form_scan.c src/route/form_scan.h
 libkvsteer_a_SOURCES += src/route/json_member.c src/route/json_member.h
 libkvsteer_a_SOURCES += src/route/json_scan.c src/route/json_scan.h
 libkvsteer_a_SOURCES += src/route/json_walk.c src/route/json_walk.h
@@ -114,6 +115,7 @@ libprefix_a_SOURCES += src/prefix/prefix_tree.c src/prefix/prefix_tree.h
 libkvsteer_a_SOURCES += src/worker/breaker.c src/worker/breaker.h
 libkvsteer_a_SOURCES += src/worker/decay.c src/worker/decay.h
 libkvsteer_a_SOURCES += src/worker/guard.c src/worker/guard.h
+libkvsteer_a_SOURCES += src/worker/model_set.c src/worker/model_set.h
 libkvsteer_a_SOURCES += src/worker/outlier.c src/worker/outlier.h
 libkvsteer_a_SOURCES += src/worker/pace.c src/worker/pace.h
 libkvsteer_a_SOURCES += src/worker/progress.c src/worker/progress.h

@@ -83,6 +83,7 @@ noinst_HEADERS += tests/unit/http_server_rig.h
 check_PROGRAMS += tests/unit/check_http_server
 check_PROGRAMS += tests/unit/check_http_server_life
 noinst_HEADERS += tests/unit/route_rig.h
+check_PROGRAMS += tests/unit/check_form_scan
 check_PROGRAMS += tests/unit/check_route_key
 noinst_HEADERS += tests/unit/prefix_rig.h
 check_PROGRAMS += tests/unit/check_prefix_index

@@ -36,6 +36,8 @@
 	X(BAD_WORKER, 400, "invalid_request_error", "malformed_request", "X-Kvsteer-Worker names no known worker.")      \
 	X(BAD_TRANSFER, 400, "invalid_request_error", "malformed_request",                                               \
 	  "The request body has KV transfer fields, which clients may not set and which cannot be removed: it is not valid JSON, or has more than 1024 of them.")      \
+	X(MODEL_REQUIRED, 400, "invalid_request_error", "model_required",                                                       \
+	  "The request names no model and several are served here: set the field model, or the header X-Kvsteer-Model.") \
 	X(UNAUTHORIZED, 401, "authentication_error", "unauthorized", "A valid API key is required.")                     \
 	X(FORBIDDEN, 403, "permission_error", "forbidden", "This call is not permitted here.")                           \
 	X(MODEL_NOT_FOUND, 404, "invalid_request_error", "model_not_found", "No pool serves this model.")                \

@@ -105,7 +105,11 @@ static int scan_body(const struct question *q, const struct request_key_body *us
 	*out = route_scan_new();
 	if (*out == NULL)
 		return ERR_NOMEM;
-	route_scan_begin(*out, q->verdict.endpoint);
+	if (q->verdict.endpoint == ENDPOINT_PLAIN)
+		(void)route_scan_begin_form(*out, q->verdict.endpoint,
+			http_call_field(q->call, "Content-Type"));
+	else
+		route_scan_begin(*out, q->verdict.endpoint);
 	return route_scan_feed(*out, body.p, 0, body.n);
 }
 
@@ -159,7 +163,10 @@ static bool read_keys(struct question *q)
 		return false;
 	}
 	if (q->pool == NULL) {
-		admin_fail(q->call, ADMIN_NO_POOL, "no pool serves the model");
+		admin_fail(q->call, ADMIN_NO_POOL,
+			q->key.model.n > 0 ? "no pool serves the model"
+					   : "the body names no model, and there are "
+					     "several pools");
 		return false;
 	}
 	return true;

@@ -151,6 +151,61 @@ static void shape_models(enum path_shape shape, char **body, size_t *n)
 	*n = *body != NULL ? strlen(*body) : 0;
 }
 
+/* ---- one of them ---- */
+
+/* As an entry of the list, which is freed with its document. */
+static const struct js *find_model(const struct js *data, struct span name)
+{
+	struct span id;
+	size_t i;
+
+	for (i = 0; i < js_len(data); i++) {
+		const struct js *model = js_at(data, i);
+
+		if (js_as_str(js_get(model, "id"), &id) && span_eq(id, name))
+			return model;
+	}
+	return NULL;
+}
+
+static char *model_text(enum path_shape shape, const struct js *model)
+{
+	struct js *out;
+	struct span id;
+	char *text;
+
+	if (shape != SHAPE_ANTHROPIC || !js_as_str(js_get(model, "id"), &id))
+		return js_print(model, false);
+	out = anthropic_model(model, id);
+	text = js_print(out, false);
+	js_free(out);
+	return text;
+}
+
+static int answer_model(
+	struct models *models, const struct local_asked *a, char **body, size_t *n)
+{
+	scoped_free char *list = NULL;
+	const struct js *model = NULL;
+	struct js *doc;
+	const char *why;
+
+	if (!models_has(models, a->model))
+		return fail_with(FAIL_MODEL_NOT_FOUND, body, n);
+	list = models_copy(models, n);
+	(void)js_ran_out();
+	doc = list != NULL ? js_parse(span_make(list, *n), &why) : NULL;
+	if (doc != NULL)
+		model = find_model(js_get(doc, "data"), a->model);
+	if (model != NULL)
+		*body = model_text(a->shape, model);
+	js_free(doc);
+	if (js_ran_out())
+		free(take_ptr(*body));
+	*n = *body != NULL ? strlen(*body) : 0;
+	return fail_status(*body != NULL ? FAIL_NONE : FAIL_OVERLOADED);
+}
+
 static int answer(void *arg, struct io_thread *t, const struct local_asked *asked,
 	char **body, size_t *n)
 {
@@ -164,6 +219,8 @@ static int answer(void *arg, struct io_thread *t, const struct local_asked *aske
 			asked, atomic_load(&t->process->is_draining), body, n);
 	case LOCAL_FINISH_SESSION:
 		return answer_finish_session(asked, body, n);
+	case LOCAL_MODEL:
+		return answer_model(models, asked, body, n);
 	default:
 		break;
 	}

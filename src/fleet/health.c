@@ -37,6 +37,7 @@
 #include "io/loop.h"
 #include "io/resolve.h"
 #include "io/wheel.h"
+#include "worker/model_set.h"
 #include "worker/worker.h"
 
 #include <stdarg.h>
@@ -391,10 +392,24 @@ static struct fetch *ask(
 	return host_fetch(&e->host, e->h->fetcher, &what, fn, e);
 }
 
+/* Without memory the last lists stay, until the next answer. */
+static void tell_workers(struct entry *e)
+{
+	struct model_set *set;
+	struct host_seat *seat;
+
+	if (models_set(e->models, &set) != 0)
+		return;
+	HOST_FOREACH(seat, &e->host)
+	pool_set_models(e->host.pool, seat->worker, set);
+	model_set_unref(set);
+}
+
 static void set_models(struct entry *e, struct js *models)
 {
 	js_free(e->models);
 	e->models = models;
+	tell_workers(e);
 	if (e->is_listed)
 		publish_models(e->h);
 	tell_pool(e->h, e->host.pool);
@@ -493,7 +508,8 @@ static void probe_succeeded(struct entry *e, int status)
 	set_reason(e, "%s", text);
 	set_state(e, WORKER_HEALTHY);
 	report_ask(e->report);
-	if (clock_now_ms() - e->models_ms >= MODELS_EVERY_MS)
+	if (clock_now_ms() - e->models_ms >= MODELS_EVERY_MS ||
+		pool_models_doubted_ms(e->host.pool) > e->models_ms)
 		ask_models(e);
 }
 
@@ -804,6 +820,7 @@ static void add_rank(struct entry *e, struct host_seat *seat, struct worker *w)
 	memcpy(w->probe.reason, e->reason, sizeof(w->probe.reason));
 	w->probe.state_since_ms = clock_now_ms();
 	host_add(&e->host, seat, w);
+	tell_workers(e);
 	atomic_store(&w->health, e->state);
 }
 

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "io/js.h"
+#include "worker/model_set.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -13,8 +14,10 @@
 
 struct models {
 	pthread_mutex_t lock;
-	char *text; /* under the lock; replaced whole */
+	/* Under the lock; replaced whole. */
+	char *text;
 	size_t n;
+	struct model_set *set; /* of the same list */
 };
 
 static const char empty_list[] = "{\"object\":\"list\",\"data\":[]}";
@@ -41,6 +44,7 @@ void models_free(struct models *m)
 		return;
 	pthread_mutex_destroy(&m->lock);
 	free(m->text);
+	model_set_unref(m->set);
 	free(m);
 }
 
@@ -117,23 +121,50 @@ void models_only_add(struct models_only *only, const struct js *part)
 	}
 }
 
-static void replace_text(struct models *m, char *text)
+static void replace(struct models *m, char *text, struct model_set *set)
 {
-	char *old;
+	char *old_text;
+	struct model_set *old_set;
 
 	pthread_mutex_lock(&m->lock);
-	old = m->text;
+	old_text = m->text;
+	old_set = m->set;
 	m->text = text;
 	m->n = strlen(text);
+	m->set = set;
 	pthread_mutex_unlock(&m->lock);
-	free(old);
+	free(old_text);
+	model_set_unref(old_set);
+}
+
+int models_set(const struct js *part, struct model_set **out)
+{
+	uint64_t *hashes;
+	struct span id;
+	size_t i, n = 0;
+
+	*out = NULL;
+	if (part == NULL)
+		return 0;
+	hashes = calloc(js_len(part) + 1, sizeof(*hashes));
+	if (hashes == NULL)
+		return ERR_NOMEM;
+	for (i = 0; i < js_len(part); i++) {
+		if (entry_id(js_at(part, i), &id))
+			hashes[n++] = model_hash(id);
+	}
+	*out = model_set_new(hashes, n);
+	free(hashes);
+	return *out != NULL ? 0 : ERR_NOMEM;
 }
 
 int models_publish(struct models *m, const struct js *const *parts, size_t n)
 {
 	struct js *root, *list, *seen;
+	struct model_set *set;
 	char *text;
 	size_t i;
+	int err;
 
 	(void)js_ran_out();
 	root = js_object();
@@ -145,13 +176,25 @@ int models_publish(struct models *m, const struct js *const *parts, size_t n)
 	js_set_str(root, "object", "list");
 	js_set(root, "data", list);
 	text = js_print(root, false);
+	err = models_set(list, &set);
 	js_free(root);
-	if (js_ran_out()) {
+	if (js_ran_out() || err != 0) {
 		free(text);
+		model_set_unref(set);
 		return ERR_NOMEM;
 	}
-	replace_text(m, text);
+	replace(m, text, set);
 	return 0;
+}
+
+bool models_has(struct models *m, struct span id)
+{
+	bool has;
+
+	pthread_mutex_lock(&m->lock);
+	has = model_set_has(m->set, model_hash(id));
+	pthread_mutex_unlock(&m->lock);
+	return has;
 }
 
 char *models_copy(struct models *m, size_t *n)

@@ -8,6 +8,8 @@
 
 #include "base/span.h"
 
+#include <stdbool.h>
+
 struct js;
 struct models;
 
@@ -22,6 +24,10 @@ void models_free(struct models *m); /* NULL is fine */
  */
 int models_parse(struct span body, struct js **list) MUST_CHECK;
 
+/* The names of a parsed answer; NULL of NULL. ERR_NOMEM. */
+struct model_set;
+int models_set(const struct js *part, struct model_set **out) MUST_CHECK;
+
 /* The only model that several parsed answers name together. Begins zeroed. */
 struct models_only {
 	struct span id; /* lives as long as the answers; empty: none, or several */
@@ -34,6 +40,8 @@ void models_only_add(struct models_only *only, const struct js *part);
  * ERR_NOMEM: the last list stays. */
 int models_publish(struct models *m, const struct js *const *parts, size_t n) MUST_CHECK;
 
+/* Any thread: true if the published list has the model. */
+bool models_has(struct models *m, struct span id);
 /* Any thread: a copy of the text for free(). NULL: out of memory. */
 char *models_copy(struct models *m, size_t *n);
 

@@ -3,14 +3,14 @@
  */
 #include "http/http_query.h"
 
-static bool decode(struct span in, char *out, size_t n)
+static bool decode(struct span in, bool is_form, char *out, size_t n)
 {
 	size_t len = 0;
 
 	for (size_t i = 0; i < in.n; i++) {
 		uint64_t byte = (unsigned char)in.p[i];
 
-		if (byte == '+') {
+		if (byte == '+' && is_form) {
 			byte = ' ';
 		} else if (byte == '%') {
 			if (in.n - i < 3 ||
@@ -47,7 +47,12 @@ bool http_query_value(struct span query, const char *name, char *out, size_t n)
 		if (!span_next(&pair, '=', &key))
 			key = span_make(NULL, 0);
 		if (span_is(key, name))
-			return decode(pair, out, n);
+			return decode(pair, true, out, n);
 	}
 	return false;
+}
+
+bool http_path_decode(struct span in, char *out, size_t n)
+{
+	return decode(in, false, out, n);
 }

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "pool/pool_state.h"
+#include "worker/model_set.h"
 #include "worker/worker.h"
 
 #include <stdlib.h>
@@ -487,4 +488,61 @@ void pool_worker_capacity(struct pool *p, struct worker *w, uint64_t tokens)
 		prefix_index_worker_capacity(r->index, w->pool.index_slot,
 			capacity_blocks(r, capacity_tokens(w)));
 	pool_unlock(p);
+}
+
+static bool do_lists_differ(const struct pool *p)
+{
+	const struct model_set *first = NULL;
+	size_t i;
+
+	for (i = 0; i < p->registry.n; i++) {
+		const struct model_set *s = p->registry.items[i]->pool.models;
+
+		if (s == NULL)
+			continue;
+		first = first != NULL ? first : s;
+		if (!model_set_is_same(first, s))
+			return true;
+	}
+	return false;
+}
+
+void pool_set_models(struct pool *p, struct worker *w, struct model_set *models)
+{
+	struct model_set *old;
+
+	pool_lock(p);
+	old = w->pool.models;
+	w->pool.models = model_set_ref(models);
+	atomic_store(&p->lists_differ, do_lists_differ(p));
+	pool_unlock(p);
+	model_set_unref(old);
+}
+
+bool pool_lists_model(struct pool *p, struct span model)
+{
+	uint64_t hash = model_hash(model);
+	bool found = false;
+	size_t i;
+
+	pool_lock(p);
+	for (i = 0; i < p->registry.n && !found; i++)
+		found = model_set_has(p->registry.items[i]->pool.models, hash);
+	pool_unlock(p);
+	return found;
+}
+
+bool pool_lists_differ(const struct pool *p)
+{
+	return atomic_load_explicit(&p->lists_differ, memory_order_relaxed);
+}
+
+void pool_doubt_models(struct pool *p, uint64_t now_ms)
+{
+	atomic_store_explicit(&p->models_doubted_ms, now_ms, memory_order_relaxed);
+}
+
+uint64_t pool_models_doubted_ms(const struct pool *p)
+{
+	return atomic_load_explicit(&p->models_doubted_ms, memory_order_relaxed);
 }

@@ -100,6 +100,9 @@ struct pool_ask {
 	struct slots *slots; /* of the process; NULL: no cap */
 	unsigned max_slots;
 	uint64_t now_ms;
+	/* The pool's own: hash of the model, where some of its workers list it and others
+	 * do not; 0: any worker has it, as far as is known. */
+	uint64_t listed;
 };
 
 static inline bool pool_ask_is_pinned(const struct pool_ask *ask)
@@ -143,7 +146,10 @@ void pool_seal_key(struct pool *p, struct route_key *key, struct span tenant);
 
 /* The one model that all workers of the pool have, for keys that name none. Empty: not
  * known, or several. */
+#define POOL_MODEL_MAX 256
 void pool_set_only_model(struct pool *p, struct span model);
+/* Its length. */
+size_t pool_only_model(struct pool *p, char to[POOL_MODEL_MAX]);
 
 /*
  * Chooses, takes the guard, inserts. 0, or
@@ -309,6 +315,23 @@ uint64_t pool_bump_generation(struct pool *p);
 void pool_set_generation(struct pool *p, uint64_t generation);
 /* The worker's cache is gone (restart, flush). */
 void pool_clear_worker(struct pool *p, const struct worker *w);
+/*
+ * The models that a worker lists (NULL: not known), which it keeps. A request for one
+ * that some workers list goes to those alone; the others serve anything. Workers with
+ * `models` in their configuration go by that. Control thread.
+ */
+struct model_set;
+void pool_set_models(struct pool *p, struct worker *w, struct model_set *models);
+/* Its workers list different models: requests are to be asked for theirs. Unlocked. */
+bool pool_lists_differ(const struct pool *p);
+/* A worker that does what is asked, other than w and not tried yet, lists the model. */
+bool pool_has_lister(struct pool *p, const struct pool_ask *ask, const struct worker *w);
+/* A worker said that it has no such model: the lists may be of yesterday. Unlocked. */
+void pool_doubt_models(struct pool *p, uint64_t now_ms);
+/* When that was last; 0: never. */
+uint64_t pool_models_doubted_ms(const struct pool *p);
+/* A worker of the pool lists it. */
+bool pool_lists_model(struct pool *p, struct span model);
 /* Learned KV capacity in tokens (0: unknown); the configured one wins. It outlives
  * reloads and changes of policy. Control thread. */
 void pool_worker_capacity(struct pool *p, struct worker *w, uint64_t tokens);

@@ -65,14 +65,13 @@ static void note_beginnings(
 void pool_set_only_model(struct pool *p, struct span model)
 {
 	pool_lock(p);
-	p->only_model_len = model.n <= ONLY_MODEL_MAX ? model.n : 0;
+	p->only_model_len = model.n <= POOL_MODEL_MAX ? model.n : 0;
 	if (p->only_model_len > 0)
 		memcpy(p->only_model, model.p, p->only_model_len);
 	pool_unlock(p);
 }
 
-/* A request without a model means the pool's only one: a copy of its name in to. */
-static struct span only_model(struct pool *p, char to[ONLY_MODEL_MAX])
+size_t pool_only_model(struct pool *p, char to[POOL_MODEL_MAX])
 {
 	size_t n;
 
@@ -80,15 +79,15 @@ static struct span only_model(struct pool *p, char to[ONLY_MODEL_MAX])
 	n = p->only_model_len;
 	memcpy(to, p->only_model, n);
 	pool_unlock(p);
-	return span_make(to, n);
+	return n;
 }
 
 void pool_seal_key(struct pool *p, struct route_key *key, struct span tenant)
 {
-	char only[ONLY_MODEL_MAX];
+	char only[POOL_MODEL_MAX];
 	struct route_salt salt = {
 		.boot_secret = {p->boot_secret[0], p->boot_secret[1]},
-		.model = key->model.n > 0 ? key->model : only_model(p, only),
+		.model = key->model,
 		.lora = key->lora,
 		.cache_salt = key->cache_salt,
 		.tenant = tenant,
@@ -100,6 +99,8 @@ void pool_seal_key(struct pool *p, struct route_key *key, struct span tenant)
 	size_t i;
 
 	assert(!key->is_sealed);
+	if (salt.model.n == 0)
+		salt.model = span_make(only, pool_only_model(p, only));
 	note_beginnings(p, key, &salt);
 	secret = route_key_secret(&salt);
 	for (i = 0; i < key->n_blocks; i++)

@@ -11,6 +11,7 @@
 #include "pool/slow_start.h"
 #include "worker/breaker.h"
 #include "worker/decay.h"
+#include "worker/model_set.h"
 #include "worker/worker.h"
 
 #include <limits.h>
@@ -21,12 +22,40 @@
  * minutes. */
 #define RECENT_HALF_LIFE_MS 75000
 
-static bool serves_model(const struct worker *w, struct span model)
+static bool lists(const struct pool *p, enum role role, uint64_t model)
 {
-	const struct conf_list *globs = &w->conf->models;
 	size_t i;
 
-	if (globs->n == 0 || model.n == 0)
+	for (i = 0; i < p->registry.n; i++) {
+		const struct worker *w = p->registry.items[i];
+
+		if (w->role == role && model_set_has(w->pool.models, model))
+			return true;
+	}
+	return false;
+}
+
+/* Before any question whether a worker serves the model. */
+static void find_listed(const struct pool *p, struct pool_ask *ask)
+{
+	ask->listed = 0;
+	if (!pool_lists_differ(p) || ask->model.n == 0)
+		return;
+	ask->listed = model_hash(ask->model);
+	if (!lists(p, ask->role, ask->listed))
+		ask->listed = 0;
+}
+
+static bool serves_model(const struct pool_ask *ask, const struct worker *w)
+{
+	const struct conf_list *globs = &w->conf->models;
+	struct span model = ask->model;
+	size_t i;
+
+	if (globs->n == 0)
+		return ask->listed == 0 || w->pool.models == NULL ||
+		       model_set_has(w->pool.models, ask->listed);
+	if (model.n == 0)
 		return true;
 	for (i = 0; i < globs->n; i++) {
 		if (conf_glob(globs->items[i], model))
@@ -104,7 +133,7 @@ static const char *out_of_play(const struct pool_ask *ask, struct worker *w)
 {
 	const char *word;
 
-	if (!serves_model(w, ask->model))
+	if (!serves_model(ask, w))
 		return "model";
 	if (was_tried(ask, w))
 		return "tried";
@@ -284,7 +313,7 @@ static bool is_alive(enum worker_state s)
  */
 static unsigned badness(const struct pool_ask *ask, struct worker *w)
 {
-	if (!serves_model(w, ask->model) || was_tried(ask, w) || worker_is_full(w))
+	if (!serves_model(ask, w) || was_tried(ask, w) || worker_is_full(w))
 		return UINT_MAX;
 	if (reach_is_doubted(&w->reach)) /* one at a time may wait for it */
 		return worker_load(w) > 0 || !is_alive(worker_state(w)) ? UINT_MAX : 6;
@@ -331,7 +360,7 @@ static bool are_too_many_out(const struct pool *p, const struct pool_ask *ask)
 	for (i = 0; i < p->registry.n; i++) {
 		struct worker *w = p->registry.items[i];
 
-		if (!is_asked_for(ask, w) || !serves_model(w, ask->model))
+		if (!is_asked_for(ask, w) || !serves_model(ask, w))
 			continue;
 		all++;
 		out += breaker_is_by_status(&w->breaker);
@@ -519,6 +548,7 @@ static int gather(struct pool *p, const struct pool_ask *asked, struct choice *c
 			.now_ms = asked->now_ms,
 			.rng = &p->rng,
 		}};
+	find_listed(p, ask);
 	if (!pins_exist(p, ask))
 		return ERR_PARSE;
 	if (ask->key != NULL && ask->key->is_sealed) {
@@ -762,6 +792,23 @@ int pool_look(struct pool *p, const struct pool_ask *ask, struct pool_look *out)
 	return err;
 }
 
+bool pool_has_lister(struct pool *p, const struct pool_ask *ask, const struct worker *w)
+{
+	uint64_t hash = model_hash(ask->model);
+	bool found = false;
+	size_t i;
+
+	pool_lock(p);
+	for (i = 0; i < p->registry.n && !found; i++) {
+		const struct worker *other = p->registry.items[i];
+
+		found = other->host_id != w->host_id && is_asked_for(ask, other) &&
+			!was_tried(ask, other) && model_set_has(other->pool.models, hash);
+	}
+	pool_unlock(p);
+	return found;
+}
+
 bool pool_has_candidate(struct pool *p, const struct pool_ask *ask)
 {
 	struct choice c;
@@ -803,21 +850,23 @@ static uint64_t out_for_ms(struct worker *w, uint64_t now_ms)
 	return breaker_wait_ms(&w->breaker, now_ms);
 }
 
-bool pool_wait_is_vain(struct pool *p, const struct pool_ask *ask)
+bool pool_wait_is_vain(struct pool *p, const struct pool_ask *asked)
 {
+	struct pool_ask ask = *asked;
 	uint64_t soonest_ms = UINT64_MAX;
 	size_t i;
 
+	find_listed(p, &ask);
 	for (i = 0; i < p->registry.n; i++) {
 		struct worker *w = p->registry.items[i];
 
-		if (!is_asked_for(ask, w) || !serves_model(w, ask->model) ||
+		if (!is_asked_for(&ask, w) || !serves_model(&ask, w) ||
 			worker_state(w) == WORKER_DRAINING)
 			continue;
-		soonest_ms = MIN(soonest_ms, out_for_ms(w, ask->now_ms));
+		soonest_ms = MIN(soonest_ms, out_for_ms(w, ask.now_ms));
 	}
 	return soonest_ms != UINT64_MAX &&
-	       soonest_ms > pool_no_worker_wait_ms(p, ask->role);
+	       soonest_ms > pool_no_worker_wait_ms(p, ask.role);
 }
 
 /* ---- outages ---- */
@@ -863,12 +912,13 @@ struct outage {
 	uint64_t back_ms;
 };
 
-static struct outage count_outage(struct pool *p, const struct pool_ask *ask)
+static struct outage count_outage(struct pool *p, struct pool_ask *ask)
 {
 	struct outage o = {.back_ms = UINT64_MAX};
 	size_t i;
 
 	pool_lock(p);
+	find_listed(p, ask);
 	for (i = 0; i < p->registry.n; i++) {
 		struct worker *w = p->registry.items[i];
 		uint64_t out_ms;
@@ -888,7 +938,8 @@ static struct outage count_outage(struct pool *p, const struct pool_ask *ask)
 void pool_tell_outage(
 	struct pool *p, const struct pool_ask *ask, struct text *out, uint64_t *back_ms)
 {
-	struct outage o = count_outage(p, ask);
+	struct pool_ask copy = *ask;
+	struct outage o = count_outage(p, &copy);
 	const char *before = ": ";
 	size_t kind;
 

@@ -14,8 +14,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define ONLY_MODEL_MAX 256
-
 struct pool_role {
 	struct policy_opts policy;
 	_Atomic int load_source;       /* enum load_source */
@@ -43,7 +41,9 @@ struct pool {
 	_Atomic unsigned waiting;             /* in the queue, or about to be */
 	_Atomic unsigned n_workers[ROLE_MAX]; /* written under the lock */
 	_Atomic bool lacks_prefill;
-	_Atomic int connector; /* enum kv_connector */
+	_Atomic uint64_t models_doubted_ms;
+	_Atomic bool lists_differ; /* its workers list different models */
+	_Atomic int connector;     /* enum kv_connector */
 	/* Transfer fields of clients and responses pass (kv_params). */
 	_Atomic bool passes_transfers;
 	_Atomic bool has_connector;
@@ -55,7 +55,7 @@ struct pool {
 	 * it. */
 	CACHE_ALIGNED pthread_mutex_t lock;
 	struct queue queue;
-	char only_model[ONLY_MODEL_MAX];
+	char only_model[POOL_MODEL_MAX];
 	size_t only_model_len; /* 0: unknown, or several */
 	struct registry registry;
 	struct pool_role roles[ROLE_MAX];

@@ -42,7 +42,11 @@ static void key_opts(const struct pool *p, struct route_key_opts *out)
 static int build(const struct request_key_source *src, const struct route_key_opts *o,
 	struct route_key *key)
 {
-	return route_key_build(src->scan, src->body.p, src->body.n, o, key);
+	int err = route_key_build(src->scan, src->body.p, src->body.n, o, key);
+
+	if (err == 0 && key->model.n == 0 && src->model.n > 0)
+		err = route_key_say_model(key, src->model);
+	return err;
 }
 
 static int build_for(

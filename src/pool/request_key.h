@@ -32,12 +32,13 @@ struct request_key_source {
 	struct span body;
 	bool is_body_awaited;
 	/* X-Kvsteer-Model, -Lora-Path and -Cache-Salt; empty: absent. They count where
-	 * the body is not awaited. */
+	 * the body is not awaited, and the model also where the body names none. */
 	struct span model, lora, cache_salt;
 };
 
 /*
- * The fields of key, and *pool: the one that serves its model, NULL: none does. Hashes
+ * The fields of key, and *pool: the one that serves its model, NULL: none does, or no model
+ * is named and several pools might be meant. Hashes
  * that the client sent (route_key_from_header() came first) stay. ERR_NOMEM.
  */
 int request_key_read(const struct request_key_source *src, struct route_key *key,

@@ -7,6 +7,7 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct pool *site_pool(const struct site *s, struct span name)
 {
@@ -48,6 +49,8 @@ static bool needs_model(const struct conf *c)
 {
 	size_t i;
 
+	if (c->n_pools > 1)
+		return true;
 	for (i = 0; i < c->n_pools; i++) {
 		if (c->pools[i].models.n > 0)
 			return true;
@@ -97,6 +100,18 @@ static bool must_be_searched(const struct site *s, const struct site_head *h)
 	return false;
 }
 
+/* Pool or worker cannot be told without the model. */
+static bool is_model_needed(const struct site *s)
+{
+	size_t i;
+
+	for (i = 0; i < s->n_pools && !s->needs_model; i++) {
+		if (pool_lists_differ(s->pools[i]))
+			return true;
+	}
+	return s->needs_model;
+}
+
 bool site_reads_body(const struct site *s, const struct site_head *h)
 {
 	size_t i;
@@ -110,11 +125,11 @@ bool site_reads_body(const struct site *s, const struct site_head *h)
 		return true;
 	if (may_resume(s, h))
 		return true;
-	if (h->endpoint == ENDPOINT_OTHER || !s->needs_body_scan)
+	if (h->endpoint == ENDPOINT_OTHER)
 		return false;
-	if (h->model.n == 0 && s->needs_model)
+	if (h->model.n == 0 && is_model_needed(s))
 		return true;
-	if (h->is_pinned || h->endpoint == ENDPOINT_PLAIN)
+	if (!s->needs_body_scan || h->is_pinned || h->endpoint == ENDPOINT_PLAIN)
 		return false;
 	for (i = 0; i < s->n_pools; i++) {
 		if (site_pool_for(s, h->model) == s->pools[i])
@@ -247,15 +262,66 @@ static bool serves(const struct pool_conf *pc, struct span model)
 	return false;
 }
 
-struct pool *site_pool_for(const struct site *s, struct span model)
+/* NULL: there is none, or there are several. */
+static struct pool *only_pool_for_all(const struct site *s)
 {
+	struct pool *found = NULL;
 	size_t i;
 
 	for (i = 0; i < s->n_pools; i++) {
-		if (serves(&s->conf->pools[i], model))
-			return s->pools[i];
+		if (s->conf->pools[i].models.n > 0)
+			continue;
+		if (found != NULL)
+			return NULL;
+		found = s->pools[i];
 	}
-	return model.n == 0 && s->n_pools > 0 ? s->pools[0] : NULL;
+	return found;
+}
+
+/* No pool has another model than the first one that is known. */
+static struct pool *pool_of_only_model(const struct site *s)
+{
+	char first[POOL_MODEL_MAX], other[POOL_MODEL_MAX];
+	size_t n, i;
+
+	n = pool_only_model(s->pools[0], first);
+	for (i = 1; n > 0 && i < s->n_pools; i++) {
+		if (pool_only_model(s->pools[i], other) != n ||
+			memcmp(first, other, n) != 0)
+			return NULL;
+	}
+	return n > 0 ? s->pools[0] : NULL;
+}
+
+static struct pool *pool_for_unnamed(const struct site *s)
+{
+	struct pool *p;
+
+	if (s->n_pools <= 1)
+		return s->n_pools == 1 ? s->pools[0] : NULL;
+	p = only_pool_for_all(s);
+	return p != NULL ? p : pool_of_only_model(s);
+}
+
+struct pool *site_pool_for(const struct site *s, struct span model)
+{
+	struct pool *first = NULL;
+	size_t i;
+
+	if (model.n == 0)
+		return pool_for_unnamed(s);
+	for (i = 0; i < s->n_pools; i++) {
+		if (!serves(&s->conf->pools[i], model))
+			continue;
+		if (first != NULL && pool_lists_model(s->pools[i], model))
+			return s->pools[i];
+		if (first != NULL)
+			continue;
+		first = s->pools[i];
+		if (i + 1 == s->n_pools || pool_lists_model(first, model))
+			break;
+	}
+	return first;
 }
 
 bool site_finish_session(const struct site *s, struct span session)

@@ -42,8 +42,12 @@ void site_ref_many(struct site *s, unsigned n);
 void site_unref_many(struct site *s, unsigned n);
 /* Closes the pools of old that next (may be NULL) has no more. */
 void site_retire(struct site *old, const struct site *next);
-/* The first pool in file order whose `models` match; NULL: no pool serves it. An empty
- * model fits pools without `models`, then the first. */
+/*
+ * Of the pools whose `models` match the first with a worker that lists the model, else the
+ * first in file order; NULL: no pool serves it. An empty
+ * model means the pool if there is one, else the only one without `models`, else the
+ * first of those whose workers all have one and the same model; NULL: it is not clear.
+ */
 struct pool *site_pool_for(const struct site *s, struct span model);
 struct pool *site_pool(const struct site *s, struct span name);
 

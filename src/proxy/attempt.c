@@ -140,6 +140,17 @@ static bool is_settled(const struct attempts *a, int status)
 	return (status == 429 && a->was_busy) || (status == 500 && a->had_500);
 }
 
+/* The worker knows no such model, as its list may say only later; another one does. */
+static bool is_known_elsewhere(const struct retry_case *c, int status)
+{
+	if (status != 404)
+		return false;
+	pool_doubt_models(c->pool, c->ask.now_ms);
+	return c->ask.model.n > 0 && !c->attempts->had_404 &&
+	       !pool_ask_is_pinned(&c->ask) &&
+	       pool_has_lister(c->pool, &c->ask, c->at->guard.worker);
+}
+
 bool attempt_retry(struct retry_case *c, uint64_t id, int status, enum fail why)
 {
 	if (!c->may_repeat || !c->has_time || is_settled(c->attempts, status) ||
@@ -148,6 +159,7 @@ bool attempt_retry(struct retry_case *c, uint64_t id, int status, enum fail why)
 	if (take_leave(c, status, why)) {
 		c->attempts->was_busy |= status == 429;
 		c->attempts->had_500 |= status == 500;
+		c->attempts->had_404 |= status == 404;
 		attempt_back_off(c);
 		return true;
 	}
@@ -302,7 +314,8 @@ struct decision attempt_dial_is_late(struct retry_case *c)
 struct decision attempt_answered(
 	struct retry_case *c, const struct http_head *a, const char *base)
 {
-	if (!attempt_is_worth_a_retry(c, a->status) ||
+	if ((!attempt_is_worth_a_retry(c, a->status) &&
+		    !is_known_elsewhere(c, a->status)) ||
 		!attempt_retry(c, c->at->guard.worker->id, a->status, FAIL_NONE))
 		return next_is(NEXT_STEP);
 	attempt_keep(c, a, base);

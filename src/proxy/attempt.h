@@ -33,6 +33,7 @@ struct attempts {
 	bool was_busy;          /* 429 sent it elsewhere, once */
 	bool has_unkept;        /* a response was too large or too slow to be kept */
 	bool had_500;           /* so did 500 */
+	bool had_404;           /* and 404, since another worker lists the model */
 	enum fail last_failure; /* of a worker that was asked */
 	uint64_t not_before_ms; /* back-off; 0: at once */
 	/* Workers, by id or host_id, that are not asked again: n_tried, ascending. */

@@ -18,11 +18,12 @@ enum next {
 	NEXT_DECODE,       /* PICK: prefill is done, decode's worker is next */
 	NEXT_SKIP_PREFILL, /* PICK: a decode worker computes the prompt as well */
 	/* The end. FINISH follows. */
-	NEXT_END,  /* nothing is left to send */
-	NEXT_KEPT, /* the client gets the response that was kept (attempt.h) */
-	NEXT_REST, /* the client gets the end of its stream from the router (resume.h) */
-	NEXT_CUT,  /* the client sees a broken response: why */
-	NEXT_FAIL, /* the client gets an error response, if it has nothing yet: why */
+	NEXT_END,   /* nothing is left to send */
+	NEXT_LOCAL, /* the client gets the router's own answer (own_answer_local()) */
+	NEXT_KEPT,  /* the client gets the response that was kept (attempt.h) */
+	NEXT_REST,  /* the client gets the end of its stream from the router (resume.h) */
+	NEXT_CUT,   /* the client sees a broken response: why */
+	NEXT_FAIL,  /* the client gets an error response, if it has nothing yet: why */
 };
 
 struct decision {

@@ -129,7 +129,10 @@ static void start_scan(struct request *r)
 	if (r->json == NULL)
 		r->json = route_scan_new();
 	r->is_scanning = r->json != NULL; /* without memory: routed by load */
-	if (r->is_scanning)
+	if (r->is_scanning && r->verdict.endpoint == ENDPOINT_PLAIN)
+		(void)route_scan_begin_form(
+			r->json, r->verdict.endpoint, field(r, FIELD_CONTENT_TYPE));
+	else if (r->is_scanning)
 		route_scan_begin(r->json, r->verdict.endpoint);
 }
 
@@ -284,14 +287,23 @@ struct decision intake_hand_on(struct request *r)
 
 /* ---- the route key ---- */
 
-static struct request_key_source key_source(const struct request *r)
+/* path: room for the model that the path names. */
+static struct span said_model(const struct request *r, char path[MODEL_NAME_MAX])
+{
+	struct span model = own_field(r, SPAN_LIT("x-kvsteer-model"));
+
+	return model.n == 0 && request_path_model(r, path) ? span_str(path) : model;
+}
+
+static struct request_key_source key_source(
+	const struct request *r, char path[MODEL_NAME_MAX])
 {
 	return (struct request_key_source){
 		.site = r->site,
 		.scan = r->is_scanning ? r->json : NULL,
 		.body = request_body(r),
 		.is_body_awaited = r->reads_body,
-		.model = own_field(r, SPAN_LIT("x-kvsteer-model")),
+		.model = said_model(r, path),
 		.lora = own_field(r, SPAN_LIT("x-kvsteer-lora-path")),
 		.cache_salt = own_field(r, SPAN_LIT("x-kvsteer-cache-salt")),
 	};
@@ -377,9 +389,23 @@ static enum fail strip_transfers(struct request *r)
 	return why;
 }
 
+/* No pool serves the model, or it is not clear which is meant. What has no body, or one
+ * that is not read, has no place for a model: it goes to the first pool. */
+static enum fail choose_pool(struct request *r)
+{
+	if (r->key.model.n > 0)
+		return FAIL_MODEL_NOT_FOUND;
+	if (r->verdict.endpoint != ENDPOINT_OTHER && r->body.total > 0)
+		return FAIL_MODEL_REQUIRED;
+	r->pool = r->site->pools[0];
+	return FAIL_NONE;
+}
+
 enum fail intake_route_key(struct request *r)
 {
-	struct request_key_source src = key_source(r);
+	char path[MODEL_NAME_MAX];
+	struct request_key_source src = key_source(r, path);
+	enum fail why;
 
 	if (request_key_read(&src, &r->key, &r->pool) != 0)
 		return FAIL_OVERLOADED;
@@ -387,8 +413,9 @@ enum fail intake_route_key(struct request *r)
 	r->stored.site = r->site;
 	if (r->verdict.finds_object)
 		look_up_object(r);
-	if (r->pool == NULL)
-		return FAIL_MODEL_NOT_FOUND;
+	why = r->pool == NULL ? choose_pool(r) : FAIL_NONE;
+	if (why != FAIL_NONE)
+		return why;
 	if (request_key_hash(&src, r->pool, caller_salt(&r->caller), &r->key) != 0)
 		return FAIL_OVERLOADED;
 	r->is_keyed = r->key.is_sealed;

@@ -56,18 +56,31 @@ static enum path_shape shape_of(const struct request *r)
 	static const struct span version = {"anthropic-version", 17};
 
 	if (r->verdict.shape == SHAPE_OPENAI && r->has_head &&
-		r->verdict.action != PATH_FORWARD &&
+		(r->verdict.action != PATH_FORWARD || r->verdict.names_model) &&
 		http_head_named(r->c->buf, &r->head, version) != NULL)
 		return SHAPE_ANTHROPIC;
 	return r->verdict.shape;
 }
 
-static int ask_local(struct request *r, char **body, size_t *n)
+static enum local_answer what_of(const struct request *r)
 {
+	switch (r->verdict.action) {
+	case PATH_MODELS:
+		return LOCAL_MODELS;
+	case PATH_MODEL:
+		return LOCAL_MODEL;
+	case PATH_FINISH_SESSION:
+		return LOCAL_FINISH_SESSION;
+	default:
+		return LOCAL_READINESS;
+	}
+}
+
+static int ask_local(struct request *r, enum local_answer what, char **body, size_t *n)
+{
+	char model[MODEL_NAME_MAX];
 	struct local_asked asked = {
-		.what = r->verdict.action == PATH_MODELS           ? LOCAL_MODELS
-			: r->verdict.action == PATH_FINISH_SESSION ? LOCAL_FINISH_SESSION
-								   : LOCAL_READINESS,
+		.what = what,
 		.shape = shape_of(r),
 		.site = r->site,
 		.base = r->c->buf,
@@ -75,8 +88,23 @@ static int ask_local(struct request *r, char **body, size_t *n)
 		.client_ip = http_who_text(r->who),
 	};
 
+	if (what == LOCAL_MODEL && request_path_model(r, model))
+		asked.model = span_str(model);
 	assert(local_fn != NULL);
 	return local_fn(local_arg, r->t, &asked, body, n);
+}
+
+bool own_answer_has_model(struct request *r)
+{
+	char *body = NULL;
+	size_t n = 0;
+	int status;
+
+	if (!r->verdict.names_model)
+		return false;
+	status = ask_local(r, LOCAL_MODEL, &body, &n);
+	free(body);
+	return status == fail_status(FAIL_NONE);
 }
 
 static bool may_keep(const struct request *r)
@@ -113,7 +141,7 @@ void own_answer_local(struct request *r)
 		return;
 	}
 	if (r->verdict.action != PATH_HEALTH)
-		status = ask_local(r, &body, &n);
+		status = ask_local(r, what_of(r), &body, &n);
 	n_extra = answer_id_line(request_id(r), extra);
 	n_extra += cors_lines(opts(r), r->c->buf, &r->head, extra + n_extra);
 	r->keep = may_keep(r);

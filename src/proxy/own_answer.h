@@ -20,6 +20,9 @@ void own_answer_make_id(struct request *r);
 void own_answer_new_id(struct request *r);
 /* The whole answer of a path that the router serves itself. */
 void own_answer_local(struct request *r);
+/* The path names a model, and the list has it: with PATH_MODEL own_answer_local() answers
+ * it. */
+bool own_answer_has_model(struct request *r);
 /* The answer of a failure (r->why, which has a status). */
 void own_answer_failure(struct request *r);
 
@@ -28,7 +31,12 @@ void own_answer_failure(struct request *r);
  * Returns the status and sets *body to new memory (NULL: none) with its length and
  * content type.
  */
-enum local_answer { LOCAL_READINESS, LOCAL_MODELS, LOCAL_FINISH_SESSION };
+enum local_answer {
+	LOCAL_READINESS,
+	LOCAL_MODELS,
+	LOCAL_MODEL, /* `model` */
+	LOCAL_FINISH_SESSION
+};
 struct local_asked {
 	enum local_answer what;
 	enum path_shape shape;
@@ -36,6 +44,7 @@ struct local_asked {
 	const char *base;        /* of head's offsets */
 	const struct http_head *head;
 	struct span client_ip;
+	struct span model;
 };
 typedef int local_answer_fn(void *arg, struct io_thread *t,
 	const struct local_asked *asked, char **body, size_t *n);

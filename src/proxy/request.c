@@ -136,6 +136,10 @@ static struct decision carry_out(struct request *r, struct decision d)
 		request_leave_worker(r);
 		pd_skip_prefill(r->pd, r->pool, r->key.model);
 		return d;
+	case NEXT_LOCAL:
+		request_leave_worker(r);
+		own_answer_local(r);
+		return next_is(NEXT_END);
 	case NEXT_KEPT:
 		return send_kept(r);
 	case NEXT_REST:
@@ -306,6 +310,11 @@ static struct decision answered(
 		/* With the prompt it has done all that it had to do. */
 		guard_streams(&r->place.guard, clock_now_ms());
 		return d;
+	}
+	/* vLLM has no such path, but lists its models. */
+	if (a->status == 404 && own_answer_has_model(r)) {
+		r->verdict.action = PATH_MODEL;
+		return next_is(NEXT_LOCAL);
 	}
 	if (is_resumed || !is_good(a->status))
 		d = decide_response(r, a, base);

@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "base/span.h"
 #include "http/http_head.h"
+#include "http/http_query.h"
 #include "http/http_scan.h"
 #include "pool/pool.h"
 #include "pool/site.h"
@@ -137,6 +138,15 @@ static inline bool request_may_go_on(const struct request *r)
 		!r->body.is_complete)
 		return false;
 	return r->relay.framing != HTTP_BODY_UNTIL_CLOSE;
+}
+
+/* The model that the path names, decoded. False: it names none, or none so long. */
+#define MODEL_NAME_MAX 1024
+static inline bool request_path_model(const struct request *r, char out[MODEL_NAME_MAX])
+{
+	return r->verdict.names_model &&
+	       http_path_decode(path_id(&r->verdict, http_head_path(r->c->buf, &r->head)),
+		       out, MODEL_NAME_MAX);
 }
 
 #endif

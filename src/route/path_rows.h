@@ -16,13 +16,15 @@
  *           CLOSED     concerns one engine process, or is dangerous: not for clients
  *           WEBSOCKET  no Upgrade is forwarded
  *           FLEET and CLOSED are 404 but for pass_paths.
- * endpoint  the prompt that the route key is made of. PLAIN: the body is read for its
- *           model alone. OTHER: the body is not read
+ * endpoint  the prompt that the route key is made of. PLAIN: the body, JSON or a
+ *           form, is read for its model alone. OTHER: the body is not read
  * shape     of the errors that the router makes itself: the API's
  * marks     DROPS    the engine's prefix cache is empty or stale after it
  *           STOPS    the engine aborts requests
  *           MAKES    the response's id names an object that lives on its worker
  *           FINDS    an object that the path or query names, or that the body names
+ *           NAMES    the path ends with a model's name; answered here where a worker that lists
+ *                    it does not answer it
  *           YIELDS   pass_paths forwards it all the same
  * source    V: vllm/entrypoints/, S: sglang/srt/entrypoints/http_server.py,
  *           G: sglang/multimodal_gen/runtime/entrypoints/, L: llama.cpp
@@ -92,23 +94,23 @@
 	X("/separate_reasoning", "render", POST, FORWARD, PLAIN, OPENAI, 0, "S") \
 	X("/v1/moderations", "moderations", POST, FORWARD, PLAIN, OPENAI, 0, "O") \
 	/* ---- audio, images, video ---- */ \
-	X("/v1/audio/transcriptions", "transcriptions", POST, FORWARD, OTHER, OPENAI, 0, "V speech_to_text/transcription, S, L") \
-	X("/audio/transcriptions", "transcriptions", POST, FORWARD, OTHER, OPENAI, 0, "L") \
-	X("/v1/audio/translations", "translations", POST, FORWARD, OTHER, OPENAI, 0, "V speech_to_text/translation") \
-	X("/v1/audio/speech", "speech", POST, FORWARD, OTHER, OPENAI, 0, "O") \
-	X("/v1/images/generations", "images", POST, FORWARD, OTHER, OPENAI, MAKES, "G openai/image_api.py") \
-	X("/v1/images/edits", "images", POST, FORWARD, OTHER, OPENAI, MAKES, "G openai/image_api.py") \
+	X("/v1/audio/transcriptions", "transcriptions", POST, FORWARD, PLAIN, OPENAI, 0, "V speech_to_text/transcription, S, L") \
+	X("/audio/transcriptions", "transcriptions", POST, FORWARD, PLAIN, OPENAI, 0, "L") \
+	X("/v1/audio/translations", "translations", POST, FORWARD, PLAIN, OPENAI, 0, "V speech_to_text/translation") \
+	X("/v1/audio/speech", "speech", POST, FORWARD, PLAIN, OPENAI, 0, "O") \
+	X("/v1/images/generations", "images", POST, FORWARD, PLAIN, OPENAI, MAKES, "G openai/image_api.py") \
+	X("/v1/images/edits", "images", POST, FORWARD, PLAIN, OPENAI, MAKES, "G openai/image_api.py") \
 	X("/v1/images/{id}/content", "image", GET, FORWARD, OTHER, OPENAI, FINDS, "G openai/image_api.py") \
-	X("/v1/videos", "videos", GET_POST, FORWARD, OTHER, OPENAI, MAKES, "G openai/video_api.py") \
+	X("/v1/videos", "videos", GET_POST, FORWARD, PLAIN, OPENAI, MAKES, "G openai/video_api.py") \
 	X("/v1/videos/{id}", "video", GET_DELETE, FORWARD, OTHER, OPENAI, FINDS, "G openai/video_api.py") \
 	X("/v1/videos/{id}/content", "video", GET, FORWARD, OTHER, OPENAI, FINDS, "G openai/video_api.py") \
 	X("/v1/videos/{id}/remix", "video", POST, FORWARD, OTHER, OPENAI, MAKES | FINDS, "O") \
-	X("/v1/meshes", "meshes", GET_POST, FORWARD, OTHER, OPENAI, MAKES, "G openai/mesh_api.py") \
+	X("/v1/meshes", "meshes", GET_POST, FORWARD, PLAIN, OPENAI, MAKES, "G openai/mesh_api.py") \
 	X("/v1/meshes/{id}", "mesh", GET_DELETE, FORWARD, OTHER, OPENAI, FINDS, "G openai/mesh_api.py") \
 	X("/v1/meshes/{id}/content", "mesh", GET, FORWARD, OTHER, OPENAI, FINDS, "G openai/mesh_api.py") \
-	X("/v1/actions/generations", "actions", POST, FORWARD, OTHER, OPENAI, 0, "G action/api.py") \
+	X("/v1/actions/generations", "actions", POST, FORWARD, PLAIN, OPENAI, 0, "G action/api.py") \
 	X("/v1/actions/metadata", "actions", GET, FORWARD, OTHER, OPENAI, 0, "G action/api.py") \
-	X("/rollout/generate", "actions", POST, FORWARD, OTHER, OPENAI, 0, "G post_training/rollout_api.py") \
+	X("/rollout/generate", "actions", POST, FORWARD, PLAIN, OPENAI, 0, "G post_training/rollout_api.py") \
 	/* ---- objects that live on one worker ---- */ \
 	X("/v1/responses/{id}", "response", GET_DELETE, FORWARD, OTHER, OPENAI, FINDS, "V openai/responses, S") \
 	X("/v1/responses/{id}/cancel", "response_cancel", POST, FORWARD, OTHER, OPENAI, FINDS, "V openai/responses, S") \
@@ -126,7 +128,7 @@
 	X("/open_session", "session", GET_POST, FORWARD, PLAIN, OPENAI, MAKES, "S") \
 	X("/close_session", "session", GET_POST, FORWARD, PLAIN, OPENAI, FINDS, "S") \
 	/* ---- what an engine says of itself ---- */ \
-	X("/v1/models/", "model", GET, FORWARD, OTHER, OPENAI, 0, "S, G openai/common_api.py") \
+	X("/v1/models/", "model", GET, FORWARD, OTHER, OPENAI, NAMES, "S, G openai/common_api.py, O") \
 	X("/api/show", "ollama_models", POST, FORWARD, PLAIN, OLLAMA, 0, "S") \
 	X("/get_model_info", "model_info", GET, FORWARD, OTHER, OPENAI, 0, "S") \
 	X("/model_info", "model_info", GET, FORWARD, OTHER, OPENAI, 0, "S, G http_server.py") \

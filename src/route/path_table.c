@@ -26,7 +26,7 @@
 /* HEAD and OPTIONS change nothing. */
 #define M_QUIET (1u << HTTP_HEAD | 1u << HTTP_OPTIONS)
 
-enum path_mark { DROPS = 1, STOPS = 2, MAKES = 4, FINDS = 8, YIELDS = 16 };
+enum path_mark { DROPS = 1, STOPS = 2, MAKES = 4, FINDS = 8, YIELDS = 16, NAMES = 32 };
 
 static const struct path_row {
 	struct span path;
@@ -291,7 +291,12 @@ static struct path_verdict serve(const struct path_row *row, enum http_method me
 	v.endpoint = is_own ? row->endpoint : ENDPOINT_OTHER;
 	v.id_off = id.n > 0 ? (uint32_t)(id.p - path.p) : 0;
 	v.id_n = (uint32_t)id.n;
+	if ((row->marks & NAMES) != 0) {
+		v.id_off = (uint32_t)row->path.n;
+		v.id_n = (uint32_t)(path.n - row->path.n);
+	}
 	v.makes_object = (row->marks & MAKES) != 0 && method == HTTP_POST;
+	v.names_model = (row->marks & NAMES) != 0;
 	v.finds_object = is_own && (row->marks & FINDS) != 0;
 	return v;
 }

@@ -19,6 +19,7 @@ enum path_action {
 	PATH_HEALTH,         /* answered here: the process is up */
 	PATH_READINESS,      /* some pool can serve */
 	PATH_MODELS,         /* merged over healthy workers */
+	PATH_MODEL,          /* one of that list, where workers do not answer it */
 	PATH_FINISH_SESSION, /* for clients with the admin key */
 	PATH_OPTIONS,        /* answered here: the methods of a path, or a preflight */
 	PATH_REFUSE,         /* fail says why */
@@ -43,7 +44,7 @@ struct path_verdict {
 	unsigned route; /* number of its label: metric_request() */
 	enum route_endpoint endpoint;
 	enum path_shape shape;
-	/* PATH_FORWARD: what stands for {id}, in the path, which may move; n is 0: nothing.
+	/* What stands for {id}, in the path, which may move; n is 0: nothing.
 	 * path_id() */
 	uint32_t id_off, id_n;
 	uint16_t allowed; /* METHOD_NOT_ALLOWED: what the Allow field says */
@@ -54,6 +55,8 @@ struct path_verdict {
 	bool stops_requests;
 	/* The response's id names an object that lives on its worker. */
 	bool makes_object;
+	/* The path ends with a model's name, as spelled, for path_id(). */
+	bool names_model;
 	/* It is about such an object, which the path, the query or the body names. */
 	bool finds_object;
 };

@@ -265,6 +265,16 @@ static void forget_body(struct route_key *k, const struct route_key_opts *opts)
 	k->prompt_units = 0;
 }
 
+/* All of a form that routing reads. */
+static int take_form(const struct route_scan *s, const char *base, struct route_key *k)
+{
+	int err = route_key_say(k, span_make(base + s->model, s->model_end - s->model),
+		span_make(NULL, 0), span_make(NULL, 0));
+
+	k->readable = err == 0;
+	return err;
+}
+
 int route_key_build(struct route_scan *s, const char *base, size_t len,
 	const struct route_key_opts *opts, struct route_key *k)
 {
@@ -274,6 +284,8 @@ int route_key_build(struct route_scan *s, const char *base, size_t len,
 
 	forget_body(k, opts);
 	k->endpoint = s->endpoint;
+	if (s->is_form)
+		return take_form(s, base, k);
 	if (s->has_failed || !s->is_object || s->json.at != len ||
 		!json_scan_is_done(&s->json))
 		return 0;
@@ -384,6 +396,34 @@ int route_key_say(
 		*to[i] = span_make(k->text + used, said[i].n);
 		used += said[i].n;
 	}
+	return 0;
+}
+
+static void move_span(struct span *s, const char *from, const char *to)
+{
+	if (s->n > 0)
+		s->p = to + (s->p - from);
+}
+
+int route_key_say_model(struct route_key *k, struct span model)
+{
+	size_t used = k->text_cap;
+	char *text = malloc(used + model.n);
+
+	if (text == NULL)
+		return ERR_NOMEM;
+	if (used > 0)
+		memcpy(text, k->text, used);
+	memcpy(text + used, model.p, model.n);
+	move_span(&k->lora, k->text, text);
+	move_span(&k->cache_salt, k->text, text);
+	move_span(&k->object, k->text, text);
+	for (unsigned i = 0; i < SESSION_MAX; i++)
+		move_span(&k->session[i], k->text, text);
+	free(k->text);
+	k->text = text;
+	k->text_cap = used + model.n;
+	k->model = span_make(text + used, model.n);
 	return 0;
 }
 

@@ -73,6 +73,10 @@ struct route_scan *route_scan_new(void);
 void route_scan_free(struct route_scan *s);
 /* Starts a new body (forgets the last, keeps memory up to a small bound). */
 void route_scan_begin(struct route_scan *s, enum route_endpoint endpoint);
+/* The same where the body may be a form, by its Content-Type; false: it is none, and is
+ * read as JSON. */
+bool route_scan_begin_form(
+	struct route_scan *s, enum route_endpoint endpoint, struct span content_type);
 /*
  * Takes body bytes [from, to); base is the body's start now. Consecutive calls are
  * contiguous. Broken JSON is no error: the scan just ends and the key stays unreadable.
@@ -97,7 +101,7 @@ struct route_key_opts {
 
 struct route_key {
 	enum route_endpoint endpoint;
-	bool readable;    /* a JSON object was read to its end */
+	bool readable;    /* a JSON object was read to its end, or a form */
 	bool stream;      /* "stream": true */
 	bool hashes_sent; /* X-Kvsteer-Prefix gave the hashes */
 	char unit;        /* 'b' bytes, 't' tokens */
@@ -151,6 +155,8 @@ int route_key_from_header(
  */
 int route_key_say(struct route_key *k, struct span model, struct span lora,
 	struct span cache_salt) MUST_CHECK;
+/* For a body that was read and names no model: the header's (copied). ERR_NOMEM. */
+int route_key_say_model(struct route_key *k, struct span model) MUST_CHECK;
 
 /* The values that separate name spaces of equal prompts. */
 struct route_salt {

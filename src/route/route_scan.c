@@ -39,6 +39,7 @@ void route_scan_begin(struct route_scan *s, enum route_endpoint endpoint)
 	struct json_scan_opts opts = {1, JSON_SKIP_DEPTH, JSON_SKIP_BYTES};
 
 	s->endpoint = endpoint;
+	s->is_form = false;
 	s->is_object = false;
 	s->has_failed = endpoint == ENDPOINT_OTHER;
 	s->field = FIELD_NONE;
@@ -51,6 +52,15 @@ void route_scan_begin(struct route_scan *s, enum route_endpoint endpoint)
 		s->cap_skips = 0;
 	}
 	json_scan_init(&s->json, opts);
+}
+
+bool route_scan_begin_form(
+	struct route_scan *s, enum route_endpoint endpoint, struct span content_type)
+{
+	route_scan_begin(s, endpoint);
+	s->is_form = form_scan_begin(&s->form, content_type);
+	s->model = s->model_end = 0;
+	return s->is_form;
 }
 
 /* Such a name, or an object in which engines look for one. The first bytes do: whoever
@@ -79,6 +89,8 @@ static bool is_suspect(struct span name)
 
 bool route_scan_may_transfer(const struct route_scan *s)
 {
+	if (s->is_form)
+		return s->has_suspect;
 	return s->has_suspect || s->has_failed || !s->is_object ||
 	       !json_scan_is_done(&s->json);
 }
@@ -210,11 +222,29 @@ static int take_token(struct route_scan *s, const char *base, enum json_event ev
 	return take_value(s, event, token);
 }
 
+/* The last model counts, as in Python's servers. */
+static void feed_form(struct route_scan *s, const char *base, size_t to)
+{
+	struct form_field f;
+
+	while (form_scan_next(&s->form, base, to, &f)) {
+		s->has_suspect |= is_suspect(f.name);
+		if (f.is_file || !span_is(f.name, "model"))
+			continue;
+		s->model = f.value;
+		s->model_end = f.end;
+	}
+}
+
 int route_scan_feed(struct route_scan *s, const char *base, size_t from, size_t to)
 {
 	struct json_token token;
 	enum json_event event;
 
+	if (s->is_form) {
+		feed_form(s, base, to);
+		return 0;
+	}
 	assert(s->has_failed || s->json.at == from);
 	(void)from;
 	while (!s->has_failed) {

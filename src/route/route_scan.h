@@ -1,6 +1,6 @@
 /*
  * The first phase of a route key: while the body arrives, the spans of its top-level
- * fields and the ends of long values.
+ * fields and the ends of long values; of a form the span of its model.
  *
  * Always true: of duplicate fields the last is kept; the skips are in order of start and
  * belong to fields of the table only, so that memory is at most about 1.5 times the body
@@ -9,6 +9,7 @@
 #ifndef ROUTE_ROUTE_SCAN_H
 #define ROUTE_ROUTE_SCAN_H
 
+#include "route/form_scan.h"
 #include "route/json_scan.h"
 #include "route/json_walk.h"
 #include "route/route_key.h"
@@ -65,10 +66,13 @@ enum route_field {
 
 struct route_scan {
 	enum route_endpoint endpoint;
-	bool is_object;         /* the body begins with { */
-	bool has_failed;        /* broken, or no object: nothing more is read */
-	enum route_field field; /* whose value is being read */
-	bool has_suspect;       /* a name that route_scan_may_transfer() is about */
+	bool is_form; /* `form` reads it, and nothing but its model counts */
+	struct form_scan form;
+	size_t model, model_end; /* of a form; equal: none */
+	bool is_object;          /* the body begins with { */
+	bool has_failed;         /* broken, or no object: nothing more is read */
+	enum route_field field;  /* whose value is being read */
+	bool has_suspect;        /* a name that route_scan_may_transfer() is about */
 	struct json_value fields[FIELD_MAX];
 	struct json_skip *skips; /* owned */
 	size_t n_skips, cap_skips;

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/ring.h"
 #include "io/resolve.h"
+#include "worker/model_set.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -140,6 +141,7 @@ static void worker_destroy(struct worker *w)
 	}
 	free(atomic_load(&w->authorization));
 	addr_list_unref(w->addrs);
+	model_set_unref(w->pool.models);
 	pthread_mutex_destroy(&w->addr_lock);
 	breaker_destroy(&w->breaker);
 	free_conf(w->conf);

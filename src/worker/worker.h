@@ -71,6 +71,8 @@ struct engine_rank {
 	char text[48];
 };
 
+struct model_set;
+
 struct worker {
 	uint64_t id;      /* never reused in this process */
 	char *name;       /* as configured, or "gpu1@2" for rank 2 of several */
@@ -101,8 +103,9 @@ struct worker {
 		struct decay recent;             /* misses of late, in blocks */
 		struct hit_count hits;
 		uint32_t index_slot;
-		uint64_t learned_tokens; /* KV cache as the worker says; 0: not said */
-		uint64_t measured;       /* completions that pool_measure() has seen */
+		struct model_set *models; /* that it lists; NULL: not known */
+		uint64_t learned_tokens;  /* KV cache as the worker says; 0: not said */
+		uint64_t measured;        /* completions that pool_measure() has seen */
 		struct outlier_stats stats;
 		_Atomic int outlier; /* enum outlier */
 		/* Its engine id at its bootstrap server (Mooncake); empty: not known. */

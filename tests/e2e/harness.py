@@ -840,7 +840,9 @@ def make_request(method="POST", path="/v1/chat/completions", body=None, headers=
     for n, v in (headers.items() if isinstance(headers, dict) else headers or []):
         lines.append(f"{n}: {v}")
     if body is not None:
-        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+        if not any(line.lower().startswith("content-type:") for line in lines):
+            lines.append("Content-Type: application/json")
+        lines.append(f"Content-Length: {len(body)}")
     if close:
         lines.append("Connection: close")
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + (body or b"")

@@ -483,7 +483,8 @@ def test_pools_are_chosen_by_model_in_file_order(router, worker):
             assert m.status == 404 and m.json()["error"]["code"] == "model_not_found", f"{model!r}: {m.start}"
             assert m.json()["error"]["type"] == "invalid_request_error"
     for body in (b'{"prompt":"no model at all"}', b'{"model":""}', b"not JSON"):
-        assert served_by(r, body, "/v1/completions") == "big", "the first pool"
+        m = r.request("POST", "/v1/completions", body)
+        assert (m.status, m.json()["error"]["code"]) == (400, "model_required") and "field model" in m.json()["error"]["message"]
 
 
 def test_pools_keep_prefixes_blocks_and_pins_apart(router, worker):

@@ -80,21 +80,21 @@ static const struct {
 	{"/v1/completions/derender", "render", POSTS, PATH_FORWARD, ENDPOINT_PLAIN},
 	{"/v1/moderations", "moderations", POSTS, PATH_FORWARD, ENDPOINT_PLAIN},
 	{"/v1/audio/transcriptions", "transcriptions", POSTS, PATH_FORWARD,
-		ENDPOINT_OTHER},
-	{"/audio/transcriptions", "transcriptions", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
-	{"/v1/audio/translations", "translations", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
-	{"/v1/audio/speech", "speech", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
-	{"/v1/images/generations", "images", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
-	{"/v1/images/edits", "images", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
+		ENDPOINT_PLAIN},
+	{"/audio/transcriptions", "transcriptions", POSTS, PATH_FORWARD, ENDPOINT_PLAIN},
+	{"/v1/audio/translations", "translations", POSTS, PATH_FORWARD, ENDPOINT_PLAIN},
+	{"/v1/audio/speech", "speech", POSTS, PATH_FORWARD, ENDPOINT_PLAIN},
+	{"/v1/images/generations", "images", POSTS, PATH_FORWARD, ENDPOINT_PLAIN},
+	{"/v1/images/edits", "images", POSTS, PATH_FORWARD, ENDPOINT_PLAIN},
 	{"/v1/images/i_1/content", "image", GETS, PATH_FORWARD, ENDPOINT_OTHER},
-	{"/v1/videos", "videos", GETS | POSTS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/videos", "videos", GETS | POSTS, PATH_FORWARD, ENDPOINT_PLAIN},
 	{"/v1/videos/v_1", "video", GETS | DELETES, PATH_FORWARD, ENDPOINT_OTHER},
 	{"/v1/videos/v_1/content", "video", GETS, PATH_FORWARD, ENDPOINT_OTHER},
 	{"/v1/videos/v_1/remix", "video", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
-	{"/v1/meshes", "meshes", GETS | POSTS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/meshes", "meshes", GETS | POSTS, PATH_FORWARD, ENDPOINT_PLAIN},
 	{"/v1/meshes/m_1", "mesh", GETS | DELETES, PATH_FORWARD, ENDPOINT_OTHER},
 	{"/v1/meshes/m_1/content", "mesh", GETS, PATH_FORWARD, ENDPOINT_OTHER},
-	{"/v1/actions/generations", "actions", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
+	{"/v1/actions/generations", "actions", POSTS, PATH_FORWARD, ENDPOINT_PLAIN},
 	{"/v1/conversations", "conversations", POSTS, PATH_FORWARD, ENDPOINT_OTHER},
 	{"/v1/conversations/c_1", "conversation", GETS | POSTS | DELETES, PATH_FORWARD,
 		ENDPOINT_OTHER},
@@ -530,7 +530,9 @@ START_TEST(test_b8_what_stands_for_an_id_is_told)
 	ck_assert(id_is(HTTP_DELETE, "/v1/responses/x", "x"));
 	ck_assert(id_is(HTTP_POST, "/v1/responses", ""));
 	ck_assert(id_is(HTTP_GET, "/v1/conversations/c_1/items/i_1", "c_1"));
-	ck_assert(id_is(HTTP_GET, "/v1/models/m", ""));
+	ck_assert(id_is(HTTP_GET, "/v1/models/m", "m"));
+	ck_assert(id_is(HTTP_GET, "/v1/models/org%2Fa/b", "org%2Fa/b"));
+	ck_assert(id_is(HTTP_GET, "/v1/models", ""));
 	for (int n = 256; n <= 257; n++) {
 		snprintf(text, sizeof(text), "/v1/responses/%0*d", n, 7);
 		path_lookup(&o, HTTP_GET, span_str(text), &v);

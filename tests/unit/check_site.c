@@ -5,6 +5,7 @@
  */
 #include "base/err.h"
 #include "tests/unit/site_rig.h"
+#include "worker/model_set.h"
 
 static void set_up(void)
 {
@@ -56,7 +57,7 @@ START_TEST(first_pool_in_file_order_whose_models_match)
 		{"qwen25", NULL},
 		{"Llama-8b", NULL},
 		{"gpt", NULL},
-		{"", "small"},
+		{"", NULL},
 	};
 	struct site *s = rig_site(TWO_POOLS, NULL);
 
@@ -72,6 +73,61 @@ START_TEST(first_pool_in_file_order_whose_models_match)
 	ck_assert_str_eq(pool_name(site_pool(s, SPAN_LIT("big"))), "big");
 	ck_assert_ptr_null(site_pool(s, SPAN_LIT("bi")));
 	ck_assert_ptr_null(site_pool(NULL, SPAN_LIT("big")));
+	close_site(s);
+}
+END_TEST
+
+static void list_model(struct site *s, size_t pool, const char *worker, const char *model)
+{
+	struct worker *w = pool_find(s->pools[pool], span_str(worker));
+	uint64_t hash = model_hash(span_str(model));
+	struct model_set *set = model_set_new(&hash, 1);
+
+	ck_assert(w != NULL && set != NULL);
+	pool_set_models(s->pools[pool], w, set);
+	model_set_unref(set);
+	worker_unref(w);
+}
+
+/* Of several that match, one whose worker lists it; else the first. */
+START_TEST(c05_a_pool_that_lists_the_model_comes_first)
+{
+	struct site *s = rig_site("[pool a]\nmodels = llama-*\n[pool b]\n[pool c]\n"
+				  "[worker a]\nurl = http://a:1\npool = a\n"
+				  "[worker b]\nurl = http://b:1\npool = b\n"
+				  "[worker c]\nurl = http://c:1\npool = c\n",
+		NULL);
+
+	list_model(s, 0, "a", "llama-1");
+	list_model(s, 2, "c", "llama-2");
+	ck_assert_str_eq(pool_name(site_pool_for(s, SPAN_LIT("llama-1"))), "a");
+	ck_assert_str_eq(pool_name(site_pool_for(s, SPAN_LIT("llama-2"))), "c");
+	ck_assert_str_eq(pool_name(site_pool_for(s, SPAN_LIT("llama-3"))), "a");
+	ck_assert_str_eq(pool_name(site_pool_for(s, SPAN_LIT("qwen"))), "b");
+	close_site(s);
+}
+END_TEST
+
+/* C06: without a model it must be clear which pool is meant. */
+START_TEST(c06_a_request_without_a_model)
+{
+	struct site *s = rig_site(TWO_POOLS, NULL);
+
+	pool_set_only_model(s->pools[0], SPAN_LIT("llama-8b"));
+	ck_assert_ptr_null(site_pool_for(s, SPAN_LIT("")));
+	pool_set_only_model(s->pools[1], SPAN_LIT("llama-8c"));
+	ck_assert_ptr_null(site_pool_for(s, SPAN_LIT("")));
+	pool_set_only_model(s->pools[1], SPAN_LIT("llama-8b"));
+	ck_assert_ptr_eq(site_pool_for(s, SPAN_LIT("")), s->pools[0]);
+	close_site(s);
+	s = rig_site("[pool a]\n[pool b]\n[worker a]\nurl = http://a:1\npool = a\n"
+		     "[worker b]\nurl = http://b:1\npool = b\n",
+		NULL);
+	ck_assert_ptr_null(site_pool_for(s, SPAN_LIT("")));
+	close_site(s);
+	s = rig_site(
+		"[pool a]\nmodels = x\n[worker a]\nurl = http://a:1\npool = a\n", NULL);
+	ck_assert_ptr_eq(site_pool_for(s, SPAN_LIT("")), s->pools[0]);
 	close_site(s);
 }
 END_TEST
@@ -283,6 +339,8 @@ static Suite *site_suite(void)
 	tcase_add_checked_fixture(tc, set_up, NULL);
 	tcase_add_test(tc, first_pool_in_file_order_whose_models_match);
 	tcase_add_test(tc, a_pool_without_models_takes_all);
+	tcase_add_test(tc, c05_a_pool_that_lists_the_model_comes_first);
+	tcase_add_test(tc, c06_a_request_without_a_model);
 	tcase_add_test(tc, the_body_is_scanned_where_someone_reads_it);
 	tcase_add_test(tc, the_head_may_say_enough);
 	tcase_add_test(tc, pools_live_through_reloads);
