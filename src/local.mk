@@ -249,6 +249,7 @@ libkvsteer_a_SOURCES += src/control/dump_tables.c src/control/dump_tables.h
 libkvsteer_a_SOURCES += src/control/inherit.c src/control/inherit.h
 libkvsteer_a_SOURCES += src/control/launch.c src/control/launch.h
 libkvsteer_a_SOURCES += src/control/listen.c src/control/listen.h
+libkvsteer_a_SOURCES += src/control/listen_unix.c src/control/listen_unix.h
 libkvsteer_a_SOURCES += src/control/local.c src/control/local.h
 libkvsteer_a_SOURCES += src/control/log_file.c src/control/log_file.h
 libkvsteer_a_SOURCES += src/control/preflight.c src/control/preflight.h

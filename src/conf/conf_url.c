@@ -306,18 +306,27 @@ static bool is_unix(struct span text)
 	return text.n >= scheme.n && span_case_eq(span_make(text.p, scheme.n), scheme);
 }
 
+static int check_unix_path(struct span path, const char *form, struct refusal *r)
+{
+	if (path.n < 2 || path.p[0] != '/' || path.p[1] == '/')
+		return refuse(r, "has no absolute path", form);
+	if (path.n > UNIX_PATH_MAX)
+		return refuse(r, "has a path that is too long for a socket",
+			"up to 107 characters");
+	return 0;
+}
+
 /* "unix:/run/engine.sock", also with "//" in front of the path. */
 static int parse_unix(struct span text, struct conf_url *out, struct refusal *r)
 {
 	struct span path = from(text, 5);
+	int rc;
 
 	if (span_starts(path, SPAN_LIT("///")))
 		path = from(path, 2);
-	if (path.n < 2 || path.p[0] != '/' || path.p[1] == '/')
-		return refuse(r, "has no absolute path", "such as unix:/run/engine.sock");
-	if (path.n > UNIX_PATH_MAX)
-		return refuse(r, "has a path that is too long for a socket",
-			"up to 107 characters");
+	rc = check_unix_path(path, "such as unix:/run/engine.sock", r);
+	if (rc != 0)
+		return rc;
 	*out = (struct conf_url){.host = span_dup(path)};
 	out->base = strdup("");
 	out->host_header = strdup("localhost");
@@ -460,6 +469,21 @@ int conf_hostport_read(
 	struct refusal r;
 	int rc = parse_hostport(text, host, port, &r);
 
+	if (rc != 0)
+		conf_fault_set(fault, r.message, "%s", r.hint);
+	return rc;
+}
+
+int conf_listen_check(struct span text, struct conf_fault *fault)
+{
+	scoped_free char *host = NULL;
+	struct refusal r;
+	uint16_t port;
+	int rc;
+
+	if (!is_unix(text))
+		return conf_hostport_read(text, &host, &port, fault);
+	rc = check_unix_path(from(text, 5), "such as unix:/run/kvsteer/llm.sock", &r);
 	if (rc != 0)
 		conf_fault_set(fault, r.message, "%s", r.hint);
 	return rc;

@@ -64,7 +64,7 @@ static struct js *pools_array(const struct site *site)
 static struct js *listen_array(const struct listen_set *set)
 {
 	struct js *list = js_array();
-	char text[SOCK_ADDR_TEXT_MAX];
+	char text[LISTEN_TEXT_MAX];
 	unsigned i;
 
 	for (i = 0; i < listen_count(set); i++) {

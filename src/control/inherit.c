@@ -180,6 +180,16 @@ void inherit_drop(struct inherited *in)
 	*in = (struct inherited){NULL, 0};
 }
 
+/* Of clients' unix sockets: that of the admin socket is as its owner says. */
+static void remove_file(const struct inherited_fd *f)
+{
+	const struct sockaddr_un *un = (const void *)&f->addr.storage;
+
+	if (is_for(f, INHERIT_CLIENTS) && f->addr.sa.sa_family == AF_UNIX &&
+		un->sun_path[0] == '/')
+		(void)unlink(un->sun_path);
+}
+
 void inherit_close(struct inherited *in)
 {
 	char text[SOCK_ADDR_TEXT_MAX];
@@ -198,6 +208,7 @@ void inherit_close(struct inherited *in)
 		log_notice("no longer listening on %s (%s)", text, f->name);
 		/* Another process may have it too, but none serves it any more. */
 		(void)shutdown(f->fd, SHUT_RDWR);
+		remove_file(f);
 	}
 	inherit_drop(in);
 }

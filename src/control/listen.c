@@ -11,11 +11,13 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "control/inherit.h"
+#include "control/listen_unix.h"
 #include "control/threads.h"
 #include "io/notify.h"
 #include "io/sock.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +36,9 @@ struct listen_entry {
 	bool is_logged;
 	bool is_kept;   /* fds were here before the plan */
 	bool is_handed; /* by the plan to the threads */
+	/* A unix socket: one, with a descriptor for each thread. */
+	const char *path; /* in text; NULL: it is none */
+	bool owns_file;   /* it goes with the entry */
 };
 
 struct listen_set {
@@ -51,19 +56,25 @@ unsigned listen_count(const struct listen_set *set)
 
 void listen_text(const struct listen_set *set, unsigned i, char *out, size_t n)
 {
-	sock_addr_text(&set->items[i].addr, true, out, n);
+	const struct listen_entry *e = &set->items[i];
+
+	if (e->path != NULL)
+		snprintf(out, n, "unix:%s", e->path);
+	else
+		sock_addr_text(&e->addr, true, out, n);
 }
 
 void listen_log(struct listen_set *set)
 {
-	char text[SOCK_ADDR_TEXT_MAX];
+	char text[LISTEN_TEXT_MAX];
 	unsigned i;
 
 	for (i = 0; i < set->n; i++) {
 		if (set->items[i].is_logged)
 			continue;
 		listen_text(set, i, text, sizeof(text));
-		log_notice("listening on http://%s on %u thread%s", text, set->n_threads,
+		log_notice("listening on %s%s on %u thread%s",
+			set->items[i].path == NULL ? "http://" : "", text, set->n_threads,
 			set->n_threads == 1 ? "" : "s");
 		set->items[i].is_logged = true;
 	}
@@ -76,6 +87,19 @@ static void close_fds(struct listen_entry *e)
 	for (i = 0; i < e->n_fds; i++)
 		close(e->fds[i]);
 	e->n_fds = 0;
+}
+
+static void remove_file(struct listen_entry *e)
+{
+	if (e->owns_file)
+		(void)unlink(e->path);
+	e->owns_file = false;
+}
+
+/* The sockets behind its descriptors. */
+static unsigned count_sockets(const struct listen_entry *e)
+{
+	return e->path != NULL ? MIN(e->n_fds, 1u) : e->n_fds;
 }
 
 static void set_free(struct listen_set *set)
@@ -97,16 +121,33 @@ void listen_abandon(struct listen_set *plan)
 	if (plan == NULL)
 		return;
 	for (i = 0; i < plan->n; i++) {
-		if (!plan->items[i].is_kept)
-			close_fds(&plan->items[i]);
+		if (plan->items[i].is_kept)
+			continue;
+		remove_file(&plan->items[i]);
+		close_fds(&plan->items[i]);
 	}
 	set_free(plan);
 }
 
 void listen_free(struct listen_set *set)
 {
-	if (set != NULL)
-		set_free(set);
+	unsigned i;
+
+	if (set == NULL)
+		return;
+	for (i = 0; i < set->n; i++) {
+		if (set->items[i].n_stored == 0)
+			remove_file(&set->items[i]);
+	}
+	set_free(set);
+}
+
+void listen_hand_over(struct listen_set *set)
+{
+	unsigned i;
+
+	for (i = 0; i < set->n; i++)
+		set->items[i].owns_file = false;
 }
 
 /* May move the other entries. NULL: out of memory. */
@@ -119,7 +160,8 @@ static struct listen_entry *add_entry(struct listen_set *set, const char *text)
 		free(copy);
 		return NULL;
 	}
-	set->items[set->n] = (struct listen_entry){.text = copy};
+	set->items[set->n] =
+		(struct listen_entry){.text = copy, .path = listen_unix_path(copy)};
 	return &set->items[set->n++];
 }
 
@@ -127,6 +169,7 @@ static void drop_last(struct listen_set *set)
 {
 	struct listen_entry *e = &set->items[--set->n];
 
+	remove_file(e);
 	close_fds(e);
 	free(e->fds);
 	free(e->text);
@@ -250,6 +293,48 @@ static int open_entry(const struct listen_from *from, struct listen_set *set,
 	return err;
 }
 
+/* The socket, and a descriptor of it for each further thread. */
+static int open_unix_fds(struct listen_entry *e, struct inherited *in, unsigned n_threads)
+{
+	int fd, err;
+
+	err = listen_unix_open(e->path, in, &fd, &e->owns_file);
+	if (err == 0)
+		err = add_fd(e, fd);
+	while (err == 0 && e->n_fds < n_threads) {
+		fd = fcntl(e->fds[0], F_DUPFD_CLOEXEC, 0);
+		err = fd >= 0 ? add_fd(e, fd) : ERR_IO;
+	}
+	return err;
+}
+
+static int open_unix(const struct listen_from *from, struct listen_set *set,
+	const char *text, const char *path)
+{
+	struct listen_entry *e;
+	union sock_addr a;
+	int err = sock_addr_parse(path, 0, &a), saved;
+
+	if (err == 0 && set->n_threads == 0 && listen_unix_check(path) != 0 &&
+		!is_ours(from, &a))
+		return ERR_IO;
+	e = err == 0 ? add_entry(set, text) : NULL;
+	if (e == NULL) {
+		errno = ENOMEM;
+		return ERR_NOMEM;
+	}
+	e->addr = a;
+	e->id = next_id++;
+	if (set->n_threads > 0)
+		err = open_unix_fds(e, from->inherited, set->n_threads);
+	if (err != 0) {
+		saved = errno;
+		drop_last(set);
+		errno = saved;
+	}
+	return err;
+}
+
 /* An address family or address that this machine does not have. */
 static bool is_absent(int error)
 {
@@ -272,8 +357,13 @@ static int no_memory(struct conf_errors *errors)
 	return ERR_NOMEM;
 }
 
-static const char *hint_for(int error)
+static const char *hint_for(const char *text, int error)
 {
+	if (listen_unix_path(text) != NULL)
+		return error == EADDRINUSE || error == EEXIST
+			       ? "choose another path, or stop the program that uses it"
+			       : "a path in a folder that this user may "
+				 "write to";
 	switch (error) {
 	case EADDRINUSE:
 		return "choose another port, or stop the program that uses it "
@@ -290,7 +380,7 @@ static const char *hint_for(int error)
 void listen_fault(const struct conf *conf, const char *key, const char *text, int error,
 	struct conf_errors *errors)
 {
-	add_error(conf, key, text, hint_for(error), strerror(error), errors);
+	add_error(conf, key, text, hint_for(text, error), strerror(error), errors);
 }
 
 /* All addresses of a name, or of "" (every one); those that this machine lacks are left
@@ -354,17 +444,22 @@ static int find_addresses(const struct conf *conf, const char *text,
 static int open_text(const struct listen_from *from, struct listen_set *set,
 	const struct conf *conf, const char *text, struct conf_errors *errors)
 {
+	const char *path = listen_unix_path(text);
 	struct addrinfo *list = NULL;
-	int err = find_addresses(conf, text, &list, errors);
+	int err = 0;
 
+	if (path == NULL)
+		err = find_addresses(conf, text, &list, errors);
 	if (err != 0)
 		return err;
-	err = open_all(from, set, text, list);
+	err = path != NULL ? open_unix(from, set, text, path)
+			   : open_all(from, set, text, list);
 	if (err == ERR_NOMEM)
 		conf_errors_no_memory(errors);
 	else if (err != 0)
 		listen_fault(conf, "listen", text, errno, errors);
-	freeaddrinfo(list);
+	if (list != NULL)
+		freeaddrinfo(list);
 	return err;
 }
 
@@ -509,6 +604,7 @@ void listen_retract(struct listen_set *plan, struct threads *threads)
 
 		if (!e->is_handed)
 			continue;
+		remove_file(e);
 		threads_unlisten(threads, e->id);
 		e->n_fds = 0; /* the threads close them */
 	}
@@ -523,6 +619,7 @@ static void unlisten(struct listen_entry *e, struct threads *threads)
 	inherit_name(INHERIT_CLIENTS, e->text, name);
 	if (e->n_stored > 0)
 		(void)notify_unstore(name);
+	remove_file(e);
 	threads_unlisten(threads, e->id);
 	log_notice("no longer listening on %s", e->text);
 }
@@ -537,10 +634,12 @@ void listen_commit(
 		if (!plan->items[i].is_kept)
 			threads_listen(threads, plan->items[i].id);
 		plan->items[i].is_kept = true;
+		plan->items[i].owns_file = plan->items[i].path != NULL;
 	}
 	for (i = 0; old != NULL && i < old->n; i++) {
 		if (!has_id(plan, old->items[i].id))
 			unlisten(&old->items[i], threads);
+		old->items[i].owns_file = false; /* else it is the plan's now */
 	}
 	*have = plan;
 	listen_free(old);
@@ -549,15 +648,16 @@ void listen_commit(
 void listen_store(struct listen_set *set)
 {
 	char name[INHERIT_NAME_MAX];
-	unsigned i;
+	unsigned i, n;
 
 	for (i = 0; notify_is_on() && i < set->n; i++) {
 		struct listen_entry *e = &set->items[i];
 
 		inherit_name(INHERIT_CLIENTS, e->text, name);
-		if (e->n_stored < e->n_fds && notify_store(name, e->fds + e->n_stored,
-						      e->n_fds - e->n_stored) == 0)
-			e->n_stored = e->n_fds;
+		n = count_sockets(e);
+		if (e->n_stored < n &&
+			notify_store(name, e->fds + e->n_stored, n - e->n_stored) == 0)
+			e->n_stored = n;
 	}
 }
 
@@ -566,7 +666,7 @@ bool listen_is_stored(const struct listen_set *set)
 	unsigned i;
 
 	for (i = 0; i < set->n; i++) {
-		if (set->items[i].n_stored < set->items[i].n_fds)
+		if (set->items[i].n_stored < count_sockets(&set->items[i]))
 			return false;
 	}
 	return true;
@@ -582,7 +682,7 @@ int listen_bequeath(const struct listen_set *set, struct bequest *out)
 		const struct listen_entry *e = &set->items[i];
 
 		inherit_name(INHERIT_CLIENTS, e->text, name);
-		for (k = 0; err == 0 && k < e->n_fds; k++)
+		for (k = 0; err == 0 && k < count_sockets(e); k++)
 			err = bequest_add(out, e->fds[k], name);
 	}
 	return err;

@@ -53,15 +53,19 @@ void listen_commit(
 	struct listen_set **have, struct listen_set *plan, struct threads *threads);
 /* Closes the sockets of a plan that was not prepared, and frees it. NULL is fine. */
 void listen_abandon(struct listen_set *plan);
-/* When the threads, and with them the sockets, are gone. NULL is fine. */
+/* When the threads, and with them the sockets, are gone. The files of unix sockets go
+ * too, unless the service manager keeps those, or listen_hand_over() was called. NULL is
+ * fine. */
 void listen_free(struct listen_set *set);
+/* A successor has the sockets now, and their files are its own. */
+void listen_hand_over(struct listen_set *set);
 /* Gives the service manager the sockets of a set in force that it does not have yet. */
 void listen_store(struct listen_set *set);
 /* True if it has all of them: clients that connect wait for the next start. */
 bool listen_is_stored(const struct listen_set *set);
 /* All sockets of a set in force, for a successor. ERR_NOMEM. */
 int listen_bequeath(const struct listen_set *set, struct bequest *out) MUST_CHECK;
-/* "listening on http://..." for each address that is new since the last call. */
+/* "listening on http://..." or "listening on unix:..." for each address that is new since the last call. */
 void listen_log(struct listen_set *set);
 /*
  * 0 if no other process listens there. SO_REUSEPORT would let a second daemon of this
@@ -70,8 +74,9 @@ void listen_log(struct listen_set *set);
  */
 int listen_check_free(const union sock_addr *a) MUST_CHECK;
 unsigned listen_count(const struct listen_set *set);
-/* The i-th address with its actual port; "127.0.0.1:30000". out has SOCK_ADDR_TEXT_MAX.
- */
+/* The i-th address with its actual port; "127.0.0.1:30000", or "unix:/path". out has
+ * LISTEN_TEXT_MAX. */
+#define LISTEN_TEXT_MAX 128
 void listen_text(const struct listen_set *set, unsigned i, char *out, size_t n);
 
 #endif

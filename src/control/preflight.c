@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "control/listen.h"
+#include "control/listen_unix.h"
 #include "io/fetch.h"
 #include "io/js.h"
 #include "io/loop.h"
@@ -85,6 +86,8 @@ static bool overlap(const union sock_addr *a, const union sock_addr *b)
 {
 	if (a->sa.sa_family != b->sa.sa_family)
 		return false;
+	if (a->sa.sa_family == AF_UNIX)
+		return memcmp(a, b, sock_addr_len(a)) == 0;
 	if (a->sa.sa_family == AF_INET)
 		return a->in.sin_port == b->in.sin_port &&
 		       (a->in.sin_addr.s_addr == b->in.sin_addr.s_addr ||
@@ -93,6 +96,11 @@ static bool overlap(const union sock_addr *a, const union sock_addr *b)
 	       (memcmp(&a->in6.sin6_addr, &b->in6.sin6_addr, sizeof(a->in6.sin6_addr)) ==
 			       0 ||
 		       is_every_address(a) || is_every_address(b));
+}
+
+static const char *unix_path(const union sock_addr *a)
+{
+	return ((const struct sockaddr_un *)(const void *)&a->storage)->sun_path;
 }
 
 /*
@@ -107,6 +115,8 @@ static bool is_kept_for_us(const union sock_addr *a)
 
 	if (getenv("INVOCATION_ID") == NULL)
 		return false;
+	if (a->sa.sa_family == AF_UNIX)
+		return listen_unix_is_kept(unix_path(a));
 	fd = socket(a->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) != 0 ||
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0)
@@ -136,13 +146,14 @@ static bool is_ours(void *arg, const union sock_addr *a)
 
 static void add_address(struct neighbour *n, struct span text)
 {
-	scoped_free char *host = NULL;
-	const char *why;
+	scoped_free char *copy = span_dup(text);
+	const char *path = copy != NULL ? listen_unix_path(copy) : NULL;
 	union sock_addr a;
 	uint16_t port;
 
-	if (conf_hostport_parse(text, &host, &port, &why) != 0 ||
-		sock_addr_parse(bare_host(host), port, &a) != 0)
+	if (copy == NULL ||
+		(path != NULL ? sock_addr_parse(path, 0, &a)
+			      : preflight_metrics_address(copy, &a, &port)) != 0)
 		return;
 	n->addrs = xrealloc(n->addrs, (n->n + 1) * sizeof(*n->addrs));
 	n->addrs[n->n++] = a;

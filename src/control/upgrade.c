@@ -165,6 +165,7 @@ static void hand_over(struct upgrade *u, pid_t pid, bool takes_admin_socket)
 	u->is_handed_over = true;
 	if (takes_admin_socket)
 		c->owns_admin_socket = false;
+	listen_hand_over(c->listening);
 	log_notice("upgrade: process %ld takes over; this process finishes %u requests",
 		(long)pid, (unsigned)metric_total(METRIC_REQUESTS));
 	/* A caller that learns of it may rely on it: the successor was told to go. */

@@ -29,7 +29,9 @@ static const struct sockaddr_un *unix_part(const union sock_addr *a)
 
 in_port_t sock_addr_port(const union sock_addr *a)
 {
-	return a->sa.sa_family == AF_INET ? a->in.sin_port : a->in6.sin6_port;
+	if (a->sa.sa_family == AF_INET)
+		return a->in.sin_port;
+	return a->sa.sa_family == AF_INET6 ? a->in6.sin6_port : 0;
 }
 
 socklen_t sock_addr_len(const union sock_addr *a)

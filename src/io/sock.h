@@ -23,7 +23,7 @@ union sock_addr {
 socklen_t sock_addr_len(const union sock_addr *a);
 /* IPv4 or IPv6. */
 bool sock_addr_is_inet(const union sock_addr *a);
-/* The port of an IP address, in network order. */
+/* The port of an IP address, in network order; else 0. */
 in_port_t sock_addr_port(const union sock_addr *a);
 /* "127.0.0.1:80", "[::1]:80"; always NUL-terminates; returns the length. with_port false:
  * the bare address, no brackets. */

@@ -10,7 +10,9 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -238,6 +240,35 @@ def test_a_restart_takes_the_sockets_over(router, worker, manager, threads):
     assert len(manager.store["metrics-127.0.0.1_0"]) == 1
     for _ in range(32):
         assert s.request().status == 200
+
+
+def test_a_restart_takes_a_unix_socket_over(router, worker, manager):
+    """The manager keeps it once, however many threads accept from it, and its file stays."""
+    with tempfile.TemporaryDirectory(prefix="u") as folder:
+        path = os.path.join(folder, "llm.sock")
+        name = "listen-unix_" + path
+        listen = f"127.0.0.1:0 unix:{path}"
+        ws = [worker("w0")]
+        r = router(ws, keys="threads = 2\n", listen=listen, env=manager.env())
+        manager.wait(lambda: len(manager.store.get(name, [])) == 1, "it is stored")
+        r.signal(signal.SIGTERM)
+        assert r.proc.wait(harness.DEADLINE) == 0
+        wires = []
+        for _ in range(8):
+            s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            s.settimeout(harness.DEADLINE)
+            s.connect(path)
+            wires.append(harness.Wire(s))
+            wires[-1].send(make_request(body=STREAM))
+        # As ExecStartPre= asks, between the two.
+        p = subprocess.run([harness.program("kvsteerd"), "-t", "-c", r.conf_path], capture_output=True, text=True, timeout=harness.DEADLINE,
+                           env={**os.environ, "INVOCATION_ID": "1"})
+        assert p.returncode == 0, p.stderr
+        manager.start(router, ws, keys="threads = 3\n", listen=listen, wait=False).wait_workers("w0")
+        for c in wires:
+            assert c.read_response("POST").status == 200
+            c.close()
+        assert len(manager.store[name]) == 1
 
 
 def test_who_connects_during_a_drain_waits_for_the_next_start(router, worker, manager):
