@@ -260,6 +260,15 @@ tests_fuzz_fuzz_kv_veil_LDFLAGS = $(FUZZ_LINK)
 check_PROGRAMS += tests/fuzz/fuzz_prefix_index
 tests_fuzz_fuzz_prefix_index_LDADD = $(FUZZ_PREFIX_LIBS) $(PREFIX_LIBS)
 tests_fuzz_fuzz_prefix_index_LDFLAGS = $(FUZZ_LINK)
+check_PROGRAMS += tests/fuzz/fuzz_conn
+noinst_HEADERS += tests/fuzz/conn_world.h tests/fuzz/conn_conf.h
+noinst_HEADERS += tests/fuzz/conn_says.h
+check_LIBRARIES += tests/fuzz/libconn_world.a
+tests_fuzz_libconn_world_a_SOURCES = tests/fuzz/conn_world.c
+tests_fuzz_fuzz_conn_LDADD = tests/fuzz/libconn_world.a $(FUZZ_LIBS)
+tests_fuzz_fuzz_conn_LDFLAGS = $(FUZZ_LINK) -Wl,--wrap=sock_connect \
+	-Wl,--wrap=sock_connect_result,--wrap=sock_abort_on_close,--wrap=rng_secret \
+	-Wl,--wrap=stream_write
 
 # Lint
 LINT = tests/lint/check-docs tests/lint/check-manual tests/lint/check-includes \
