@@ -71,6 +71,7 @@ libkvsteer_a_SOURCES += src/http/llhttp_names.h
 
 # conf: the configuration and its tables
 libkvsteer_a_SOURCES += src/conf/conf.c src/conf/conf.h
+libkvsteer_a_SOURCES += src/conf/conf_alias.c
 libkvsteer_a_SOURCES += src/conf/conf_check.c src/conf/conf_check.h
 libkvsteer_a_SOURCES += src/conf/conf_client_keys.c src/conf/conf_client_keys.h
 libkvsteer_a_SOURCES += src/conf/conf_error.c

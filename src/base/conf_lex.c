@@ -220,6 +220,20 @@ static bool is_key_name(struct span key)
 	return true;
 }
 
+/* The one key that has a name behind it. */
+static struct span cut_name(struct span *key)
+{
+	static const struct span named = {"alias", 5};
+	struct span name;
+
+	if (!span_starts(*key, named) || key->n == named.n ||
+		strchr(" \t", key->p[named.n]) == NULL)
+		return span_make(NULL, 0);
+	name = span_trim(span_make(key->p + named.n, key->n - named.n));
+	key->n = named.n;
+	return name;
+}
+
 static int lex_key(struct lexer *lex, struct span line)
 {
 	const char *equals = memchr(line.p, '=', line.n);
@@ -233,6 +247,7 @@ static int lex_key(struct lexer *lex, struct span line)
 	value = span_trim(span_make(equals + 1, line.n - (size_t)(equals + 1 - line.p)));
 	if (key.n == 0)
 		return report(lex, "no key before the =", "write key = value");
+	lex->item.name = cut_name(&key);
 	if (!is_key_name(key))
 		return report(lex, "bad character in the key",
 			"keys are made of a-z, 0-9 and _");

@@ -1,7 +1,8 @@
 /*
  * INI text to (section, key, value, line). Ours because no packaged lexer reports exact
  * lines (see ARCHITECTURE.md).
- * Lexis: "[kind name part]" sections; "key = value"; '#' or ';' at a line's start is a
+ * Lexis: "[kind name part]" sections; "key = value", or for the key alias
+ * "alias NAME = value"; '#' or ';' at a line's start is a
  * comment; values run to the end of the line, trimmed, with optional double quotes (\"
  * and \\ inside); UTF-8 (a BOM at the start is skipped), LF or CRLF; no line limit below
  * 64 KiB (we take 1 MiB).
@@ -21,6 +22,7 @@ struct conf_item {
 	/* SECTION: the words between the brackets, trimmed ("pool default prefill") */
 	struct span section;
 	struct span key;     /* KEY */
+	struct span name;    /* KEY: what "alias NAME = ..." names; else empty */
 	struct span value;   /* KEY: unquoted */
 	const char *message; /* ERROR: static text saying what is wrong */
 	const char *hint;    /* ERROR: static text saying what is accepted */

@@ -201,36 +201,70 @@ static int apply_pool_sections(struct pool_conf *pool, const struct conf_source 
 	return rc;
 }
 
-static int apply_pool_flags(struct pool_conf *pool, const struct conf_flags *flags,
-	enum conf_scope scope, enum role from, enum role to)
+/* A flag cannot say which pool it means: the first one that serves the alias's model.
+ * Pools are resolved in their order. */
+static bool is_alias_meant(
+	const struct conf *c, const struct pool_conf *pool, struct span item)
+{
+	struct span name;
+
+	(void)span_next(&item, '=', &name);
+	for (const struct pool_conf *p = c->pools; p < pool; p++)
+		if (conf_pool_serves(p, item))
+			return false;
+	return conf_pool_serves(pool, item);
+}
+
+static int apply_alias_flag(
+	const struct conf *c, struct pool_conf *pool, const struct conf_setting *s)
+{
+	struct span rest = span_str(s->value), item;
+	struct conf_fault fault;
+	int rc = 0;
+
+	if (s->is_first || span_is(rest, "none"))
+		conf_value_clear(s->key, pool);
+	if (span_is(rest, "none"))
+		return 0;
+	while (rc == 0 && span_next_word(&rest, &item))
+		if (is_alias_meant(c, pool, item))
+			rc = conf_value_set(s->key, pool, item, &fault);
+	return rc;
+}
+
+static int apply_pool_flags(const struct conf *c, struct pool_conf *pool,
+	const struct conf_flags *flags, enum conf_scope scope, enum role from,
+	enum role to)
 {
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && flags != NULL && i < flags->n_settings; i++) {
 		const struct conf_setting *s = &flags->settings[i];
 
-		if (s->scope == scope)
+		if (s->scope == scope && s->key->type == CONF_TYPE_ALIASES)
+			rc = apply_alias_flag(c, pool, s);
+		else if (s->scope == scope)
 			rc = apply_to_pool(pool, s->key, s->value, s->is_first, from, to);
 	}
 	return rc;
 }
 
-static int resolve_pool(struct pool_conf *pool, const struct conf_source *source,
-	const struct conf_flags *flags)
+static int resolve_pool(const struct conf *c, struct pool_conf *pool,
+	const struct conf_source *source, const struct conf_flags *flags)
 {
 	int rc = apply_pool_sections(pool, source, SECTION_POOL);
 
 	if (rc == 0)
 		rc = apply_pool_flags(
-			pool, flags, CONF_SCOPE_POOL, ROLE_UNIFIED, ROLE_DECODE);
+			c, pool, flags, CONF_SCOPE_POOL, ROLE_UNIFIED, ROLE_DECODE);
 	if (rc == 0)
 		rc = apply_pool_sections(pool, source, SECTION_POOL_ROLE);
 	if (rc == 0)
 		rc = apply_pool_flags(
-			pool, flags, CONF_SCOPE_PREFILL, ROLE_PREFILL, ROLE_PREFILL);
+			c, pool, flags, CONF_SCOPE_PREFILL, ROLE_PREFILL, ROLE_PREFILL);
 	if (rc == 0)
 		rc = apply_pool_flags(
-			pool, flags, CONF_SCOPE_DECODE, ROLE_DECODE, ROLE_DECODE);
+			c, pool, flags, CONF_SCOPE_DECODE, ROLE_DECODE, ROLE_DECODE);
 	return rc;
 }
 
@@ -514,7 +548,7 @@ static int resolve(struct conf *c, const struct conf_source *source,
 	if (rc == 0)
 		rc = add_pools(c, source, flags);
 	for (size_t i = 0; rc == 0 && i < c->n_pools; i++)
-		rc = resolve_pool(&c->pools[i], source, flags);
+		rc = resolve_pool(c, &c->pools[i], source, flags);
 	if (rc == 0)
 		add_workers(c, source, flags, errors);
 	return rc;

@@ -188,7 +188,8 @@ struct role_opts {
  * value that is in force for role r. */
 struct pool_conf {
 	char *name;
-	struct conf_list models; /* globs; none: all */
+	struct conf_list models;  /* globs; none: all */
+	struct conf_list aliases; /* "NAME=TARGET": conf_alias() */
 	struct role_opts roles[ROLE_MAX];
 	bool is_explicit; /* a section stood in a file (else made for the workers that
 			     name it) */
@@ -362,5 +363,13 @@ int worker_conf_copy(const struct worker_conf *from, struct worker_conf *to) MUS
 
 /* '*' and '?' globs, as in models. */
 bool conf_glob(const char *pattern, struct span text);
+/* The pool's models match. */
+bool conf_pool_serves(const struct pool_conf *pool, struct span model);
+
+/* One of a pool's aliases, which points into the item. */
+struct conf_alias {
+	struct span name, target;
+};
+struct conf_alias conf_alias(const char *item);
 
 #endif

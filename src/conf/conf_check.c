@@ -388,6 +388,7 @@ void conf_check_whole(const struct conf *c, const struct conf_source *source,
 			takes_all = pool;
 		conf_check_roles(c, source, pool, errors);
 	}
+	conf_check_aliases(c, source, flags, errors);
 	if (c->n_workers == 0 && errors->n_errors == 0)
 		conf_warnings_add(errors, NULL, 0, NULL, NULL,
 			"add a [worker NAME] section or --worker-urls, or use kvsteerctl "

@@ -26,6 +26,9 @@ bool conf_check_pair(const struct conf_section *s, const struct conf_pair *pair,
 /* Prefill and decode in one pool (conf_roles.c). */
 void conf_check_roles(const struct conf *c, const struct conf_source *source,
 	const struct pool_conf *pool, struct conf_errors *errors);
+/* Each name stands for one model, of one pool, that is no alias (conf_alias.c). */
+void conf_check_aliases(const struct conf *c, const struct conf_source *source,
+	const struct conf_flags *flags, struct conf_errors *errors);
 /* "pool NAME <message>", at its section where it has one. */
 void conf_warn_of_pool(const struct conf_source *source, const struct pool_conf *pool,
 	const char *key, const char *hint, const char *message,

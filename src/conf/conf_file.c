@@ -243,22 +243,31 @@ static int take_key(struct reader *r, const struct conf_item *item)
 	struct conf_section *section = &r->source->sections[r->section];
 	const struct conf_key *key = conf_key_find(section->kind, item->key);
 	struct conf_line line = {.key = key, .file = r->file, .line = item->line};
+	scoped_free char *named = NULL;
+	struct span value = item->value;
 	struct conf_fault fault;
 	int rc;
 
 	if (key == NULL)
 		return report_unknown(r, section->kind, item);
+	if (item->name.n > 0) {
+		named = mem_format(SPAN_FMT "=" SPAN_FMT, SPAN_ARG(item->name),
+			SPAN_ARG(item->value));
+		if (named == NULL)
+			return ERR_NOMEM;
+		value = span_str(named);
+	}
 	drop_former(r, section, key);
 	line.is_good = !is_duplicate(r, section, item, key);
 	line.is_first = conf_section_find(section, key->name) == NULL;
-	rc = conf_value_check(key, item->value, &fault);
+	rc = conf_value_check(key, value, &fault);
 	if (rc == ERR_NOMEM)
 		return rc;
 	if (rc != 0) {
 		line.is_good = false;
-		report(r, item->line, key, item->value, fault.message, fault.hint);
+		report(r, item->line, key, value, fault.message, fault.hint);
 	}
-	return conf_section_add(section, &line, item->value);
+	return conf_section_add(section, &line, value);
 }
 
 static int take_item(void *arg, const struct conf_item *item)

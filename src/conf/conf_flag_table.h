@@ -53,6 +53,7 @@
 	SET("--decode-balance-rel-threshold", ONE, "RATIO", DECODE, "balance_rel_threshold") \
 	SET("--prefix-token-count", ONE, "N", POOL, "affinity_hash_tokens") \
 	SET("--prefix-hash-load-factor", ONE, "RATIO", POOL, "max_load_skew") \
+	CALL("--static-aliases", ONE, "NAME:TARGET,...", take_aliases, "other names for models, as the key alias of a pool") \
 	SECS("--max-idle-secs", POOL, "session_ttl") \
 	SET("--pd-uncached-token-threshold", ONE, "N", POOL, "pd_min_prefill") \
 	GROUP("Health, breaker, retries, limits") \
@@ -143,7 +144,7 @@
 	REFUSED("--service-discovery-port", ONE, "PORT", "it belongs to --service-discovery, which does not exist here") \
 	REFUSED("--service-discovery-namespace", ONE, "NAME", "it belongs to --service-discovery, which does not exist here") \
 	REFUSED("--model-id-from", ONE, "NAME", "it belongs to --service-discovery, which does not exist here") \
-	REFUSED("--model-alias", MANY, "A=B...", "engines name their models; the key models of a pool selects by name") \
+	REFUSED("--model-alias", MANY, "A=B...", "use --alias NAME=TARGET, or the key alias of a pool") \
 	REFUSED("--vllm-discovery-address", ONE, "ADDRESS", "name the workers by --prefill and --decode") \
 	REFUSED("--enable-igw", NONE, NULL, "give each model a [pool NAME] section with the key models") \
 	REFUSED("--api-key-validation-urls", MANY, "URL...", "keys are checked against the file that api_keys names") \

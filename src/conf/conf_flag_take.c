@@ -18,7 +18,7 @@ static conf_flag_take_fn take_config, take_test, take_print, take_version, take_
 	take_host, take_port, take_metrics_host, take_metrics_port, take_bytes,
 	take_worker_urls, take_prefill, take_decode, take_vllm_pd, take_sglang_pd,
 	take_backend, take_no_breaker, take_retries, take_no_retries, take_concurrent,
-	take_log_level;
+	take_log_level, take_aliases;
 
 /* clang-format off */
 #define GROUP(title) { .name = title, .effect = EFFECT_GROUP },
@@ -410,6 +410,27 @@ static void take_log_level(
 		}
 	}
 	add_setting(p, flag->name, CONF_SCOPE_ROUTER, key, lower, value);
+}
+
+/* Peers write a colon, and commas between aliases. */
+static void take_aliases(
+	struct conf_flag_parser *p, const struct conf_flag *flag, struct words words)
+{
+	const struct conf_key *key = conf_key_find(SECTION_POOL, SPAN_LIT("alias"));
+	struct span rest = span_str(words.items[0]), one, name;
+
+	while (span_next(&rest, ',', &one)) {
+		scoped_free char *shown = xstrndup(one.p, one.n), *value = NULL;
+		struct span target = span_trim(one);
+
+		name = span_make(target.p, 0);
+		if (memchr(target.p, ':', target.n) == NULL ||
+			!span_next(&target, ':', &name))
+			target = span_make(NULL, 0);
+		value = xasprintf(
+			SPAN_FMT "=" SPAN_FMT, SPAN_ARG(name), SPAN_ARG(target));
+		add_setting(p, flag->name, CONF_SCOPE_POOL, key, value, shown);
+	}
 }
 
 /* The effects of rows */

@@ -101,7 +101,9 @@
 /* [pool NAME] only: struct pool_conf */
 #define CONF_POOL_KEYS(K) \
 	K(models, models, GLOBS, NULL, 0, 0, live, open, \
-	  "models that the pool serves, with * and ?; none: all")
+	  "models that the pool serves, with * and ?; none: all") \
+	K(alias, aliases, ALIASES, NULL, 0, 0, live, open, \
+	  "alias NAME = TARGET: a request for NAME becomes one for the model TARGET")
 
 /* [pool NAME] and [pool NAME prefill|decode]: struct role_opts */
 #define CONF_ROLE_KEYS(K) \

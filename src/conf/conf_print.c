@@ -38,6 +38,21 @@ struct printer {
 	bool is_short; /* memory ran out: something is missing */
 };
 
+/* A line for each. False: there is none. */
+static bool print_aliases(struct printer *p, const struct conf_key *key, const void *base)
+{
+	const struct pool_conf *pool = base;
+
+	if (key->type != CONF_TYPE_ALIASES || pool->aliases.n == 0)
+		return false;
+	for (size_t i = 0; i < pool->aliases.n; i++) {
+		struct conf_alias a = conf_alias(pool->aliases.items[i]);
+
+		fprintf(p->to, "alias " SPAN_FMT " = %s\n", SPAN_ARG(a.name), a.target.p);
+	}
+	return true;
+}
+
 /* The keys of one base; with `like`, only those whose values differ from it. */
 static void print_keys(
 	struct printer *p, enum conf_base which, const void *base, const void *like)
@@ -49,6 +64,8 @@ static void print_keys(
 		if (key->base != which)
 			continue;
 		if (like != NULL && conf_value_equal(key, base, like))
+			continue;
+		if (print_aliases(p, key, base))
 			continue;
 		value = conf_value_shown(key, base);
 		if (value == NULL) {

@@ -61,6 +61,7 @@ enum conf_type {
 	CONF_TYPE_CIDRS,
 	CONF_TYPE_PEERS,
 	CONF_TYPE_ORIGINS,
+	CONF_TYPE_ALIASES,
 	CONF_TYPE_STATUSES, /* in a struct status_set */
 	CONF_TYPE_MAX
 };
@@ -143,6 +144,9 @@ int conf_listen_check(struct span text, struct conf_fault *fault) MUST_CHECK;
 int conf_cidr_check(struct span text, struct conf_fault *fault) MUST_CHECK;
 /* Such a network, or "unix:": who comes by a unix socket. */
 int conf_peer_check(struct span text, struct conf_fault *fault) MUST_CHECK;
+
+/* NAME=TARGET, two names of models. */
+int conf_alias_check(struct span text, struct conf_fault *fault) MUST_CHECK;
 
 /* By name, or NULL. */
 const struct pool_conf *conf_pool_find(const struct conf *c, const char *name);

@@ -745,6 +745,7 @@ static const struct type_row types[CONF_TYPE_MAX] = {
 	[CONF_TYPE_CIDRS] = { "list of networks", LIST(conf_cidr_check) },
 	[CONF_TYPE_PEERS] = { "list of networks", LIST(conf_peer_check) },
 	[CONF_TYPE_ORIGINS] = { "list of origins", LIST(check_origin) },
+	[CONF_TYPE_ALIASES] = { "list of aliases", LIST(conf_alias_check) },
 	[CONF_TYPE_STATUSES] = { "list of statuses", PLAIN(struct status_set, read_statuses, print_statuses), NULL },
 };
 /* clang-format on */

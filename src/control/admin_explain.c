@@ -117,7 +117,8 @@ static int build_keys(struct question *q, const struct request_key_source *src)
 {
 	struct span salt =
 		q->tenant != NULL ? span_str(q->tenant->salt) : span_make(NULL, 0);
-	int err = request_key_read(src, &q->key, &q->pool);
+	const struct site_alias *alias;
+	int err = request_key_read(src, &q->key, &q->pool, &alias);
 
 	if (err == 0 && q->pool != NULL)
 		err = request_key_hash(src, q->pool, salt, &q->key);

@@ -131,28 +131,6 @@ static struct js *models_as(enum path_shape shape, const struct js *data)
 	return root;
 }
 
-/* *body is replaced, or NULL when memory is short. */
-static void shape_models(enum path_shape shape, char **body, size_t *n)
-{
-	const char *why;
-	struct js *doc = *body != NULL ? js_parse(span_make(*body, *n), &why) : NULL;
-	struct js *root = NULL;
-
-	(void)js_ran_out();
-	free(take_ptr(*body));
-	if (doc == NULL)
-		return;
-	root = models_as(shape, js_get(doc, "data"));
-	*body = js_print(root, false);
-	js_free(root);
-	js_free(doc);
-	if (js_ran_out())
-		free(take_ptr(*body));
-	*n = *body != NULL ? strlen(*body) : 0;
-}
-
-/* ---- one of them ---- */
-
 /* As an entry of the list, which is freed with its document. */
 static const struct js *find_model(const struct js *data, struct span name)
 {
@@ -167,6 +145,80 @@ static const struct js *find_model(const struct js *data, struct span name)
 	}
 	return NULL;
 }
+
+/* ---- aliases ---- */
+
+/* Where the pool has its model, which is listed: as that model. */
+static void push_alias(struct js *data, struct pool *p, struct conf_alias a)
+{
+	const struct js *model = find_model(data, a.target);
+	struct js *entry;
+
+	if (model == NULL || find_model(data, a.name) != NULL ||
+		!pool_lists_model(p, a.target))
+		return;
+	entry = js_copy(model);
+	js_set(entry, "id", js_string(a.name));
+	js_push(data, entry);
+}
+
+static void push_aliases(const struct site *s, struct js *data)
+{
+	size_t i, j;
+
+	for (i = 0; i < s->n_pools; i++) {
+		const struct conf_list *list = &s->conf->pools[i].aliases;
+
+		for (j = 0; j < list->n; j++)
+			push_alias(data, s->pools[i], conf_alias(list->items[j]));
+	}
+}
+
+/* The list, with the aliases. NULL: out of memory. */
+static struct js *read_list(struct models *models, const struct site *s)
+{
+	size_t n = 0;
+	scoped_free char *text = models_copy(models, &n);
+	struct js *doc;
+	const char *why;
+
+	(void)js_ran_out();
+	doc = text != NULL ? js_parse(span_make(text, n), &why) : NULL;
+	if (doc != NULL)
+		push_aliases(s, js_get(doc, "data"));
+	return doc;
+}
+
+/* Takes the text, unless memory was short since read_list(). */
+static int give(char *text, char **body, size_t *n)
+{
+	if (js_ran_out())
+		free(take_ptr(text));
+	*body = text;
+	*n = text != NULL ? strlen(text) : 0;
+	return fail_status(text != NULL ? FAIL_NONE : FAIL_OVERLOADED);
+}
+
+static int answer_models(
+	struct models *models, const struct local_asked *a, char **body, size_t *n)
+{
+	bool is_other = a->shape == SHAPE_ANTHROPIC || a->shape == SHAPE_OLLAMA;
+	struct js *doc, *root;
+	char *text;
+
+	if (!is_other && a->site->n_aliases == 0) {
+		*body = models_copy(models, n);
+		return fail_status(*body != NULL ? FAIL_NONE : FAIL_OVERLOADED);
+	}
+	doc = read_list(models, a->site);
+	root = is_other ? models_as(a->shape, js_get(doc, "data")) : NULL;
+	text = doc != NULL ? js_print(is_other ? root : doc, false) : NULL;
+	js_free(root);
+	js_free(doc);
+	return give(text, body, n);
+}
+
+/* ---- one of them ---- */
 
 static char *model_text(enum path_shape shape, const struct js *model)
 {
@@ -185,25 +237,23 @@ static char *model_text(enum path_shape shape, const struct js *model)
 static int answer_model(
 	struct models *models, const struct local_asked *a, char **body, size_t *n)
 {
-	scoped_free char *list = NULL;
-	const struct js *model = NULL;
+	const struct site_alias *alias = site_alias(a->site, a->model);
+	const struct js *model;
 	struct js *doc;
-	const char *why;
+	char *text = NULL;
 
-	if (!models_has(models, a->model))
+	if (!models_has(models, alias != NULL ? alias->target : a->model))
 		return fail_with(FAIL_MODEL_NOT_FOUND, body, n);
-	list = models_copy(models, n);
-	(void)js_ran_out();
-	doc = list != NULL ? js_parse(span_make(list, *n), &why) : NULL;
-	if (doc != NULL)
-		model = find_model(js_get(doc, "data"), a->model);
+	doc = read_list(models, a->site);
+	model = find_model(js_get(doc, "data"), a->model);
+	if (model == NULL && doc != NULL) {
+		js_free(doc);
+		return fail_with(FAIL_MODEL_NOT_FOUND, body, n);
+	}
 	if (model != NULL)
-		*body = model_text(a->shape, model);
+		text = model_text(a->shape, model);
 	js_free(doc);
-	if (js_ran_out())
-		free(take_ptr(*body));
-	*n = *body != NULL ? strlen(*body) : 0;
-	return fail_status(*body != NULL ? FAIL_NONE : FAIL_OVERLOADED);
+	return give(text, body, n);
 }
 
 static int answer(void *arg, struct io_thread *t, const struct local_asked *asked,
@@ -224,10 +274,7 @@ static int answer(void *arg, struct io_thread *t, const struct local_asked *aske
 	default:
 		break;
 	}
-	*body = models_copy(models, n);
-	if (asked->shape == SHAPE_ANTHROPIC || asked->shape == SHAPE_OLLAMA)
-		shape_models(asked->shape, body, n);
-	return fail_status(*body != NULL ? FAIL_NONE : FAIL_OVERLOADED);
+	return answer_models(models, asked, body, n);
 }
 
 void local_answers_start(struct models *models)

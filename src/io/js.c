@@ -365,6 +365,11 @@ bool js_member(const struct js *object, size_t i, const char **key, struct js **
 	return true;
 }
 
+struct js *js_copy(const struct js *v)
+{
+	return out(json_deep_copy(in(v)));
+}
+
 char *js_print(const struct js *v, bool pretty)
 {
 	size_t how = JSON_ENCODE_ANY | JSON_REAL_PRECISION(15);

@@ -62,6 +62,9 @@ bool js_each(const struct js *object, void **at, const char **key, struct js **v
  * big objects. */
 bool js_member(const struct js *object, size_t i, const char **key, struct js **value);
 
+/* A value of its own that is equal. NULL: v is NULL, or out of memory. */
+struct js *js_copy(const struct js *v);
+
 /* A new NUL-terminated string (free() it); pretty: indented by two; reals with 15 digits.
  * NULL: out of memory. */
 char *js_print(const struct js *v, bool pretty);

@@ -58,6 +58,17 @@ static int build_for(
 	return build(src, &o, key);
 }
 
+/* An alias means its target, for the key and all else. NULL: it is none. */
+static const struct site_alias *take_target(
+	const struct request_key_source *src, struct route_key *key)
+{
+	const struct site_alias *a = site_alias(src->site, key->model);
+
+	if (a != NULL)
+		key->model = a->target;
+	return a;
+}
+
 static bool has_one_pool(const struct request_key_source *src)
 {
 	return src->site->n_pools == 1;
@@ -73,8 +84,8 @@ static int read_body(const struct request_key_source *src, struct route_key *key
 	return build(src, &fields_only, key);
 }
 
-int request_key_read(
-	const struct request_key_source *src, struct route_key *key, struct pool **pool)
+int request_key_read(const struct request_key_source *src, struct route_key *key,
+	struct pool **pool, const struct site_alias **alias)
 {
 	int err = 0;
 
@@ -83,6 +94,7 @@ int request_key_read(
 	if (err == 0 && src->scan != NULL)
 		err = read_body(src, key);
 	*pool = site_pool_for(src->site, key->model);
+	*alias = take_target(src, key);
 	return err;
 }
 
@@ -93,6 +105,7 @@ int request_key_hash(const struct request_key_source *src, struct pool *pool,
 
 	if (src->scan != NULL && !has_one_pool(src))
 		err = build_for(src, pool, key);
+	(void)take_target(src, key);
 	if (err == 0 && (src->scan != NULL || key->hashes_sent))
 		pool_seal_key(pool, key, tenant);
 	return err;
@@ -112,6 +125,7 @@ int request_key_decode(const struct request_key_source *src, struct pool *pool,
 		are_blocks_equal(&prefill, &decode))
 		return 0;
 	err = build(src, &decode, out);
+	(void)take_target(src, out);
 	if (err == 0)
 		pool_seal_key(pool, out, tenant);
 	return err;

@@ -37,12 +37,13 @@ struct request_key_source {
 };
 
 /*
- * The fields of key, and *pool: the one that serves its model, NULL: none does, or no model
- * is named and several pools might be meant. Hashes
- * that the client sent (route_key_from_header() came first) stay. ERR_NOMEM.
+ * The fields of key, with the target in place of *alias (NULL: it is none); and *pool: the
+ * one that serves its model, NULL: none does, or no model is named and several pools might
+ * be meant. Hashes that the client sent (route_key_from_header() came first) stay.
+ * ERR_NOMEM.
  */
 int request_key_read(const struct request_key_source *src, struct route_key *key,
-	struct pool **pool) MUST_CHECK;
+	struct pool **pool, const struct site_alias **alias) MUST_CHECK;
 
 /*
  * After request_key_read(): the blocks as the pool's policies of all roles want them,

@@ -118,6 +118,9 @@ bool site_reads_body(const struct site *s, const struct site_head *h)
 
 	if (must_be_searched(s, h))
 		return true;
+	/* Its model may have to be put in the place of an alias. */
+	if (s->n_aliases > 0 && h->endpoint != ENDPOINT_OTHER)
+		return true;
 
 	/* What is continued lives on one worker: more than any policy has to say. */
 	if (h->endpoint != ENDPOINT_OTHER && !h->is_pinned &&
@@ -137,6 +140,57 @@ bool site_reads_body(const struct site *s, const struct site_head *h)
 	}
 	return false;
 }
+
+/* ---- aliases ---- */
+
+static int compare_names(struct span a, struct span b)
+{
+	if (a.n != b.n)
+		return a.n < b.n ? -1 : 1;
+	return a.n > 0 ? memcmp(a.p, b.p, a.n) : 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return compare_names(((const struct site_alias *)a)->name,
+		((const struct site_alias *)b)->name);
+}
+
+static int add_aliases(struct site *s)
+{
+	size_t i, j, n = 0;
+
+	for (i = 0; i < s->n_pools; i++)
+		n += s->conf->pools[i].aliases.n;
+	if (n == 0)
+		return 0;
+	s->aliases = calloc(n, sizeof(*s->aliases));
+	if (s->aliases == NULL)
+		return ERR_NOMEM;
+	for (i = 0; i < s->n_pools; i++) {
+		const struct conf_list *list = &s->conf->pools[i].aliases;
+
+		for (j = 0; j < list->n; j++) {
+			struct conf_alias a = conf_alias(list->items[j]);
+
+			s->aliases[s->n_aliases++] =
+				(struct site_alias){a.name, a.target, s->pools[i]};
+		}
+	}
+	qsort(s->aliases, s->n_aliases, sizeof(*s->aliases), by_name);
+	return 0;
+}
+
+const struct site_alias *site_alias(const struct site *s, struct span name)
+{
+	const struct site_alias wanted = {.name = name};
+
+	if (s->n_aliases == 0 || name.n == 0)
+		return NULL;
+	return bsearch(&wanted, s->aliases, s->n_aliases, sizeof(*s->aliases), by_name);
+}
+
+/* ---- life ---- */
 
 static int add_pool(struct site *s, const struct pool_conf *pc, struct site *old,
 	const struct site_opts *o, struct pool_plan **plan)
@@ -199,6 +253,8 @@ struct site *site_new(struct conf *conf, struct site *old, const struct site_opt
 			&s->tenants);
 	if (err == 0)
 		err = add_pools(s, old, o);
+	if (err == 0)
+		err = add_aliases(s);
 	if (err != 0) {
 		site_retire(s, old);
 		site_unref(s);
@@ -233,6 +289,7 @@ void site_unref_many(struct site *s, unsigned n)
 	for (i = 0; i < s->n_pools; i++)
 		pool_unref(s->pools[i]);
 	free(s->pools);
+	free(s->aliases);
 	tenants_free(s->tenants);
 	ip_set_free(&s->trusted);
 	conf_unref(s->conf);
@@ -247,19 +304,6 @@ void site_retire(struct site *old, const struct site *next)
 		if (site_pool(next, span_str(pool_name(old->pools[i]))) == NULL)
 			pool_close(old->pools[i]);
 	}
-}
-
-static bool serves(const struct pool_conf *pc, struct span model)
-{
-	size_t i;
-
-	if (pc->models.n == 0)
-		return true;
-	for (i = 0; i < pc->models.n; i++) {
-		if (conf_glob(pc->models.items[i], model))
-			return true;
-	}
-	return false;
 }
 
 /* NULL: there is none, or there are several. */
@@ -305,13 +349,16 @@ static struct pool *pool_for_unnamed(const struct site *s)
 
 struct pool *site_pool_for(const struct site *s, struct span model)
 {
+	const struct site_alias *alias = site_alias(s, model);
 	struct pool *first = NULL;
 	size_t i;
 
+	if (alias != NULL)
+		return alias->pool;
 	if (model.n == 0)
 		return pool_for_unnamed(s);
 	for (i = 0; i < s->n_pools; i++) {
-		if (!serves(&s->conf->pools[i], model))
+		if (!conf_pool_serves(&s->conf->pools[i], model))
 			continue;
 		if (first != NULL && pool_lists_model(s->pools[i], model))
 			return s->pools[i];

@@ -12,16 +12,24 @@
 #include "pool/pool.h"
 #include "pool/tenant.h"
 
+/* Another name for a model of a pool; points into the configuration. */
+struct site_alias {
+	struct span name, target;
+	struct pool *pool;
+};
+
 struct site {
 	_Atomic unsigned refs;
 	struct conf *conf;   /* a reference */
 	struct pool **pools; /* references, as conf->pools */
 	size_t n_pools;
-	struct ip_set trusted;   /* trusted_proxies */
-	struct tenants *tenants; /* the clients that may send; NULL: all */
-	bool needs_body_scan;    /* some pool chooses by prompt or model */
-	unsigned wants;          /* enum policy_wants, of all its pools */
-	bool resumes_streams;    /* of some worker */
+	struct ip_set trusted;      /* trusted_proxies */
+	struct tenants *tenants;    /* the clients that may send; NULL: all */
+	bool needs_body_scan;       /* some pool chooses by prompt or model */
+	unsigned wants;             /* enum policy_wants, of all its pools */
+	bool resumes_streams;       /* of some worker */
+	struct site_alias *aliases; /* by name: site_alias() */
+	size_t n_aliases;
 	bool needs_model; /* a request of no known model has no sure pool or worker */
 };
 
@@ -43,13 +51,15 @@ void site_unref_many(struct site *s, unsigned n);
 /* Closes the pools of old that next (may be NULL) has no more. */
 void site_retire(struct site *old, const struct site *next);
 /*
- * Of the pools whose `models` match the first with a worker that lists the model, else the
- * first in file order; NULL: no pool serves it. An empty
- * model means the pool if there is one, else the only one without `models`, else the
+ * The pool whose alias it is; else of the pools whose `models` match the first with a
+ * worker that lists the model, else the first in file order; NULL: no pool serves it. An
+ * empty model means the pool if there is one, else the only one without `models`, else the
  * first of those whose workers all have one and the same model; NULL: it is not clear.
  */
 struct pool *site_pool_for(const struct site *s, struct span model);
 struct pool *site_pool(const struct site *s, struct span name);
+/* The alias of that name; NULL: there is none. Aliases live as long as the site. */
+const struct site_alias *site_alias(const struct site *s, struct span name);
 
 /* The session lives on no worker of any pool any more; false: it did not. */
 bool site_finish_session(const struct site *s, struct span session);

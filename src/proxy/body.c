@@ -314,9 +314,44 @@ char *body_memory(struct body *b, struct client *c)
 	return b->own != NULL ? b->own : c->buf + b->head_len;
 }
 
+/* One behind its head goes to memory of its own: what follows it is the next request. */
+static int own_with_room(struct body *b, struct client *c, size_t want)
+{
+	char *p;
+
+	if (b->own != NULL) {
+		p = want > b->cap ? realloc(b->own, want) : b->own;
+		b->cap = p != NULL ? MAX(b->cap, want) : b->cap;
+	} else {
+		p = io_body_get(c->t, want, &b->cap);
+		if (p != NULL && b->len > 0)
+			memcpy(p, c->buf + b->head_len, b->len);
+	}
+	if (p == NULL)
+		return ERR_NOMEM;
+	b->own = p;
+	return 0;
+}
+
+int body_replace(struct body *b, struct client *c, struct budget *budget, size_t at,
+	size_t n, struct span text, enum fail *why)
+{
+	size_t behind = at + n;
+
+	assert(b->is_complete && behind <= b->len);
+	if (own_with_room(b, c, b->len + text.n) != 0) {
+		*why = FAIL_OVERLOADED;
+		return ERR_PARSE;
+	}
+	memmove(b->own + at + text.n, b->own + behind, b->len - behind);
+	memcpy(b->own + at, text.p, text.n);
+	b->len += text.n - n;
+	return count_memory(b, budget, why);
+}
+
 size_t body_used(const struct body *b)
 {
-	return b->head_len + (b->is_inline ? b->len : 0);
+	return b->head_len + (b->is_inline ? (size_t)b->total : 0);
 }
 
 void body_free(struct body *b, struct io_thread *t, struct budget *budget)

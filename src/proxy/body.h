@@ -27,7 +27,7 @@ struct body {
 	bool is_inline, is_discarded, is_complete, is_streamed;
 	size_t head_len; /* where body bytes begin in the client's buffer */
 	char *own;
-	size_t len, cap, counted; /* len: bytes that are held */
+	size_t len, cap, counted; /* len: bytes that are held, or stand in for them */
 	uint64_t total;           /* bytes that came, decoded */
 	bool has_dropped;         /* streamed: some bytes are held no more */
 	struct http_chunk chunk;
@@ -58,6 +58,10 @@ int body_read(struct body *b, struct client *c, struct budget *budget,
 struct span body_bytes(const struct body *b, const struct client *c);
 /* The same, where the router changes what it sends on. */
 char *body_memory(struct body *b, struct client *c);
+/* In a whole body: text stands in the place of its bytes [at, at + n). ERR_PARSE and
+ * *why. */
+int body_replace(struct body *b, struct client *c, struct budget *budget, size_t at,
+	size_t n, struct span text, enum fail *why) MUST_CHECK;
 /* Bytes at the front of the client's buffer that head and body take. */
 size_t body_used(const struct body *b);
 void body_free(struct body *b, struct io_thread *t, struct budget *budget);

@@ -59,6 +59,15 @@ static enum fail find_client(struct request *r)
 		&r->site->trusted, &r->c->peer, r->c->buf, &r->head, &r->forwarded);
 }
 
+/* No worker knows the name. */
+static bool asks_for_alias(const struct request *r)
+{
+	char name[MODEL_NAME_MAX];
+
+	return r->verdict.action == PATH_FORWARD && r->site->n_aliases > 0 &&
+	       request_path_model(r, name) && site_alias(r->site, span_str(name)) != NULL;
+}
+
 /* Whether the header alone refuses the request; its body is then skipped. */
 static enum fail judge(struct request *r)
 {
@@ -77,6 +86,8 @@ static enum fail judge(struct request *r)
 	if (r->c->is_late && r->verdict.action == PATH_FORWARD)
 		return FAIL_DRAINING;
 	why = check_caller(r);
+	if (asks_for_alias(r))
+		r->verdict.action = PATH_MODEL;
 	if (why == FAIL_NONE)
 		why = read_prefix_header(r);
 	if (why == FAIL_NONE && r->verdict.action == PATH_FORWARD)
@@ -401,14 +412,40 @@ static enum fail choose_pool(struct request *r)
 	return FAIL_NONE;
 }
 
+/* The worker knows its model by the alias's target. Where a header says the model, the
+ * body may name none. */
+static enum fail replace_alias(struct request *r, const struct site_alias *alias)
+{
+	struct route_scan_name name = {0, 0};
+	enum fail why = FAIL_NONE;
+
+	if (r->is_scanning && r->key.readable)
+		name = route_scan_model(r->json);
+	if (name.n == 0)
+		return FAIL_NONE;
+	/* Its offsets have 32 bits. */
+	if (request_body(r).n + alias->target.n > UINT32_MAX)
+		return FAIL_MAX_BODY_SIZE;
+	if (body_replace(&r->body, r->c, &r->budget, name.at, name.n, alias->target,
+		    &why) == 0)
+		route_scan_replaced(r->json, name, alias->target.n);
+	return why;
+}
+
 enum fail intake_route_key(struct request *r)
 {
 	char path[MODEL_NAME_MAX];
 	struct request_key_source src = key_source(r, path);
-	enum fail why;
+	const struct site_alias *alias;
+	enum fail why = FAIL_NONE;
 
-	if (request_key_read(&src, &r->key, &r->pool) != 0)
+	if (request_key_read(&src, &r->key, &r->pool, &alias) != 0)
 		return FAIL_OVERLOADED;
+	if (alias != NULL)
+		why = replace_alias(r, alias);
+	if (why != FAIL_NONE)
+		return why;
+	src.body = request_body(r);
 	r->stored.map = r->t->process->responses;
 	r->stored.site = r->site;
 	if (r->verdict.finds_object)

@@ -89,6 +89,15 @@ int route_scan_feed(
  * (rewrite/kv_transfer.h), or was not understood. False: it holds none. */
 bool route_scan_may_transfer(const struct route_scan *s);
 
+/* After the whole body: where the model's name stands in it, as it is spelled. n is 0: it
+ * names none. */
+struct route_scan_name {
+	size_t at, n;
+};
+struct route_scan_name route_scan_model(const struct route_scan *s);
+/* The name was replaced by one of n bytes, and what came after it moved. */
+void route_scan_replaced(struct route_scan *s, struct route_scan_name was, size_t n);
+
 struct route_key_opts {
 	unsigned block_bytes;  /* pool's prefix_block (default 128) */
 	unsigned block_tokens; /* 32 */

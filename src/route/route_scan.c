@@ -236,6 +236,45 @@ static void feed_form(struct route_scan *s, const char *base, size_t to)
 	}
 }
 
+struct route_scan_name route_scan_model(const struct route_scan *s)
+{
+	const struct json_value *v = &s->fields[FIELD_MODEL];
+
+	if (s->is_form)
+		return (struct route_scan_name){s->model, s->model_end - s->model};
+	if (v->kind != JSON_IS_STRING || v->end - v->start < 2)
+		return (struct route_scan_name){0, 0};
+	return (struct route_scan_name){v->start + 1, v->end - v->start - 2};
+}
+
+static void move(uint32_t *at, uint32_t from, uint32_t by)
+{
+	if (*at >= from)
+		*at += by; /* modulo 2^32: by may stand for less */
+}
+
+void route_scan_replaced(struct route_scan *s, struct route_scan_name was, size_t n)
+{
+	uint32_t from = (uint32_t)(was.at + was.n), by = (uint32_t)(n - was.n);
+
+	s->model_end += n - was.n;
+	for (unsigned i = 0; i < FIELD_MAX; i++) {
+		move(&s->fields[i].start, from, by);
+		move(&s->fields[i].end, from, by);
+	}
+	for (size_t i = 0; i < s->n_skips; i++) {
+		uint32_t start = s->skips[i].start, end = s->skips[i].end;
+
+		move(&start, from, by);
+		move(&end, from, by);
+		s->skips[i].start = start;
+		s->skips[i].end = end;
+	}
+	s->fields[FIELD_MODEL].escaped = false;
+	if (!s->is_form)
+		s->json.at += n - was.n;
+}
+
 int route_scan_feed(struct route_scan *s, const char *base, size_t from, size_t to)
 {
 	struct json_token token;

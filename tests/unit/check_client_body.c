@@ -323,6 +323,40 @@ START_TEST(by_length)
 }
 END_TEST
 
+/* Of some bytes in place and in memory of its own, shorter and longer; the next request
+ * stays where it is. */
+START_TEST(c21_bytes_are_replaced)
+{
+	static const char next[] = "GET /next HTTP/1.1\r\n";
+	static const size_t lens[] = {0, 1, 40, 300};
+	size_t n = sizes[(size_t)_i / ARRAY_LEN(lens)];
+	size_t len = lens[(size_t)_i % ARRAY_LEN(lens)];
+	size_t at = n / 3, cut = MIN((size_t)40, n - at);
+	char text[128], *bytes = pattern(n + sizeof(next)), *fresh = pattern(len);
+	enum fail why = FAIL_NONE;
+
+	memcpy(bytes + n, next, sizeof(next) - 1);
+	snprintf(text, sizeof(text),
+		"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: %zu\r\n\r\n", n);
+	ck_assert_int_eq(begin(text, n), FAIL_NONE);
+	will_send(bytes, n + sizeof(next) - 1, 65536);
+	ck_assert_int_eq(finish(NO_LIMIT, &why), 0);
+	ck_assert_int_eq(body_replace(&body, &client, &budget, at, cut,
+				 span_make(fresh, len), &why),
+		0);
+	ck_assert_int_eq(body.own != NULL, 1);
+	ck_assert_uint_eq(body.total, n);
+	ck_assert_uint_ge(atomic_load(&process.body_memory), body.len);
+	want_rest(next);
+	ck_assert_uint_eq(body.len, n - cut + len);
+	ck_assert_int_eq(memcmp(body.own, bytes, at), 0);
+	ck_assert_int_eq(memcmp(body.own + at, fresh, len), 0);
+	ck_assert_int_eq(memcmp(body.own + at + len, bytes + at + cut, n - at - cut), 0);
+	free(bytes);
+	free(fresh);
+}
+END_TEST
+
 /* The same bytes as chunks of sizes that grow and shrink. */
 static size_t chunk_up(const char *bytes, size_t n, char *out)
 {
@@ -676,6 +710,7 @@ static Suite *client_body_suite(void)
 	tcase_add_test(tc, the_clients_end);
 	tcase_add_test(tc, no_body);
 	tcase_add_loop_test(tc, by_length, 0, N_DELIVERIES);
+	tcase_add_loop_test(tc, c21_bytes_are_replaced, 0, 4 * ARRAY_LEN(sizes));
 	tcase_add_loop_test(tc, chunked, 0, N_DELIVERIES);
 	tcase_add_loop_test(tc, all_in_one_read, 0, 2);
 	tcase_add_loop_test(tc, behind_a_long_head, 0, 4);

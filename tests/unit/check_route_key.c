@@ -615,6 +615,50 @@ START_TEST(test_long_values)
 }
 END_TEST
 
+/* The model's name in the middle of fields that have skips: shorter, longer, the same; the
+ * key is then that of the body as it is now. */
+START_TEST(c21_the_model_is_replaced)
+{
+	static const char *const names[] = {"", "a", "0123456789", "a\\u0062c\\/d",
+		"a-name-that-is-longer-than-any-skip-is-to-be-recorded-for-at-all-so"};
+	static char was[40000], now[40000];
+	static uint64_t hashes[40000];
+	const char *from = names[(size_t)_i / ARRAY_LEN(names)];
+	const char *to = names[(size_t)_i % ARRAY_LEN(names)];
+	const struct route_key_opts opts = {.block_bytes = 16, .block_tokens = 32};
+	struct route_scan_name name;
+	size_t n;
+
+	for (unsigned i = 0; i < 2; i++) {
+		char *b = i > 0 ? now : was;
+
+		b += sprintf(b, "{\"tools\":[{\"n\":\"%0500u\"}],\"user\":\"u\",", 1);
+		b += sprintf(b, "\"model\" : \"%s\",\"messages\":[", i > 0 ? to : from);
+		for (unsigned j = 0; j < 30; j++)
+			b += sprintf(b, "%s{\"role\":\"user\",\"content\":[\"%0*u\\n\"]}",
+				j > 0 ? "," : "", (int)j * 9, j);
+		sprintf(b, "],\"lora_path\":\"l\",\"system\":\"%0300u\"}", 2);
+	}
+	rig_build(ENDPOINT_CHAT, now, strlen(now), &opts, NULL);
+	n = key.n_blocks;
+	ck_assert_uint_gt(n, 100);
+	memcpy(hashes, key.hashes, n * sizeof(*hashes));
+	rig_build(ENDPOINT_CHAT, was, strlen(was), &opts, NULL);
+	name = route_scan_model(scan);
+	ck_assert_uint_eq(name.n, strlen(from));
+	if (name.n == 0)
+		return;
+	ck_assert_mem_eq(was + name.at, from, name.n);
+	route_scan_replaced(scan, name, strlen(to));
+	ck_assert_int_eq(route_key_build(scan, now, strlen(now), &opts, &key), 0);
+	ck_assert(key.readable && span_is(key.lora, "l"));
+	ck_assert(span_is(key.session[SESSION_USER], "u"));
+	ck_assert(strchr(to, '\\') != NULL || span_is(key.model, to));
+	ck_assert_uint_eq(key.n_blocks, n);
+	ck_assert_mem_eq(key.hashes, hashes, n * sizeof(*hashes));
+}
+END_TEST
+
 struct header_case {
 	const char *value;
 	int err;
@@ -768,6 +812,7 @@ static Suite *route_key_suite(void)
 	tcase_add_test(tcase, test_truncated);
 	tcase_add_test(tcase, test_deep);
 	tcase_add_test(tcase, test_long_values);
+	tcase_add_loop_test(tcase, c21_the_model_is_replaced, 0, 25);
 	tcase_add_test(tcase, test_header);
 	tcase_add_test(tcase, test_header_and_body);
 	tcase_add_test(tcase, test_secret);
