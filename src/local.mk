@@ -187,6 +187,7 @@ libkvsteer_a_SOURCES += src/proxy/decide.c src/proxy/decide.h
 libkvsteer_a_SOURCES += src/proxy/decision.h
 libkvsteer_a_SOURCES += src/proxy/dial_line.c src/proxy/dial_line.h
 libkvsteer_a_SOURCES += src/proxy/dispatch.c src/proxy/dispatch.h
+libkvsteer_a_SOURCES += src/proxy/fan_out.c src/proxy/fan_out.h
 libkvsteer_a_SOURCES += src/proxy/intake.c src/proxy/intake.h
 libkvsteer_a_SOURCES += src/proxy/io_thread.c src/proxy/io_thread.h
 libkvsteer_a_SOURCES += src/proxy/io_thread_life.c
@@ -216,7 +217,7 @@ libkvsteer_a_SOURCES += src/proxy/upstream_state.h
 
 # fleet: the workers' health, reports and names
 libkvsteer_a_SOURCES += src/fleet/address.c src/fleet/address.h
-libkvsteer_a_SOURCES += src/fleet/flush.c src/fleet/flush.h
+libkvsteer_a_SOURCES += src/fleet/fleet_call.c src/fleet/fleet_call.h
 libkvsteer_a_SOURCES += src/fleet/health.c src/fleet/health.h
 libkvsteer_a_SOURCES += src/fleet/host.c src/fleet/host.h
 libkvsteer_a_SOURCES += src/fleet/models.c src/fleet/models.h
@@ -247,6 +248,7 @@ libkvsteer_a_SOURCES += src/control/conf_watch.c src/control/conf_watch.h
 libkvsteer_a_SOURCES += src/control/control.h
 libkvsteer_a_SOURCES += src/control/daemon.c src/control/daemon.h
 libkvsteer_a_SOURCES += src/control/dump_tables.c src/control/dump_tables.h
+libkvsteer_a_SOURCES += src/control/fleet_calls.c src/control/fleet_calls.h
 libkvsteer_a_SOURCES += src/control/inherit.c src/control/inherit.h
 libkvsteer_a_SOURCES += src/control/launch.c src/control/launch.h
 libkvsteer_a_SOURCES += src/control/listen.c src/control/listen.h

@@ -78,6 +78,7 @@
 	  "The prefill worker's response is larger than max_prefill_response allows.")                                          \
 	X(WORKER_BROKE, 502, "upstream_error", "worker_broke", "The worker's response ended before it was complete.")    \
 	X(WORKER_ERROR, 502, "upstream_error", "worker_error", "The worker's response says that the worker failed.")     \
+	X(NOT_BY_ALL, 502, "upstream_error", "not_by_all", "Not every worker did what was asked.")                       \
 	X(WORKER_NOT_KEPT, 502, "upstream_error", "worker_not_kept",                                                            \
 	  "A worker responded with an error that is larger than 64 KiB or came too slowly to be kept, and the next one did not respond.")\
 	X(NO_WORKER, 503, "overloaded_error", "no_worker", "No worker is available.")                                    \

@@ -87,7 +87,7 @@ struct admin *admin_new(struct control *c, int admin_fd, int metrics_fd)
 	admin_removals_start(a);
 	a->api = serve(a, admin_fd, &api);
 	a->metrics = serve(a, metrics_fd, &metrics);
-	if (!admin_flushes_start(a) || (admin_fd >= 0 && a->api == NULL) ||
+	if (!admin_pool_calls_start(a) || (admin_fd >= 0 && a->api == NULL) ||
 		(metrics_fd >= 0 && a->metrics == NULL)) {
 		admin_free(a);
 		return NULL;
@@ -111,6 +111,6 @@ void admin_free(struct admin *a)
 	http_server_free(a->api);
 	http_server_free(a->metrics);
 	admin_removals_stop(a);
-	admin_flushes_stop(a);
+	admin_pool_calls_stop(a);
 	free(a);
 }

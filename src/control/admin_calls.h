@@ -15,7 +15,7 @@ struct js;
 struct text;
 struct worker;
 
-struct admin_flushes;
+struct admin_pool_calls;
 struct removal;
 
 struct admin {
@@ -24,7 +24,7 @@ struct admin {
 	/* Workers that are removed when their last request ends (admin_workers.c). */
 	struct removal *removals;
 	struct wheel_timer removal_timer;
-	struct admin_flushes *flushes; /* under way (admin_pools.c) */
+	struct admin_pool_calls *pool_calls; /* under way (admin_pools.c) */
 };
 
 typedef void admin_call_fn(void *admin, struct http_call *call);
@@ -54,9 +54,9 @@ bool admin_read_body(struct http_call *call, struct js **body);
 
 /* admin_pools.c */
 admin_call_fn admin_post_pool;
-bool admin_flushes_start(
+bool admin_pool_calls_start(
 	struct admin *a); /* false: out of memory; stop it all the same */
-void admin_flushes_stop(struct admin *a);
+void admin_pool_calls_stop(struct admin *a);
 
 /* admin_upgrade.c */
 admin_call_fn admin_upgrade;

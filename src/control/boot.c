@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "control/admin.h"
 #include "control/conf_log.h"
+#include "control/fleet_calls.h"
 #include "control/inherit.h"
 #include "control/listen.h"
 #include "control/local.h"
@@ -248,6 +249,11 @@ static int open_site(struct control *c, struct conf *conf)
 			"health probes cannot start: out of memory or file descriptors");
 		return ERR_NOMEM;
 	}
+	c->fleet_calls = fleet_calls_start(c);
+	if (c->fleet_calls == NULL) {
+		log_error("out of memory for calls to all workers");
+		return ERR_NOMEM;
+	}
 	local_answers_start(health_models(c->health));
 	routes = path_route_names(&n_routes);
 	metric_set_routes(routes, n_routes);
@@ -348,6 +354,7 @@ bool boot_undo(struct control *c)
 
 	service_end(c->service);
 	threads_stop(take_ptr(c->threads));
+	fleet_calls_stop(take_ptr(c->fleet_calls));
 	response_map_free(take_ptr(c->process.responses));
 	is_balanced = check_guards();
 	upgrade_free(c);

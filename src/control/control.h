@@ -13,6 +13,7 @@
 #include "proxy/io_thread.h"
 
 struct admin;
+struct fleet_calls;
 struct health;
 struct inherited;
 struct listen_set;
@@ -35,6 +36,7 @@ struct control {
 	struct listen_set *listening;
 	struct health *health;
 	struct admin *admin;
+	struct fleet_calls *fleet_calls;
 	uint64_t started_ms;
 	uint64_t reloads[RELOAD_RESULT_MAX];
 	struct service *service;

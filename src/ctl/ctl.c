@@ -396,6 +396,30 @@ static enum ctl_exit run_flush(const struct ctl *ctl)
 	return call_and_print(ctl, &req, print_generation);
 }
 
+#define CALL_TIMEOUT_MS 610000 /* the daemon gives workers 600 s */
+
+/* call POOL PATH [FILE] */
+static enum ctl_exit run_call(const struct ctl *ctl)
+{
+	scoped_free char *pool = ctl_encode(ctl->words[0]);
+	scoped_free char *target = ctl_encode(ctl->words[1]);
+	scoped_free char *method = ctl_encode(ctl->method != NULL ? ctl->method : "POST");
+	scoped_free char *path =
+		xasprintf("pools/%s/call?path=%s&method=%s", pool, target, method);
+	scoped_free char *body = NULL;
+	struct ctl_request req = {
+		.method = "POST", .path = path, .timeout_ms = CALL_TIMEOUT_MS};
+	size_t len;
+
+	if (ctl->n_words > 2) {
+		body = read_file(ctl->words[2], &len);
+		if (body == NULL)
+			return CTL_REFUSED;
+		req.body = span_make(body, len);
+	}
+	return call_and_print(ctl, &req, ctl_print_called);
+}
+
 static void print_level(const struct js *document)
 {
 	struct span level;
@@ -467,6 +491,8 @@ static const struct command commands[] = {
 	{"generation", 1, 2, run_generation, "POOL [N]",
 		"tell that weights changed, so that old caches are ignored"},
 	{"flush", 1, 1, run_flush, "POOL", "empty the caches of the workers of a pool"},
+	{"call", 2, 3, run_call, "POOL PATH [FILE]",
+		"ask every worker of a pool: POST PATH, with the file as body"},
 	{"finish-session", 1, 1, run_finish_session, "SESSION",
 		"end a session (sticky_least_loaded)"},
 	{"log-level", 1, 1, run_log_level, "LEVEL",
@@ -501,6 +527,8 @@ static const struct option {
 		"remove: wait this long for requests in flight"},
 	{0, "--timeout", "TIME", offsetof(struct ctl, timeout), NULL,
 		"drain: wait this long for requests in flight"},
+	{0, "--method", "METHOD", offsetof(struct ctl, method), "POST",
+		"call: GET, POST, PUT or DELETE"},
 	{0, "--file", "FILE", offsetof(struct ctl, file), NULL,
 		"explain: the request body; -: standard input"},
 	{0, "--path", "PATH", offsetof(struct ctl, path), DEFAULT_PATH,

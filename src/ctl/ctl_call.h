@@ -30,6 +30,7 @@ struct ctl {
 	const char *file;        /* explain: --file; NULL: not given */
 	const char *headers[16]; /* explain: --header, in order */
 	unsigned n_headers;
+	const char *method;               /* call: --method; NULL: not given */
 	const char *drain;                /* remove: --drain; NULL: not given */
 	const char *timeout;              /* drain: --timeout; NULL: not given */
 	bool is_batch;                    /* top: -b */

@@ -4,6 +4,7 @@
 #include "ctl/ctl_print.h"
 
 #include "base/base.h"
+#include "base/cleanup.h"
 #include "base/mem.h"
 #include "io/js.h"
 
@@ -574,5 +575,42 @@ void ctl_print_reload(const struct js *document)
 		free(key);
 		free(was);
 		free(now);
+	}
+}
+
+/* ---- calls to all workers ---- */
+
+#define ANSWER_SHOWN 200
+
+/* The beginning, in one line and harmless to a terminal. */
+static void print_answer(const struct js *answer)
+{
+	scoped_free char *text = NULL;
+	struct span s = {NULL, 0};
+
+	if (answer != NULL && !js_as_str(answer, &s)) {
+		text = js_print(answer, false);
+		s = text != NULL ? span_str(text) : s;
+	}
+	for (size_t i = 0; i < s.n && i < ANSWER_SHOWN; i++)
+		putchar((unsigned char)s.p[i] < ' ' || s.p[i] == 0x7f ? ' ' : s.p[i]);
+	putchar('\n');
+}
+
+void ctl_print_called(const struct js *document)
+{
+	const struct js *list = js_get(document, "workers");
+	struct span name;
+	int64_t status;
+	size_t i;
+
+	for (i = 0; i < js_len(list); i++) {
+		const struct js *item = js_at(list, i);
+
+		if (!js_as_str(js_get(item, "worker"), &name) ||
+			!js_as_int(js_get(item, "status"), &status))
+			continue;
+		printf(SPAN_FMT "  %lld  ", SPAN_ARG(name), (long long)status);
+		print_answer(js_get(item, "answer"));
 	}
 }

@@ -15,6 +15,8 @@ void ctl_print_tenants(const struct js *document);
 void ctl_print_outcome(const struct js *document);
 void ctl_print_worker(const struct js *document);
 void ctl_print_explain(const struct js *document);
+/* What each worker said to a call, a line each. */
+void ctl_print_called(const struct js *document);
 void ctl_print_reload(const struct js *document);
 
 /* "2d 3h", "5m 12s", "340ms"; a new string. */

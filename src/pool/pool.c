@@ -476,6 +476,34 @@ void pool_clear_worker(struct pool *p, const struct worker *w)
 	pool_unlock(p);
 }
 
+void pool_clear_host(struct pool *p, const struct worker *w)
+{
+	size_t i;
+
+	pool_lock(p);
+	for (i = 0; i < p->registry.n; i++) {
+		const struct worker *rank = p->registry.items[i];
+
+		if (rank->host_id == w->host_id &&
+			rank->pool.index_slot != PREFIX_NO_SLOT)
+			prefix_index_worker_clear(
+				p->roles[rank->role].index, rank->pool.index_slot);
+	}
+	pool_unlock(p);
+}
+
+bool pool_has_hosts(struct pool *p)
+{
+	bool has = false;
+	size_t i;
+
+	pool_lock(p);
+	for (i = 1; i < p->registry.n && !has; i++)
+		has = p->registry.items[i]->host_id != p->registry.items[0]->host_id;
+	pool_unlock(p);
+	return has;
+}
+
 void pool_worker_capacity(struct pool *p, struct worker *w, uint64_t tokens)
 {
 	struct pool_role *r = &p->roles[w->role];

@@ -315,6 +315,10 @@ uint64_t pool_bump_generation(struct pool *p);
 void pool_set_generation(struct pool *p, uint64_t generation);
 /* The worker's cache is gone (restart, flush). */
 void pool_clear_worker(struct pool *p, const struct worker *w);
+/* So are those of all ranks of its host. */
+void pool_clear_host(struct pool *p, const struct worker *w);
+/* True if its workers are of several hosts. */
+bool pool_has_hosts(struct pool *p);
 /*
  * The models that a worker lists (NULL: not known), which it keeps. A request for one
  * that some workers list goes to those alone; the others serve anything. Workers with

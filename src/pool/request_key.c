@@ -89,7 +89,7 @@ int request_key_read(const struct request_key_source *src, struct route_key *key
 {
 	int err = 0;
 
-	if (!src->is_body_awaited)
+	if (src->scan == NULL || !src->is_body_awaited)
 		err = route_key_say(key, src->model, src->lora, src->cache_salt);
 	if (err == 0 && src->scan != NULL)
 		err = read_body(src, key);

@@ -32,7 +32,7 @@ struct request_key_source {
 	struct span body;
 	bool is_body_awaited;
 	/* X-Kvsteer-Model, -Lora-Path and -Cache-Salt; empty: absent. They count where
-	 * the body is not awaited, and the model also where the body names none. */
+	 * the body is not awaited or not scanned, and the model also where the body names none. */
 	struct span model, lora, cache_salt;
 };
 

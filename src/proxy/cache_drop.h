@@ -8,8 +8,10 @@
 #include "base/span.h"
 
 struct pool;
+struct worker;
 
-/* The call of path (its verdict: drops_caches) was answered with 2xx by a worker of p. */
-void cache_drop_note(struct pool *p, struct span path);
+/* The call of path (its verdict: drops_caches) was answered with 2xx by w, a worker of p.
+ * If there are others, it alone is forgotten. */
+void cache_drop_note(struct pool *p, const struct worker *w, struct span path);
 
 #endif

@@ -118,6 +118,13 @@ static bool body_names_object(const struct request *r)
 		       response_map_is_used(r->t->process->responses));
 }
 
+/* Its pool, which is not known yet, may have several workers to ask. */
+static bool may_be_for_many(const struct request *r)
+{
+	return r->site->n_pools > 1 ||
+	       (r->site->n_pools == 1 && pool_has_hosts(r->site->pools[0]));
+}
+
 static void start_scan(struct request *r)
 {
 	struct site_head h = {
@@ -130,11 +137,12 @@ static void start_scan(struct request *r)
 
 	if (r->verdict.action != PATH_FORWARD)
 		return;
+	r->reads_body = r->verdict.is_for_all && may_be_for_many(r);
 	h.said.hashes_sent = r->key.hashes_sent;
 	routing_look(r->site->wants, &opts(r)->routing_key_headers, r->c->buf, &r->head,
 		&h.said);
 	use = request_key_body(r->site, &h);
-	r->reads_body = use.is_awaited;
+	r->reads_body |= use.is_awaited;
 	if (!use.is_scanned)
 		return;
 	if (r->json == NULL)
@@ -406,7 +414,8 @@ static enum fail choose_pool(struct request *r)
 {
 	if (r->key.model.n > 0)
 		return FAIL_MODEL_NOT_FOUND;
-	if (r->verdict.endpoint != ENDPOINT_OTHER && r->body.total > 0)
+	if (r->verdict.is_for_all ||
+		(r->verdict.endpoint != ENDPOINT_OTHER && r->body.total > 0))
 		return FAIL_MODEL_REQUIRED;
 	r->pool = r->site->pools[0];
 	return FAIL_NONE;

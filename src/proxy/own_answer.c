@@ -10,6 +10,7 @@
 #include "proxy/admission.h"
 #include "proxy/answer.h"
 #include "proxy/cors.h"
+#include "proxy/fan_out.h"
 #include "proxy/pick.h"
 #include "proxy/request_state.h"
 
@@ -149,6 +150,19 @@ void own_answer_local(struct request *r)
 		body != NULL ? span_make(body, n) : SPAN_LIT(up),
 		span_make(extra, n_extra));
 	free(body);
+}
+
+void own_answer_of_all(struct request *r)
+{
+	const struct fan_out *f = r->fan_out;
+	char extra[ANSWER_LINES_MAX + CORS_LINES_MAX];
+	size_t n = answer_id_line(request_id(r), extra);
+
+	n += cors_lines(opts(r), r->c->buf, &r->head, extra + n);
+	r->keep = may_keep(r);
+	send_own(r, fail_status(f->is_good ? FAIL_NONE : FAIL_NOT_BY_ALL),
+		SPAN_LIT("application/json"), span_make(f->answer, f->answer_n),
+		span_make(extra, n));
 }
 
 static unsigned secs_until(uint64_t at_ms, uint64_t now_ms)

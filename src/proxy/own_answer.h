@@ -23,6 +23,8 @@ void own_answer_local(struct request *r);
 /* The path names a model, and the list has it: with PATH_MODEL own_answer_local() answers
  * it. */
 bool own_answer_has_model(struct request *r);
+/* What all workers said to a call for all of them (fan_out.h). */
+void own_answer_of_all(struct request *r);
 /* The answer of a failure (r->why, which has a status). */
 void own_answer_failure(struct request *r);
 

@@ -17,6 +17,7 @@
 #include "proxy/cache_drop.h"
 #include "proxy/decide.h"
 #include "proxy/dispatch.h"
+#include "proxy/fan_out.h"
 #include "proxy/intake.h"
 #include "proxy/outcome.h"
 #include "proxy/own_answer.h"
@@ -222,8 +223,30 @@ static struct decision route_key(struct request *r)
 
 /* ---- PICK ---- */
 
+/* All workers of the pool are asked, rather than one. */
+static struct decision ask_all(struct request *r)
+{
+	if (r->fan_out == NULL) {
+		/* One worker was there when its header came, so its body was not read. */
+		if (r->upload.is_on)
+			return next_fail(FAIL_NO_WORKER);
+		if (r->body.total > FAN_OUT_BODY_MAX)
+			return next_fail(FAIL_BODY_TOO_LARGE);
+		return fan_out_start(r) ? next_is(NEXT_WAIT) : next_fail(FAIL_OVERLOADED);
+	}
+	if (!r->fan_out->has_come)
+		return next_is(NEXT_WAIT);
+	if (r->fan_out->answer == NULL)
+		return next_fail(FAIL_OVERLOADED);
+	own_answer_of_all(r);
+	return r->fan_out->is_good ? next_is(NEXT_END) : next_fail(FAIL_NOT_BY_ALL);
+}
+
 static struct decision pick(struct request *r)
 {
+	if (UNLIKELY(r->verdict.is_for_all) &&
+		(r->fan_out != NULL || fan_out_is_meant(r)))
+		return ask_all(r);
 	return attempt_is_waiting(&r->attempts) ? next_is(NEXT_WAIT) : pick_worker(r);
 }
 
@@ -259,7 +282,8 @@ static void note_success(struct request *r)
 	else
 		guard_prefilled(&r->place.guard);
 	if (r->verdict.drops_caches)
-		cache_drop_note(r->pool, http_head_path(r->c->buf, &r->head));
+		cache_drop_note(r->pool, r->place.guard.worker,
+			http_head_path(r->c->buf, &r->head));
 	if (r->verdict.stops_requests)
 		worker_expect_aborts(r->place.guard.worker, clock_now_ms());
 }
@@ -543,6 +567,7 @@ static void leave_all(struct request *r)
 {
 	/* First: while it waits, guard and pick are the pool's. */
 	admission_leave(&r->ticket);
+	fan_out_leave(&r->fan_out);
 	if (r->place.ex != NULL && r->why == FAIL_NONE)
 		exchange_finish(&r->place.ex);
 	request_leave_worker(r);

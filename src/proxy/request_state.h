@@ -32,6 +32,7 @@
 
 #define REQUEST_MAGIC 0x52455131u
 
+struct fan_out;
 struct pd;
 struct resume;
 struct route_scan;
@@ -69,9 +70,10 @@ struct request {
 	bool is_scanning;
 	size_t scanned;
 	bool is_keyed;
-	struct pool *pool;      /* the site's */
-	struct placement place; /* the worker that it has now */
-	struct ticket *ticket;  /* while it waits in the queue */
+	struct pool *pool;       /* the site's */
+	struct placement place;  /* the worker that it has now */
+	struct ticket *ticket;   /* while it waits in the queue */
+	struct fan_out *fan_out; /* all workers of its pool are asked */
 	struct attempts attempts;
 	struct stored stored;
 	struct pd *pd; /* owned; NULL: one worker serves it */

@@ -312,6 +312,8 @@ static struct path_verdict pass(const struct path_row *row, enum http_method met
 		.allowed = M_ANY,
 		.drops_caches = acts && (row->marks & DROPS) != 0,
 		.stops_requests = acts && (row->marks & STOPS) != 0,
+		.is_for_all = row != NULL && row->action == PATH_FLEET &&
+			      !(M_QUIET >> method & 1),
 	};
 }
 
@@ -351,6 +353,27 @@ void path_lookup(const struct router_opts *o, enum http_method method, struct sp
 				: FAIL_PATH_NOT_FOUND,
 		.route = made.none,
 		.shape = row != NULL ? row->shape : shape_by_name(path),
+	};
+}
+
+void path_find_effects(const char *method, struct span target, struct path_effects *out)
+{
+	const struct path_row *row;
+	struct span path, id;
+	bool acts;
+
+	need_index();
+	if (!span_next(&target, '?', &path))
+		path = target;
+	row = find_row(path, &id);
+	acts = row != NULL &&
+	       ((row->methods >> (strcmp(method, "GET") == 0          ? HTTP_GET
+					 : strcmp(method, "PUT") == 0 ? HTTP_PUT
+								      : HTTP_POST)) &
+		       1) != 0;
+	*out = (struct path_effects){
+		.drops_caches = acts && (row->marks & DROPS) != 0,
+		.stops_requests = acts && (row->marks & STOPS) != 0,
 	};
 }
 

@@ -53,6 +53,8 @@ struct path_verdict {
 	bool drops_caches;
 	/* A passed call that makes an engine abort requests. */
 	bool stops_requests;
+	/* A passed call that concerns every worker of its pool. */
+	bool is_for_all;
 	/* The response's id names an object that lives on its worker. */
 	bool makes_object;
 	/* The path ends with a model's name, as spelled, for path_id(). */
@@ -70,6 +72,12 @@ static inline struct span path_id(const struct path_verdict *v, struct span path
 {
 	return v->id_n > 0 ? span_make(path.p + v->id_off, v->id_n) : span_make(NULL, 0);
 }
+
+/* What a call of an engine's path leaves behind, by the path without its query. */
+struct path_effects {
+	bool drops_caches, stops_requests; /* as in a verdict */
+};
+void path_find_effects(const char *method, struct span target, struct path_effects *out);
 
 /* All labels, for metric_set_routes(); the last two are "pass" (pass_paths) and
  * "none". */

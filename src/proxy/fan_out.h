@@ -1,0 +1,56 @@
+/*
+ * A client's call that concerns every worker of a pool (path_table.h: is_for_all): the
+ * request waits on its thread while the control thread asks them, which knows how
+ * (fleet/fleet_call.h). It takes no place at a worker and is no load. A client that
+ * leaves changes nothing: workers that were asked are not to be left with half a fleet's
+ * weights.
+ */
+#ifndef PROXY_FAN_OUT_H
+#define PROXY_FAN_OUT_H
+
+#include "base/base.h"
+#include "base/span.h"
+#include "io/mailbox.h"
+
+struct pool;
+struct request;
+
+#define FAN_OUT_BODY_MAX (1u << 20) /* it is copied for each worker */
+
+/* The question is whole before it is handed over, and the answer before it comes back. */
+struct fan_out {
+	struct mail mail; /* over to the control thread, and back */
+	struct mailbox *home;
+	void (*wake)(void *arg);
+	void *arg;
+	bool is_left, has_come; /* its own thread's */
+
+	struct pool *pool; /* a reference */
+	const char *method;
+	char *target, *content_type; /* content_type: NULL: none */
+	char *body;
+	size_t body_n;
+	bool drops_caches, stops_requests;
+
+	bool is_good; /* every worker did it */
+	char *answer; /* JSON; NULL: out of memory */
+	size_t answer_n;
+};
+
+/* Set once before the threads start: asks the workers, on any thread, and returns at
+ * once; then fan_out_answer() or fan_out_free(). */
+typedef void fan_out_runner(void *arg, struct fan_out *f);
+void fan_out_set_runner(fan_out_runner *run, void *arg);
+/* On the control thread: back to its own one, with f->answer. */
+void fan_out_answer(struct fan_out *f);
+/* On the control thread, when no I/O thread is left. */
+void fan_out_free(struct fan_out *f);
+
+/* Whether the request is to be put to all workers of its pool, which it knows. */
+bool fan_out_is_meant(const struct request *r);
+/* Puts it to them; false: out of memory. r->c->run is called when the answer is there. */
+bool fan_out_start(struct request *r) MUST_CHECK;
+/* The request ends. NULL is fine. */
+void fan_out_leave(struct fan_out **f);
+
+#endif
