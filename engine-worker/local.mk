@@ -19,7 +19,6 @@ libengine_a_SOURCES += engine-worker/core/sched_seq.c engine-worker/core/sched_s
 libengine_a_SOURCES += engine-worker/core/vocab.c engine-worker/core/vocab.h
 
 # kvx: prompts handed over between engines
-libengine_a_SOURCES += engine-worker/kvx/crc32c.c engine-worker/kvx/crc32c.h
 libengine_a_SOURCES += engine-worker/kvx/kv_handoff.c engine-worker/kvx/kv_handoff.h
 libengine_a_SOURCES += engine-worker/kvx/kv_params.c engine-worker/kvx/kv_params.h
 libengine_a_SOURCES += engine-worker/kvx/kvx_client.c engine-worker/kvx/kvx_client.h

@@ -12,6 +12,9 @@
 check_PROGRAMS += tests/fuzz/fuzz_http
 tests_fuzz_fuzz_http_LDADD = $(FUZZ_LIBS)
 tests_fuzz_fuzz_http_LDFLAGS = $(FUZZ_LINK)
+check_PROGRAMS += tests/fuzz/fuzz_proxy_header
+tests_fuzz_fuzz_proxy_header_LDADD = $(FUZZ_LIBS)
+tests_fuzz_fuzz_proxy_header_LDFLAGS = $(FUZZ_LINK)
 # Sources need no line. tests/lint/check-lists fails for a test that is in no list.
 
 LDADD = $(KVSTEER_LIBS) $(CHECK_LIBS)
@@ -74,6 +77,7 @@ check_PROGRAMS += tests/unit/check_http_rules
 check_PROGRAMS += tests/unit/check_http_scan
 check_PROGRAMS += tests/unit/check_http_chunk
 check_PROGRAMS += tests/unit/check_http_forwarded
+check_PROGRAMS += tests/unit/check_http_proxy
 check_PROGRAMS += tests/unit/check_http_write
 check_PROGRAMS += tests/unit/check_json_scan
 check_PROGRAMS += tests/unit/check_loop

@@ -5,7 +5,7 @@
  */
 #include "kvx/kvx_frame.h"
 #include "base/err.h"
-#include "kvx/crc32c.h"
+#include "base/crc32c.h"
 
 static const unsigned char magic[4] = {'K', 'V', 'X', '1'};
 

@@ -6,7 +6,7 @@
 #include "kvx/kvx_link.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "kvx/crc32c.h"
+#include "base/crc32c.h"
 
 #include <stdlib.h>
 #include <sys/socket.h>

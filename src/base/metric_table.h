@@ -14,6 +14,9 @@
 	X(CONN_CLIENT, GAUGE, "kvsteer_connections{side=\"client\"}", "Open connections by side")             \
 	X(CONN_WORKER, GAUGE, "kvsteer_connections{side=\"worker\"}", "Open connections by side")             \
 	X(CONN_ACCEPTED, COUNTER, "kvsteer_connections_accepted_total", "Client connections accepted")        \
+	X(PROXY_MALFORMED, COUNTER, "kvsteer_proxy_protocol_refused_total{reason=\"malformed\"}", "Connections closed at the PROXY protocol: no valid header, none in time, or not from trusted_proxies") \
+	X(PROXY_TIMEOUT, COUNTER, "kvsteer_proxy_protocol_refused_total{reason=\"timeout\"}", "")            \
+	X(PROXY_STRANGER, COUNTER, "kvsteer_proxy_protocol_refused_total{reason=\"stranger\"}", "")          \
 	X(ACCEPT_PAUSED, COUNTER, "kvsteer_accept_paused_total", "Times accepting paused for want of files")  \
 	X(BODY_MEMORY, GAUGE, "kvsteer_body_memory_bytes", "Bytes of request bodies held")                    \
 	X(REQUESTS, GAUGE, "kvsteer_requests_in_flight", "Requests begun and not ended")                      \

@@ -97,6 +97,9 @@ static inline bool status_set_has(const struct status_set *s, int status)
 	       (s->bits[i / 64] >> i % 64 & 1) != 0;
 }
 
+/* A word of listen: the address before it is for the PROXY protocol. */
+#define CONF_LISTEN_PROXY "proxy_protocol"
+
 /* [router]. Times in milliseconds (0: none), sizes in bytes. */
 struct router_opts {
 	/* process */
@@ -114,7 +117,8 @@ struct router_opts {
 	unsigned max_connections; /* 0: from the descriptor limit */
 	char *hash_secret;        /* NULL: random for each boot */
 	/* client side */
-	struct conf_list listen; /* "host:port", "[v6]:port" */
+	/* "host:port", "[v6]:port", "unix:/path"; CONF_LISTEN_PROXY behind some */
+	struct conf_list listen;
 	char *tls_cert, *tls_key, *client_ca, *api_keys;
 	struct conf_list pass_paths; /* exact raw paths added to the table, or "*" */
 	bool pass_all;               /* pass_paths has "*" */

@@ -158,6 +158,32 @@ static void check_built(const struct conf *c, const struct conf_source *source,
 	}
 }
 
+static bool is_option(const char *word)
+{
+	return strcmp(word, CONF_LISTEN_PROXY) == 0;
+}
+
+/* The words of listen that say more of the address before them. */
+static void check_listen_options(const struct conf *c, const struct conf_source *source,
+	const struct conf_flags *flags, struct conf_errors *errors)
+{
+	const struct conf_key *listen = conf_key_find(SECTION_ROUTER, SPAN_LIT("listen"));
+	const struct conf_list *list = &c->router.listen;
+
+	for (size_t i = 0; i < list->n; i++) {
+		if (!is_option(list->items[i]))
+			continue;
+		if (i == 0 || is_option(list->items[i - 1]))
+			report_router(source, flags, listen, list->items[i],
+				"such as 10.0.0.1:30000 proxy_protocol",
+				"stands behind no address", errors);
+		else if (c->router.trusted_proxies.n == 0)
+			report_router(source, flags, listen, list->items[i],
+				"name the balancers in trusted_proxies",
+				"nobody may use the PROXY protocol", errors);
+	}
+}
+
 static void check_router(const struct conf *c, const struct conf_source *source,
 	const struct conf_flags *flags, struct conf_errors *errors)
 {
@@ -171,6 +197,7 @@ static void check_router(const struct conf *c, const struct conf_source *source,
 	for (size_t i = 0; i < list->n; i++)
 		for (size_t j = i + 1; j < list->n; j++)
 			if (strcmp(list->items[i], list->items[j]) == 0 &&
+				!is_option(list->items[i]) &&
 				!span_ends(span_str(list->items[i]), SPAN_LIT(":0")))
 				report_router(source, flags, listen, list->items[j],
 					"leave one of them", "the address is given twice",
@@ -180,6 +207,7 @@ static void check_router(const struct conf *c, const struct conf_source *source,
 			report_router(source, flags, listen, list->items[i],
 				"give it another port",
 				"metrics_listen uses this address", errors);
+	check_listen_options(c, source, flags, errors);
 	check_built(c, source, flags, errors);
 }
 

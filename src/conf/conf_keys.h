@@ -54,7 +54,7 @@
 	K(hash_secret, hash_secret, TEXT, NULL, 0, 4096, restart, secret, \
 	  "secret of the index keys, for routers that share state; unset: new at each start") \
 	K(listen, listen, ADDRESSES, "127.0.0.1:30000", 0, 0, live, open, \
-	  "addresses that clients connect to: host:port, [v6]:port, :port or unix:/path") \
+	  "addresses that clients connect to: host:port, [v6]:port, :port or unix:/path, with proxy_protocol behind it if a balancer speaks it") \
 	K(tls_cert, tls_cert, PATH, NULL, 0, 0, live, open, \
 	  "certificate chain (PEM) for every listen address") \
 	K(tls_key, tls_key, PATH, NULL, 0, 0, live, open, \

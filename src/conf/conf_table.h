@@ -138,7 +138,7 @@ int conf_url_read(
 int conf_url_copy(const struct conf_url *from, struct conf_url *to) MUST_CHECK;
 int conf_hostport_read(struct span text, char **host, uint16_t *port,
 	struct conf_fault *fault) MUST_CHECK;
-/* An address of listen: such a one, or "unix:/path". */
+/* A word of listen: such an address, "unix:/path", or CONF_LISTEN_PROXY. */
 int conf_listen_check(struct span text, struct conf_fault *fault) MUST_CHECK;
 /* "10.0.0.0/8", "fd00::/8", or an address alone; bits beyond the prefix must be zero. */
 int conf_cidr_check(struct span text, struct conf_fault *fault) MUST_CHECK;

@@ -481,6 +481,8 @@ int conf_listen_check(struct span text, struct conf_fault *fault)
 	uint16_t port;
 	int rc;
 
+	if (span_is(text, CONF_LISTEN_PROXY))
+		return 0;
 	if (!is_unix(text))
 		return conf_hostport_read(text, &host, &port, fault);
 	rc = check_unix_path(from(text, 5), "such as unix:/run/kvsteer/llm.sock", &r);

@@ -44,7 +44,8 @@ static bool listens_on_loopback(const struct conf *c)
 	size_t i;
 
 	for (i = 0; i < c->router.listen.n; i++) {
-		if (!is_loopback(span_str(c->router.listen.items[i])))
+		if (!is_loopback(span_str(c->router.listen.items[i])) &&
+			strcmp(c->router.listen.items[i], CONF_LISTEN_PROXY) != 0)
 			return false;
 	}
 	return c->by_flags_alone;

@@ -37,14 +37,16 @@ struct listen_entry {
 	bool is_kept;   /* fds were here before the plan */
 	bool is_handed; /* by the plan to the threads */
 	/* A unix socket: one, with a descriptor for each thread. */
-	const char *path; /* in text; NULL: it is none */
-	bool owns_file;   /* it goes with the entry */
+	const char *path;   /* in text; NULL: it is none */
+	bool owns_file;     /* it goes with the entry */
+	bool is_introduced; /* connections begin with a header of the PROXY protocol */
 };
 
 struct listen_set {
 	struct listen_entry *items;
 	size_t cap;
 	unsigned n, n_threads;
+	bool is_introduced; /* what is being planned */
 };
 
 static uint64_t next_id = 1;
@@ -73,9 +75,10 @@ void listen_log(struct listen_set *set)
 		if (set->items[i].is_logged)
 			continue;
 		listen_text(set, i, text, sizeof(text));
-		log_notice("listening on %s%s on %u thread%s",
+		log_notice("listening on %s%s on %u thread%s%s",
 			set->items[i].path == NULL ? "http://" : "", text, set->n_threads,
-			set->n_threads == 1 ? "" : "s");
+			set->n_threads == 1 ? "" : "s",
+			set->items[i].is_introduced ? ", with the PROXY protocol" : "");
 		set->items[i].is_logged = true;
 	}
 }
@@ -160,8 +163,9 @@ static struct listen_entry *add_entry(struct listen_set *set, const char *text)
 		free(copy);
 		return NULL;
 	}
-	set->items[set->n] =
-		(struct listen_entry){.text = copy, .path = listen_unix_path(copy)};
+	set->items[set->n] = (struct listen_entry){.text = copy,
+		.path = listen_unix_path(copy),
+		.is_introduced = set->is_introduced};
 	return &set->items[set->n++];
 }
 
@@ -308,6 +312,18 @@ static int open_unix_fds(struct listen_entry *e, struct inherited *in, unsigned 
 	return err;
 }
 
+/* Ours already, with other words behind it; a second socket cannot take its place. */
+static bool is_changing(const struct listen_set *have, const char *text)
+{
+	unsigned i;
+
+	for (i = 0; have != NULL && i < have->n; i++) {
+		if (strcmp(have->items[i].text, text) == 0)
+			return true;
+	}
+	return false;
+}
+
 static int open_unix(const struct listen_from *from, struct listen_set *set,
 	const char *text, const char *path)
 {
@@ -315,6 +331,10 @@ static int open_unix(const struct listen_from *from, struct listen_set *set,
 	union sock_addr a;
 	int err = sock_addr_parse(path, 0, &a), saved;
 
+	if (is_changing(from->have, text)) {
+		errno = EBUSY;
+		return ERR_IO;
+	}
 	if (err == 0 && set->n_threads == 0 && listen_unix_check(path) != 0 &&
 		!is_ours(from, &a))
 		return ERR_IO;
@@ -359,6 +379,8 @@ static int no_memory(struct conf_errors *errors)
 
 static const char *hint_for(const char *text, int error)
 {
+	if (error == EBUSY)
+		return "proxy_protocol of a unix socket changes with a restart";
 	if (listen_unix_path(text) != NULL)
 		return error == EADDRINUSE || error == EEXIST
 			       ? "choose another path, or stop the program that uses it"
@@ -477,7 +499,8 @@ static int keep_entries(const struct listen_set *have, struct listen_set *plan,
 		const struct listen_entry *old = &have->items[i];
 		struct listen_entry *e;
 
-		if (strcmp(old->text, text) != 0)
+		if (strcmp(old->text, text) != 0 ||
+			old->is_introduced != plan->is_introduced)
 			continue;
 		e = add_entry(plan, text);
 		if (e == NULL)
@@ -520,6 +543,11 @@ static int plan_text(const struct listen_from *from, struct listen_set *set,
 	return n_kept > 0 ? 0 : open_text(from, set, conf, text, errors);
 }
 
+static bool is_option(const struct conf_list *listen, size_t i)
+{
+	return i < listen->n && strcmp(listen->items[i], CONF_LISTEN_PROXY) == 0;
+}
+
 int listen_plan(const struct listen_from *from, const struct conf *conf,
 	unsigned n_threads, struct conf_errors *errors, struct listen_set **plan)
 {
@@ -532,6 +560,9 @@ int listen_plan(const struct listen_from *from, const struct conf *conf,
 		return no_memory(errors);
 	set->n_threads = n_threads;
 	for (i = 0; i < want->n; i++) {
+		if (is_option(want, i))
+			continue;
+		set->is_introduced = is_option(want, i + 1);
 		failed = plan_text(from, set, conf, want->items[i], errors);
 		if (failed != 0 && err != ERR_NOMEM)
 			err = failed;
@@ -561,7 +592,7 @@ static void hand_over(struct listen_entry *e, struct threads *threads)
 	unsigned i, n = threads_count(threads);
 
 	for (i = 0; i < e->n_fds; i++)
-		threads_prepare(threads, i % n, e->id, e->fds[i]);
+		threads_prepare(threads, i % n, e->id, e->fds[i], e->is_introduced);
 	e->is_handed = true;
 }
 

@@ -93,6 +93,7 @@ struct letter {
 	void (*run)(struct thread *t, struct letter *letter);
 	uint64_t id;
 	int fd;
+	bool is_introduced;
 	struct site *site;
 	enum drain_way way;
 };
@@ -175,25 +176,25 @@ unsigned threads_count(const struct threads *all)
 
 /* ---- sockets ---- */
 
-static bool add_listener(struct thread *t, uint64_t id, int fd)
+static bool add_listener(struct thread *t, const struct letter *letter)
 {
 	struct socket_entry *s = calloc(1, sizeof(*s));
 
 	if (s == NULL)
 		return false;
-	s->listener = listener_new(t->io, fd);
+	s->listener = listener_new(t->io, letter->fd, letter->is_introduced);
 	if (s->listener == NULL) {
 		free(s);
 		return false;
 	}
-	s->id = id;
+	s->id = letter->id;
 	LIST_INSERT_HEAD(&t->sockets, s, link);
 	return true;
 }
 
 static void on_prepare(struct thread *t, struct letter *letter)
 {
-	if (add_listener(t, letter->id, letter->fd)) {
+	if (add_listener(t, letter)) {
 		atomic_fetch_add(&t->all->n_made, 1);
 	} else {
 		log_error("thread %u: out of memory for a listening socket", t->index);
@@ -203,11 +204,15 @@ static void on_prepare(struct thread *t, struct letter *letter)
 	(void)sem_post(&t->all->is_answered);
 }
 
-void threads_prepare(struct threads *all, unsigned index, uint64_t id, int fd)
+void threads_prepare(
+	struct threads *all, unsigned index, uint64_t id, int fd, bool is_introduced)
 {
 	assert(index < all->n);
 	all->n_prepared++;
-	tell(&all->items[index], (struct letter){.run = on_prepare, .id = id, .fd = fd});
+	tell(&all->items[index], (struct letter){.run = on_prepare,
+					 .id = id,
+					 .fd = fd,
+					 .is_introduced = is_introduced});
 }
 
 /* Waits until every thread has answered what it was told. A thread's turn is short; one

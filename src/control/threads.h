@@ -34,7 +34,8 @@ int threads_make_room(struct threads *all, size_t n) MUST_CHECK;
  * A listener on fd is made in thread `index`. From now on fd belongs to that thread. The
  * listener accepts nothing before threads_listen(). Room for one letter was made.
  */
-void threads_prepare(struct threads *all, unsigned index, uint64_t id, int fd);
+void threads_prepare(
+	struct threads *all, unsigned index, uint64_t id, int fd, bool is_introduced);
 /* Waits for the listeners that were prepared. ERR_NOMEM: some were not made. */
 int threads_await_prepared(struct threads *all) MUST_CHECK;
 /* Every thread accepts from its sockets with that id. Room for a letter to each was made,

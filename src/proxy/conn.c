@@ -13,6 +13,7 @@
 #include "io/stream.h"
 #include "io/wheel.h"
 #include "proxy/client.h"
+#include "proxy/introduction.h"
 #include "proxy/io_thread.h"
 #include "proxy/request.h"
 
@@ -35,8 +36,9 @@ struct conn {
 	enum conn_state state;
 	struct reap reap;
 	struct client client;
-	struct request *r; /* NULL: between requests */
-	bool is_full;      /* no request is begun: the client has much to read yet */
+	struct request *r;  /* NULL: between requests */
+	bool is_introduced; /* a header of the PROXY protocol is to come first */
+	bool is_full;       /* no request is begun: the client has much to read yet */
 	TAILQ_ENTRY(conn) link;
 	struct wheel_timer timer; /* head, body, idleness, linger */
 	struct wheel_timer stall; /* armed while the client's queue is not empty */
@@ -268,6 +270,20 @@ static void rest(struct conn *c)
 	watch_idle(c);
 }
 
+/* False: the client is not known yet, or never will be. */
+static bool meet(struct conn *c)
+{
+	int err = introduction_read(&c->client);
+
+	if (err == ERR_AGAIN)
+		idle(c);
+	else if (err != 0)
+		conn_close(c, true);
+	else
+		c->is_introduced = false;
+	return err == 0;
+}
+
 /* False: nothing to run now. */
 static bool next_request(struct conn *c)
 {
@@ -276,6 +292,8 @@ static bool next_request(struct conn *c)
 		return false;
 	}
 	stream_resume(&c->client.stream);
+	if (c->is_introduced && !meet(c))
+		return false;
 	if (c->client.len == 0) {
 		ssize_t got = client_fill(&c->client);
 
@@ -415,6 +433,8 @@ static void on_timer(void *arg)
 		closing_timer(c);
 		return;
 	}
+	if (c->r == NULL && c->is_introduced)
+		introduction_is_late(&c->client);
 	if (c->r == NULL) {
 		/* The connection is idle once the client has its last response. Until
 		 * then a slow client is watched. */
@@ -459,15 +479,17 @@ void conn_leave_place(struct io_thread *t)
 	atomic_fetch_sub_explicit(&t->process->connections, 1, memory_order_relaxed);
 }
 
-int conn_open(struct io_thread *t, int fd, const union sock_addr *peer)
+int conn_open(
+	struct io_thread *t, int fd, const union sock_addr *peer, bool is_introduced)
 {
-	struct conn *c = calloc(1, sizeof(*c));
-	struct ip ip;
+	struct ip ip = sock_addr_ip(peer);
+	bool is_welcome = !is_introduced || introduction_is_allowed(t, &ip);
+	struct conn *c = is_welcome ? calloc(1, sizeof(*c)) : NULL;
 
 	if (c == NULL) {
 		close(fd);
 		conn_leave_place(t);
-		return ERR_NOMEM;
+		return is_welcome ? ERR_NOMEM : 0;
 	}
 	c->magic = CONN_MAGIC;
 	c->linger_bytes = LINGER_BYTES;
@@ -475,7 +497,7 @@ int conn_open(struct io_thread *t, int fd, const union sock_addr *peer)
 	c->client.run = conn_run;
 	c->client.id = atomic_fetch_add_explicit(
 		&t->process->next_conn_id, 1, memory_order_relaxed);
-	ip = sock_addr_ip(peer);
+	c->is_introduced = is_introduced;
 	http_who_set(&c->client.peer, &ip);
 	stream_init(&c->client.stream, t->loop, &stream_ops, c);
 	if (stream_open(&c->client.stream, fd) != 0) {

@@ -12,7 +12,8 @@ struct io_thread;
 
 /* Takes the accepted descriptor and the place that the caller has taken for it in
  * process->connections; gives both up on ERR_NOMEM. */
-int conn_open(struct io_thread *t, int fd, const union sock_addr *peer) MUST_CHECK;
+int conn_open(struct io_thread *t, int fd, const union sock_addr *peer,
+	bool is_introduced) MUST_CHECK;
 /* Gives such a place back. */
 void conn_leave_place(struct io_thread *t);
 /* Connections close after their current request. Idle ones close now, or with keeps_idle

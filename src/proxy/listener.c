@@ -15,6 +15,7 @@
 struct listener {
 	struct io_thread *t;
 	int fd; /* the accepter's */
+	bool is_introduced;
 	struct accepter *accepter;
 };
 
@@ -22,7 +23,7 @@ static int on_conn(void *arg, int fd, const union sock_addr *peer)
 {
 	struct listener *l = arg;
 
-	return conn_open(l->t, fd, peer);
+	return conn_open(l->t, fd, peer, l->is_introduced);
 }
 
 /* Before it is accepted, so that threads that accept at once stay below the limit, too.
@@ -67,7 +68,7 @@ static const struct accepter_ops accepter_ops = {
 	.limit = "max_connections",
 };
 
-struct listener *listener_new(struct io_thread *t, int fd)
+struct listener *listener_new(struct io_thread *t, int fd, bool is_introduced)
 {
 	struct listener *l = calloc(1, sizeof(*l));
 
@@ -75,6 +76,7 @@ struct listener *listener_new(struct io_thread *t, int fd)
 		return NULL;
 	l->t = t;
 	l->fd = fd;
+	l->is_introduced = is_introduced;
 	l->accepter = accepter_new(t->loop, fd, &accepter_ops, l);
 	if (l->accepter == NULL) {
 		free(l);

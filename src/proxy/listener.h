@@ -10,9 +10,9 @@
 struct io_thread;
 struct listener;
 
-/* Takes fd; closes it at the end. Accepts nothing before it is opened. NULL: out of
+/* is_introduced: connections begin with a header of the PROXY protocol. Takes fd; closes it at the end. Accepts nothing before it is opened. NULL: out of
  * memory (fd stays the caller's). */
-struct listener *listener_new(struct io_thread *t, int fd);
+struct listener *listener_new(struct io_thread *t, int fd, bool is_introduced);
 void listener_open(struct listener *l);
 /* Accepts all connections in the accept queue. */
 void listener_accept_all(struct listener *l);

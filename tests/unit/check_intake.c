@@ -73,7 +73,7 @@ static void serve(const char *text, const char *head)
 		socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds),
 		0);
 	peer = fds[1];
-	ck_assert_int_eq(conn_open(t, fds[0], &from), 0);
+	ck_assert_int_eq(conn_open(t, fds[0], &from, false), 0);
 	ck_assert_int_eq(write(peer, head, strlen(head)), (ssize_t)strlen(head));
 	TURN_UNTIL(loop, read(peer, &byte, 1) == 0); /* not a byte before */
 }

@@ -1,7 +1,7 @@
 /* The decode side of KVX/1 against a prefill worker made by hand, by a clock of the
  * test's: how often it says that it still wants what is kept for it, and by what right. */
 #include "base/clock.h"
-#include "kvx/crc32c.h"
+#include "base/crc32c.h"
 #include "kvx/kvx_client.h"
 #include "unit_loop.h"
 

@@ -2,7 +2,7 @@
  * damaged or short is. */
 #include "base/err.h"
 #include "base/rng.h"
-#include "kvx/crc32c.h"
+#include "base/crc32c.h"
 #include "kvx/kvx_frame.h"
 #include "unit.h"
 

@@ -1,9 +1,8 @@
 /*
- * CRC-32C (Castagnoli), for the frames of the KV hand-off: by the processor's instruction
- * where it has one, else by tables.
+ * CRC-32C (Castagnoli): by the processor's instruction where it has one, else by a table.
  */
-#ifndef ENGINE_KVX_CRC32C_H
-#define ENGINE_KVX_CRC32C_H
+#ifndef BASE_CRC32C_H
+#define BASE_CRC32C_H
 
 #include "base/base.h"
 

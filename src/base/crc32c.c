@@ -1,14 +1,15 @@
 /*
  * CRC-32C. Pure; the table is made once, before the first use. See crc32c.h.
- * Called by kvx_frame.c, on one thread.
  */
-#include "kvx/crc32c.h"
+#include "base/crc32c.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #define POLYNOMIAL 0x82f63b78u /* reflected */
 
 static uint32_t table[256];
+static pthread_once_t is_made = PTHREAD_ONCE_INIT;
 
 static void make_table(void)
 {
@@ -25,8 +26,7 @@ uint32_t crc32c_by_tables(uint32_t crc, const void *bytes, size_t n)
 {
 	const unsigned char *p = bytes;
 
-	if (table[1] == 0)
-		make_table();
+	(void)pthread_once(&is_made, make_table);
 	crc = ~crc;
 	for (; n > 0; n--)
 		crc = crc >> 8 ^ table[(crc ^ *p++) & 0xff];
