@@ -450,7 +450,7 @@ static bool client_connect(struct talker *k)
 	heard_start(&k->end.heard, true, HTTP_GET);
 	MUST(sock_addr_parse("10.1.0.1", 1, &from) == 0);
 	atomic_fetch_add(&process.connections, 1);
-	MUST(conn_open(io, k->end.router_fd, &from) == 0);
+	MUST(conn_open(io, k->end.router_fd, &from, false) == 0);
 	return true;
 }
 
