@@ -4,8 +4,8 @@
  * kvx_server.c and kvx_client.c (payloads), and the fuzz target.
  */
 #include "kvx/kvx_frame.h"
-#include "base/err.h"
 #include "base/crc32c.h"
+#include "base/err.h"
 
 static const unsigned char magic[4] = {'K', 'V', 'X', '1'};
 

@@ -4,9 +4,9 @@
  * Called by kvx_server.c and kvx_client.c.
  */
 #include "kvx/kvx_link.h"
+#include "base/crc32c.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "base/crc32c.h"
 
 #include <stdlib.h>
 #include <sys/socket.h>

@@ -1,8 +1,8 @@
 /* KVX/1 as bytes: golden frames, everything that is written is read again, nothing
  * damaged or short is. */
+#include "base/crc32c.h"
 #include "base/err.h"
 #include "base/rng.h"
-#include "base/crc32c.h"
 #include "kvx/kvx_frame.h"
 #include "unit.h"
 
