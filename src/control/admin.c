@@ -3,17 +3,20 @@
  */
 #include "control/admin.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "control/admin_calls.h"
 #include "control/admin_reply.h"
 #include "http/http_server.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #define V1 "/admin/v1/"
 #define BODY_MAX_BYTES (64u << 20) /* explain takes whole requests */
 #define METRICS_KEEPALIVE_MS 5000
+#define AUDIT_PATH_MAX 256
 
 /* The first row that fits is taken: exact paths before prefixes. */
 static const struct http_route api_routes[] = {
@@ -50,6 +53,32 @@ struct span admin_path_word(
 	return word;
 }
 
+static bool changes_something(const struct http_call *call)
+{
+	enum http_method m = http_call_head(call)->method;
+
+	return m != HTTP_GET && m != HTTP_HEAD && m != HTTP_OPTIONS &&
+	       !span_is(http_call_path(call), V1 "explain");
+}
+
+/* One line for each call that changes something, or was to: who, what and how it ended.
+ * Nothing of its body, nor of its query, which may name a session. */
+static void audit(void *arg UNUSED, const struct http_call *call, int status)
+{
+	struct http_peer peer = http_call_peer(call);
+	struct span path = http_call_path(call);
+	char who[64] = "uid=- pid=-";
+
+	if (!changes_something(call))
+		return;
+	if (peer.is_known)
+		snprintf(who, sizeof(who), "uid=%u pid=%ld", peer.uid, peer.pid);
+	path.n = MIN(path.n, (size_t)AUDIT_PATH_MAX);
+	log_notice("audit: %s " SPAN_FMT " status=%d %s",
+		http_method_name(http_call_head(call)->method), SPAN_ARG(path), status,
+		who);
+}
+
 static struct http_server *serve(
 	struct admin *a, int fd, const struct http_server_opts *opts)
 {
@@ -72,6 +101,7 @@ struct admin *admin_new(struct control *c, int admin_fd, int metrics_fd)
 		.arg = a,
 		.max_body = BODY_MAX_BYTES,
 		.on_fail = admin_on_fail,
+		.on_answer = audit,
 	};
 	struct http_server_opts metrics = {
 		.routes = metrics_routes,

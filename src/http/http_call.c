@@ -31,6 +31,11 @@ const char *http_call_base(const struct http_call *call)
 	return call->raw;
 }
 
+struct http_peer http_call_peer(const struct http_call *call)
+{
+	return call->conn->peer;
+}
+
 struct span http_call_path(const struct http_call *call)
 {
 	return http_head_path(call->raw, &call->head);
@@ -82,6 +87,14 @@ static size_t add_bytes(char *out, size_t at, const char *bytes, size_t n)
 	return at + n;
 }
 
+void conn_note_answer(const struct http_call *call, int status)
+{
+	const struct http_server_opts *opts = &call->conn->server->opts;
+
+	if (opts->on_answer != NULL)
+		opts->on_answer(opts->arg, call, status);
+}
+
 void http_call_reply(struct http_call *call, int status, const char *content_type,
 	struct span body, struct span extra)
 {
@@ -93,6 +106,7 @@ void http_call_reply(struct http_call *call, int status, const char *content_typ
 	int err;
 
 	assert(!call->has_begun && extra.n <= EXTRA_MAX);
+	conn_note_answer(call, status);
 	if (!conn_is_up(c)) {
 		conn_call_over(c, true);
 		return;
@@ -195,6 +209,7 @@ void http_call_begin(
 	int len;
 
 	assert(!call->has_begun && extra.n <= EXTRA_MAX);
+	conn_note_answer(call, status);
 	call->has_begun = true;
 	call->is_chunked = call->head.minor > 0;
 	if (!call->is_chunked)

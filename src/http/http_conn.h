@@ -47,6 +47,7 @@ struct http_conn {
 	enum conn_state state;
 	struct http_server *server;
 	struct stream stream;
+	struct http_peer peer;
 	struct http_call *call;
 	char *in; /* in[in_at .. in_at + in_len) was received and not yet consumed; freed
 		     when idle */
@@ -86,6 +87,8 @@ static inline bool conn_is_up(const struct http_conn *c)
 int conn_write(struct http_conn *c, const struct iovec *iov, int n) MUST_CHECK;
 /* Whether the connection ends with this answer. */
 bool conn_closes(const struct http_conn *c);
+/* Tells who wants to know (on_answer). */
+void conn_note_answer(const struct http_call *call, int status);
 /* The answer is complete: frees the call and goes on with the connection. */
 void conn_call_over(struct http_conn *c, bool close);
 /* Cuts the connection with RST. */

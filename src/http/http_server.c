@@ -107,6 +107,8 @@ static void conn_gone(struct http_conn *c)
 	conn_no_deadline(c);
 	c->state = CONN_ORPHAN;
 	if (call->on_gone != NULL) {
+		if (!call->has_begun)
+			conn_note_answer(call, 0);
 		call->on_gone(call->arg);
 		conn_close(c);
 	}
@@ -695,7 +697,20 @@ static void make_room(struct http_server *s)
 	conn_cut(c);
 }
 
-static int conn_new(void *server, int fd, const union sock_addr *peer UNUSED)
+static struct http_peer find_peer(int fd, const union sock_addr *peer)
+{
+	struct http_peer found = {.is_known = false};
+	struct ucred who;
+	socklen_t n = sizeof(who);
+
+	if (peer->sa.sa_family != AF_UNIX ||
+		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) != 0)
+		return found;
+	return (struct http_peer){
+		.is_known = true, .uid = (unsigned)who.uid, .pid = (long)who.pid};
+}
+
+static int conn_new(void *server, int fd, const union sock_addr *peer)
 {
 	struct http_server *s = server;
 	struct http_conn *c = calloc(1, sizeof(*c));
@@ -706,6 +721,7 @@ static int conn_new(void *server, int fd, const union sock_addr *peer UNUSED)
 	}
 	c->magic = CONN_MAGIC;
 	c->server = s;
+	c->peer = find_peer(fd, peer);
 	stream_init(&c->stream, s->loop, &conn_ops, c);
 	if (stream_open(&c->stream, fd) != 0) {
 		free(c);

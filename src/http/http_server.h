@@ -39,6 +39,16 @@ struct http_server_opts {
 	/* Answers requests that no route matches (FAIL_PATH_NOT_FOUND,
 	 * FAIL_METHOD_NOT_ALLOWED); NULL: in the OpenAI error shape. */
 	void (*on_fail)(void *arg, struct http_call *call, enum fail why);
+	/* Each call, once: it is answered now, or its client left before (status 0).
+	 * NULL is fine. */
+	void (*on_answer)(void *arg, const struct http_call *call, int status);
+};
+
+/* Who connected to a unix socket, as the kernel says. */
+struct http_peer {
+	bool is_known;
+	unsigned uid;
+	long pid;
 };
 
 /* Takes a listening descriptor (TCP or unix); closes it at the end. NULL: out of memory.
@@ -59,7 +69,8 @@ void http_server_free(struct http_server *s);
 
 /* The request. Spans live until the call ends. */
 const struct http_head *http_call_head(const struct http_call *c);
-const char *http_call_base(const struct http_call *c);  /* of the head's offsets */
+const char *http_call_base(const struct http_call *c); /* of the head's offsets */
+struct http_peer http_call_peer(const struct http_call *c);
 struct span http_call_path(const struct http_call *c);  /* without query */
 struct span http_call_query(const struct http_call *c); /* behind '?' */
 struct span http_call_field(
