@@ -115,6 +115,7 @@ libprefix_a_SOURCES += src/prefix/prefix_shrink.c
 libprefix_a_SOURCES += src/prefix/prefix_tree.c src/prefix/prefix_tree.h
 
 # worker: a worker: guard, breaker, progress
+libkvsteer_a_SOURCES += src/worker/adapters.c src/worker/adapters.h
 libkvsteer_a_SOURCES += src/worker/breaker.c src/worker/breaker.h
 libkvsteer_a_SOURCES += src/worker/decay.c src/worker/decay.h
 libkvsteer_a_SOURCES += src/worker/guard.c src/worker/guard.h
@@ -155,6 +156,7 @@ libkvsteer_a_SOURCES += src/policy/routing_key.c src/policy/routing_key.h
 libkvsteer_a_SOURCES += src/policy/session_map.c src/policy/session_map.h
 
 # pool: pools and all that one configuration builds
+libkvsteer_a_SOURCES += src/pool/adapter_cost.c src/pool/adapter_cost.h
 libkvsteer_a_SOURCES += src/pool/pool.c src/pool/pool.h
 libkvsteer_a_SOURCES += src/pool/pool_key.c
 libkvsteer_a_SOURCES += src/pool/pool_outliers.c

@@ -280,6 +280,7 @@ static struct pool_ask ask_of(struct question *q)
 		.key = q->key.is_sealed ? key_of(q) : NULL,
 		.routing = q->routing,
 		.model = q->key.model,
+		.lora = q->key.lora,
 		.kv_group = q->kv_group,
 		.body_bytes = http_call_body(q->call).n,
 		.now_ms = clock_now_ms(),

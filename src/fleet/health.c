@@ -395,11 +395,16 @@ static struct fetch *ask(
 /* Without memory the last lists stay, until the next answer. */
 static void tell_workers(struct entry *e)
 {
-	struct model_set *set;
+	struct model_set *set, *adapters;
 	struct host_seat *seat;
 
 	if (models_set(e->models, &set) != 0)
 		return;
+	if (models_adapters(e->models, &adapters) == 0) {
+		HOST_FOREACH(seat, &e->host)
+		pool_set_adapters(e->host.pool, seat->worker, adapters);
+		model_set_unref(adapters);
+	}
 	HOST_FOREACH(seat, &e->host)
 	pool_set_models(e->host.pool, seat->worker, set);
 	model_set_unref(set);

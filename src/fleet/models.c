@@ -137,25 +137,44 @@ static void replace(struct models *m, char *text, struct model_set *set)
 	model_set_unref(old_set);
 }
 
-int models_set(const struct js *part, struct model_set **out)
+/* vLLM and SGLang say of an adapter whose it is. */
+static bool is_adapter(const struct js *entry)
 {
-	uint64_t *hashes;
+	struct span parent;
+
+	return js_as_str(js_get(entry, "parent"), &parent) && parent.n > 0;
+}
+
+static int make_set(const struct js *part, bool adapters_only, struct model_set **out)
+{
+	uint64_t *hashes = calloc(js_len(part) + 1, sizeof(*hashes));
 	struct span id;
 	size_t i, n = 0;
 
-	*out = NULL;
-	if (part == NULL)
-		return 0;
-	hashes = calloc(js_len(part) + 1, sizeof(*hashes));
 	if (hashes == NULL)
 		return ERR_NOMEM;
 	for (i = 0; i < js_len(part); i++) {
-		if (entry_id(js_at(part, i), &id))
+		const struct js *entry = js_at(part, i);
+
+		if (entry_id(entry, &id) && (!adapters_only || is_adapter(entry)))
 			hashes[n++] = model_hash(id);
 	}
-	*out = model_set_new(hashes, n);
+	if (n > 0 || !adapters_only)
+		*out = model_set_new(hashes, n);
 	free(hashes);
-	return *out != NULL ? 0 : ERR_NOMEM;
+	return *out != NULL || (n == 0 && adapters_only) ? 0 : ERR_NOMEM;
+}
+
+int models_set(const struct js *part, struct model_set **out)
+{
+	*out = NULL;
+	return part != NULL ? make_set(part, false, out) : 0;
+}
+
+int models_adapters(const struct js *part, struct model_set **out)
+{
+	*out = NULL;
+	return part != NULL ? make_set(part, true, out) : 0;
 }
 
 int models_publish(struct models *m, const struct js *const *parts, size_t n)

@@ -28,6 +28,9 @@ int models_parse(struct span body, struct js **list) MUST_CHECK;
 struct model_set;
 int models_set(const struct js *part, struct model_set **out) MUST_CHECK;
 
+/* Those of them that are LoRA adapters: they have a parent. NULL: none. ERR_NOMEM. */
+int models_adapters(const struct js *part, struct model_set **out) MUST_CHECK;
+
 /* The only model that several parsed answers name together. Begins zeroed. */
 struct models_only {
 	struct span id; /* lives as long as the answers; empty: none, or several */

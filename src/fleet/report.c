@@ -225,6 +225,13 @@ static void apply_steps(const struct report *r, struct worker *w)
 		apply_rate(w, e);
 }
 
+/* vLLM does not say them by rank. */
+static void apply_adapters(const struct report *r, struct worker *w)
+{
+	if (r->said.adapters.said_at > 0)
+		pool_adapters_reported(r->host->pool, w, &r->said.adapters.report);
+}
+
 static void apply(struct report *r)
 {
 	struct host_seat *seat;
@@ -235,6 +242,7 @@ static void apply(struct report *r)
 		apply_capacity(r, seat->worker);
 		apply_load(r, seat->worker);
 		apply_steps(r, seat->worker);
+		apply_adapters(r, seat->worker);
 	}
 }
 

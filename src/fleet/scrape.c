@@ -3,6 +3,8 @@
  */
 #include "fleet/scrape.h"
 
+#include "worker/model_set.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,7 +194,8 @@ enum meaning {
 	MEANS_TOKENS,
 	MEANS_GENERATED,
 	MEANS_STEPS,
-	MEANS_START
+	MEANS_START,
+	MEANS_ADAPTERS
 };
 
 /* The names that engines use (prometheus_client appends _total to counters). */
@@ -218,6 +221,7 @@ static const struct {
 	{"llamacpp:prompt_tokens_total", MEANS_TOKENS},
 	{"llamacpp:tokens_predicted_total", MEANS_TOKENS},
 	{"process_start_time_seconds", MEANS_START},
+	{"vllm:lora_requests_info", MEANS_ADAPTERS},
 };
 
 static void add_load(
@@ -283,6 +287,48 @@ static bool is_echo(struct span labels)
 	       (label_number(labels, "pp_rank", &n) && n > 0);
 }
 
+static void add_adapter(struct adapters_report *r, uint64_t name)
+{
+	unsigned i;
+
+	for (i = 0; i < r->n; i++) {
+		if (r->names[i] == name)
+			return;
+	}
+	if (i < ADAPTERS_MAX)
+		r->names[r->n++] = name;
+}
+
+static void add_adapters(struct adapters_report *r, struct span labels, const char *label)
+{
+	struct span names, name;
+
+	if (!label_text(labels, label, &names))
+		return;
+	while (span_next(&names, ',', &name)) {
+		name = span_trim(name);
+		if (name.n > 0)
+			add_adapter(r, model_hash(name));
+	}
+}
+
+/* Each state that there ever was has a line, whose value is the time when it was. */
+static void see_adapters(struct scrape *s, struct span labels, double at)
+{
+	struct adapters_report *r = &s->adapters.report;
+	uint64_t slots = 0;
+
+	if (at <= s->adapters.said_at)
+		return;
+	s->adapters.said_at = at;
+	*r = (struct adapters_report){.n = 0};
+	add_adapters(r, labels, "running_lora_adapters");
+	r->n_running = r->n;
+	add_adapters(r, labels, "waiting_lora_adapters");
+	if (label_number(labels, "max_lora", &slots))
+		r->slots = (unsigned)MIN(slots, UINT64_C(1000000));
+}
+
 static void take_sample(
 	struct scrape *s, enum meaning meaning, struct span labels, struct span value)
 {
@@ -294,7 +340,9 @@ static void take_sample(
 		see_pool(s, labels, number);
 	if (meaning == MEANS_SGLANG_POOL || is_echo(labels))
 		return;
-	if (meaning == MEANS_VLLM_CONFIG)
+	if (meaning == MEANS_ADAPTERS && read_real(value, &number))
+		see_adapters(s, labels, number);
+	else if (meaning == MEANS_VLLM_CONFIG)
 		add_vllm_config(s, rank, labels);
 	else if (meaning == MEANS_SGLANG_CONFIG)
 		add_capacity(s, rank, config_tokens(labels, "page_size", "num_pages"));

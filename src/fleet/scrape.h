@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "base/span.h"
+#include "worker/adapters.h"
 
 #define SCRAPE_ID_MAX 64
 
@@ -42,6 +43,10 @@ struct scrape {
 		uint64_t tokens;
 		unsigned ranks;
 	} pool;
+	struct {                /* LoRA adapters, of the newest line (vLLM) */
+		double said_at; /* 0: not said */
+		struct adapters_report report;
+	} adapters;
 	bool is_sglang;         /* it has metrics of that name */
 	double start_seconds;   /* process_start_time_seconds; 0: not said */
 	char id[SCRAPE_ID_MAX]; /* of this process; empty: not said */

@@ -468,9 +468,10 @@ void pool_set_generation(struct pool *p, uint64_t generation)
 	pool_unlock(p);
 }
 
-void pool_clear_worker(struct pool *p, const struct worker *w)
+void pool_clear_worker(struct pool *p, struct worker *w)
 {
 	pool_lock(p);
+	adapters_forget(&w->pool.adapters);
 	if (w->pool.index_slot != PREFIX_NO_SLOT)
 		prefix_index_worker_clear(p->roles[w->role].index, w->pool.index_slot);
 	pool_unlock(p);
@@ -545,6 +546,41 @@ void pool_set_models(struct pool *p, struct worker *w, struct model_set *models)
 	atomic_store(&p->lists_differ, do_lists_differ(p));
 	pool_unlock(p);
 	model_set_unref(old);
+}
+
+static bool lists_adapters(const struct pool *p)
+{
+	size_t i;
+
+	for (i = 0; i < p->registry.n; i++)
+		if (p->registry.items[i]->pool.adapters_listed != NULL)
+			return true;
+	return false;
+}
+
+void pool_set_adapters(struct pool *p, struct worker *w, struct model_set *adapters)
+{
+	struct model_set *old;
+
+	pool_lock(p);
+	old = w->pool.adapters_listed;
+	w->pool.adapters_listed = model_set_ref(adapters);
+	atomic_store(&p->has_adapters, lists_adapters(p));
+	pool_unlock(p);
+	model_set_unref(old);
+}
+
+bool pool_has_adapters(const struct pool *p)
+{
+	return atomic_load_explicit(&p->has_adapters, memory_order_relaxed);
+}
+
+void pool_adapters_reported(
+	struct pool *p, struct worker *w, const struct adapters_report *report)
+{
+	pool_lock(p);
+	adapters_reported(&w->pool.adapters, report);
+	pool_unlock(p);
 }
 
 bool pool_lists_model(struct pool *p, struct span model)

@@ -80,6 +80,7 @@ struct pool_ask {
 	struct route_key *key; /* NULL: nothing known of the prompt */
 	const struct routing *routing; /* as pool_wants() says; NULL: none */
 	struct span model;             /* empty: any */
+	struct span lora; /* the adapter, where the request names one beside the model */
 	struct span pinned; /* worker, or group of ranks, by name; empty: policy */
 	/* Only this rank, of any worker. Ignored if no worker has ranks. */
 	bool is_rank_pinned;
@@ -103,6 +104,7 @@ struct pool_ask {
 	/* The pool's own: hash of the model, where some of its workers list it and others
 	 * do not; 0: any worker has it, as far as is known. */
 	uint64_t listed;
+	uint64_t adapter; /* the pool's own: hash of its LoRA adapter; 0: none is known */
 };
 
 static inline bool pool_ask_is_pinned(const struct pool_ask *ask)
@@ -314,7 +316,7 @@ uint64_t pool_bump_generation(struct pool *p);
 /* Sets an earlier generation: its entries that are still there match again. */
 void pool_set_generation(struct pool *p, uint64_t generation);
 /* The worker's cache is gone (restart, flush). */
-void pool_clear_worker(struct pool *p, const struct worker *w);
+void pool_clear_worker(struct pool *p, struct worker *w);
 /* So are those of all ranks of its host. */
 void pool_clear_host(struct pool *p, const struct worker *w);
 /* True if its workers are of several hosts. */
@@ -328,6 +330,14 @@ struct model_set;
 void pool_set_models(struct pool *p, struct worker *w, struct model_set *models);
 /* Its workers list different models: requests are to be asked for theirs. Unlocked. */
 bool pool_lists_differ(const struct pool *p);
+/* Those of a worker's list that are LoRA adapters, which it keeps; NULL: none. */
+void pool_set_adapters(struct pool *p, struct worker *w, struct model_set *adapters);
+/* What its engine says of them. */
+struct adapters_report;
+void pool_adapters_reported(
+	struct pool *p, struct worker *w, const struct adapters_report *report);
+/* Some worker lists one. Unlocked. */
+bool pool_has_adapters(const struct pool *p);
 /* A worker that does what is asked, other than w and not tried yet, lists the model. */
 bool pool_has_lister(struct pool *p, const struct pool_ask *ask, const struct worker *w);
 /* A worker said that it has no such model: the lists may be of yesterday. Unlocked. */

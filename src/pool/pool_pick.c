@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "pool/adapter_cost.h"
 #include "pool/pool_state.h"
 #include "pool/slow_start.h"
 #include "worker/breaker.h"
@@ -17,6 +18,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Work that was sent counts half after this time: a sixteenth is left after five
  * minutes. */
@@ -44,6 +46,39 @@ static void find_listed(const struct pool *p, struct pool_ask *ask)
 	ask->listed = model_hash(ask->model);
 	if (!lists(p, ask->role, ask->listed))
 		ask->listed = 0;
+}
+
+static bool is_adapter(const struct pool *p, uint64_t name)
+{
+	size_t i;
+
+	for (i = 0; i < p->registry.n; i++)
+		if (model_set_has(p->registry.items[i]->pool.adapters_listed, name))
+			return true;
+	return false;
+}
+
+/* It stands beside the model (SGLang's lora_path), for the model (vLLM), or behind it
+ * (SGLang's base:adapter). */
+static uint64_t find_adapter(const struct pool *p, const struct pool_ask *ask)
+{
+	const char *colon;
+	uint64_t name;
+
+	if (ask->lora.n > 0)
+		return model_hash(ask->lora);
+	if (!pool_has_adapters(p) || ask->model.n == 0)
+		return 0;
+	name = model_hash(ask->model);
+	if (is_adapter(p, name))
+		return name;
+	colon = memrchr(ask->model.p, ':', ask->model.n);
+	if (colon == NULL)
+		return 0;
+	colon++;
+	name = model_hash(
+		span_make(colon, (size_t)(ask->model.p + ask->model.n - colon)));
+	return is_adapter(p, name) ? name : 0;
 }
 
 static bool serves_model(const struct pool_ask *ask, const struct worker *w)
@@ -549,6 +584,7 @@ static int gather(struct pool *p, const struct pool_ask *asked, struct choice *c
 			.rng = &p->rng,
 		}};
 	find_listed(p, ask);
+	ask->adapter = find_adapter(p, ask);
 	if (!pins_exist(p, ask))
 		return ERR_PARSE;
 	if (ask->key != NULL && ask->key->is_sealed) {
@@ -561,6 +597,8 @@ static int gather(struct pool *p, const struct pool_ask *asked, struct choice *c
 	fill_depths(p, in);
 	seem_as_busy(in);
 	slow_start(in);
+	if (ask->adapter != 0)
+		adapter_cost(in, ask->adapter, atomic_load(&r->prefix_block));
 	return err;
 }
 
@@ -680,6 +718,8 @@ static bool charge(struct pool *p, const struct choice *c, struct guard *g)
 		w->pool.last_cold = p->sequence;
 	if (wants_recent(r))
 		decay_add(&w->pool.recent, uncached, RECENT_HALF_LIFE_MS, ask->now_ms);
+	if (ask->adapter != 0)
+		adapters_sent(&w->pool.adapters, ask->adapter);
 	if (worker_queued_blocks(w) == 0)
 		pace_begin(&w->guard.pace, ask->now_ms);
 	is_trial = worker_take_trial(w);

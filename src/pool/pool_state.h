@@ -43,6 +43,7 @@ struct pool {
 	_Atomic bool lacks_prefill;
 	_Atomic uint64_t models_doubted_ms;
 	_Atomic bool lists_differ; /* its workers list different models */
+	_Atomic bool has_adapters; /* and some of them LoRA adapters */
 	_Atomic int connector;     /* enum kv_connector */
 	/* Transfer fields of clients and responses pass (kv_params). */
 	_Atomic bool passes_transfers;

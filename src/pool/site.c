@@ -106,7 +106,7 @@ static bool is_model_needed(const struct site *s)
 	size_t i;
 
 	for (i = 0; i < s->n_pools && !s->needs_model; i++) {
-		if (pool_lists_differ(s->pools[i]))
+		if (pool_lists_differ(s->pools[i]) || pool_has_adapters(s->pools[i]))
 			return true;
 	}
 	return s->needs_model;

@@ -28,6 +28,7 @@ struct pool_ask pick_ask(struct request *r, struct routing *routing)
 		.role = pd_role(r->pd, r->pool),
 		.key = pick_key(r),
 		.model = r->key.model,
+		.lora = r->key.lora,
 		.home = r->stored.home,
 		.tried = r->attempts.tried,
 		.n_tried = r->attempts.n_tried,

@@ -142,6 +142,7 @@ static void worker_destroy(struct worker *w)
 	free(atomic_load(&w->authorization));
 	addr_list_unref(w->addrs);
 	model_set_unref(w->pool.models);
+	model_set_unref(w->pool.adapters_listed);
 	pthread_mutex_destroy(&w->addr_lock);
 	breaker_destroy(&w->breaker);
 	free_conf(w->conf);

@@ -14,6 +14,7 @@
 #include "base/fail.h"
 #include "base/span.h"
 #include "conf/conf.h"
+#include "worker/adapters.h"
 #include "worker/breaker.h"
 #include "worker/decay.h"
 #include "worker/outlier.h"
@@ -104,6 +105,9 @@ struct worker {
 		struct hit_count hits;
 		uint32_t index_slot;
 		struct model_set *models; /* that it lists; NULL: not known */
+		/* Those of them that are LoRA adapters; NULL: none, or not known. */
+		struct model_set *adapters_listed;
+		struct adapters adapters; /* the picks' but for what is reported */
 		uint64_t learned_tokens;  /* KV cache as the worker says; 0: not said */
 		uint64_t measured;        /* completions that pool_measure() has seen */
 		struct outlier_stats stats;

@@ -491,7 +491,7 @@ class Worker:
         elif not self.healthy:
             x.answer(503, "{}")
         elif x.request.target.endswith("/v1/models"):
-            x.answer(200, json.dumps({"object": "list", "data": [{"id": m, "object": "model"} for m in self.models]}))
+            x.answer(200, json.dumps({"object": "list", "data": [m if isinstance(m, dict) else {"id": m, "object": "model"} for m in self.models]}))
         elif x.request.target.endswith("/metrics"):
             text = self.metrics_text() if callable(self.metrics_text) else self.metrics_text
             x.answer(200 if text else 404, text or "", content_type="text/plain")

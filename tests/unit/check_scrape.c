@@ -4,6 +4,7 @@
  */
 #include "fleet/scrape.h"
 #include "tests/unit/unit.h"
+#include "worker/model_set.h"
 
 static struct scrape scrape(const char *text)
 {
@@ -282,6 +283,32 @@ START_TEST(test_c11_labels_begin_with_another_number)
 }
 END_TEST
 
+/* vLLM leaves the line of each state that there was; its time tells which is the last. */
+START_TEST(test_lora_adapters_of_the_newest_line)
+{
+	struct scrape s =
+		scrape("vllm:lora_requests_info{max_lora=\"4\",running_lora_"
+		       "adapters=\"a,b\",waiting_lora_adapters=\"\"} 1.7e+09\n"
+		       "vllm:lora_requests_info{max_lora=\"2\",running_lora_"
+		       "adapters=\"b, c\",waiting_lora_adapters=\"c,d,\"} 1.8e+09\n"
+		       "vllm:lora_requests_info{max_lora=\"3\",running_lora_"
+		       "adapters=\"\",waiting_lora_adapters=\"\"} 1.6e+09\n");
+	const struct adapters_report *r = &s.adapters.report;
+
+	ck_assert_uint_eq(r->slots, 2);
+	ck_assert_uint_eq(r->n_running, 2);
+	ck_assert_uint_eq(r->n, 3);
+	ck_assert_uint_eq(r->names[0], model_hash(SPAN_LIT("b")));
+	ck_assert_uint_eq(r->names[1], model_hash(SPAN_LIT("c")));
+	ck_assert_uint_eq(r->names[2], model_hash(SPAN_LIT("d")));
+	ck_assert_double_eq(scrape("vllm:num_requests_running 1\n").adapters.said_at, 0);
+	s = scrape("vllm:lora_requests_info{running_lora_adapters=\"1,2,3,4,5,6,7,8,9,10,"
+		   "11,12,13,14,15,16,17,18\"} 1\n");
+	ck_assert_uint_eq(s.adapters.report.n, ADAPTERS_MAX);
+	ck_assert_uint_eq(s.adapters.report.slots, 0);
+}
+END_TEST
+
 START_TEST(test_json_loads)
 {
 	struct scrape s = of_ranks(scrape_json,
@@ -436,6 +463,7 @@ static Suite *scrape_suite(void)
 	tcase_add_test(t, test_c11_labels_begin_with_another_number);
 	tcase_add_test(t, test_c03_spellings_of_counters);
 	tcase_add_test(t, test_an_error_is_no_report);
+	tcase_add_test(t, test_lora_adapters_of_the_newest_line);
 	tcase_add_test(t, test_json_loads);
 	tcase_add_test(t, test_json_server_info);
 	tcase_add_test(t, test_c08_llamacpp_has_room_in_its_slots);
