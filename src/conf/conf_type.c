@@ -233,7 +233,7 @@ static int read_real(const struct conf_key *key, struct span text, void *field,
 	/* strtod alone would take blanks, "inf", "nan" and hex. */
 	if (strspn(copy, "0123456789.eE+-") == text.n && copy[0] != '+')
 		value = strtod(copy, &end);
-	if (text.n == 0 || end != copy + text.n) {
+	if (text.n == 0 || text.n > REAL_TEXT_MAX || end != copy + text.n) {
 		conf_fault_set(fault, "is not a number", "such as %s",
 			key->def != NULL ? key->def : "0.5");
 		return ERR_PARSE;

@@ -1,6 +1,6 @@
 /*
  * The configurations of fuzz_conn.c: unified pools and split ones, one for each connector.
- * All have short time limits, so that whatever begins must end within ENDS_WITHIN_MS.
+ * All have short time limits, so that whatever begins ends soon.
  */
 #ifndef FUZZ_CONN_CONF_H
 #define FUZZ_CONN_CONF_H

@@ -16,6 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 #define WORKERS 4
 #define MAX_PROMPT 600
 #define MAX_OPS 300
+#define CHECK_EVERY 64
 
 struct input {
 	const uint8_t *bytes;
@@ -186,7 +187,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 	}
 	for (unsigned i = 0; i < MAX_OPS && f.in.size > 0; i++) {
 		run_op(&f);
-		prefix_index_check(f.ix);
+		/* It walks over all entries: each time would be most of the work. */
+		if (i % CHECK_EVERY == CHECK_EVERY - 1)
+			prefix_index_check(f.ix);
 	}
 	for (uint32_t i = 0; i < WORKERS; i++)
 		prefix_index_worker_drop(f.ix, i);

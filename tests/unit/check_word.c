@@ -56,6 +56,24 @@ START_TEST(long_words)
 }
 END_TEST
 
+/* A search gives words up early: it must find what comparing them in full finds. */
+START_TEST(a_search_is_as_good_as_all_distances)
+{
+	static const char *const words[] = {"", "a", "ab", "listen", "listne", "lisetn",
+		"silent", "tinsel", "queue_size", "queue_sizes", "queue_timeout",
+		"queuesize", "eueu_size", "max_requests", "max_request", "ma_xrequests"};
+
+	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+		for (size_t j = 0; j < ARRAY_LEN(words); j++) {
+			struct word_search search = {.wanted = span_str(words[i])};
+
+			ck_assert_int_eq(word_is_nearest(&search, span_str(words[j])),
+				is_near(words[i], words[j]));
+		}
+	}
+}
+END_TEST
+
 static Suite *word_suite(void)
 {
 	Suite *suite = suite_create("word");
@@ -64,6 +82,7 @@ static Suite *word_suite(void)
 	tcase_add_test(tc, distances);
 	tcase_add_test(tc, near_ones);
 	tcase_add_test(tc, long_words);
+	tcase_add_test(tc, a_search_is_as_good_as_all_distances);
 	suite_add_tcase(suite, tc);
 	return suite;
 }
