@@ -273,6 +273,19 @@ tests_fuzz_fuzz_conn_LDADD = tests/fuzz/libconn_world.a $(FUZZ_LIBS)
 tests_fuzz_fuzz_conn_LDFLAGS = $(FUZZ_LINK) -Wl,--wrap=sock_connect \
 	-Wl,--wrap=sock_connect_result,--wrap=sock_abort_on_close,--wrap=rng_secret \
 	-Wl,--wrap=stream_write
+noinst_HEADERS += tests/fuzz/fuzz.h
+check_PROGRAMS += tests/fuzz/fuzz_stream
+tests_fuzz_fuzz_stream_LDADD = $(FUZZ_LIBS)
+tests_fuzz_fuzz_stream_LDFLAGS = $(FUZZ_LINK)
+check_PROGRAMS += tests/fuzz/fuzz_report
+tests_fuzz_fuzz_report_LDADD = $(FUZZ_LIBS)
+tests_fuzz_fuzz_report_LDFLAGS = $(FUZZ_LINK)
+check_PROGRAMS += tests/fuzz/fuzz_client_keys
+tests_fuzz_fuzz_client_keys_LDADD = $(FUZZ_LIBS)
+tests_fuzz_fuzz_client_keys_LDFLAGS = $(FUZZ_LINK)
+check_PROGRAMS += tests/fuzz/fuzz_admin
+tests_fuzz_fuzz_admin_LDADD = $(FUZZ_LIBS)
+tests_fuzz_fuzz_admin_LDFLAGS = $(FUZZ_LINK) -Wl,--wrap=fetch_start
 
 # Lint
 LINT = tests/lint/check-docs tests/lint/check-manual tests/lint/check-includes \

@@ -459,12 +459,21 @@ static bool is_plain(
 	       !has_sign(w, e, trail);
 }
 
+/* The bytes are of an event: a comment, data, event, error, id or retry. */
+static bool may_be_event(struct span text)
+{
+	return memchr(":deir\r\n", text.p[0], 7) != NULL;
+}
+
 /* A whole event, its blank line included. */
 static void take_event(struct stream_watch *w, struct span text)
 {
 	struct event e = split(text);
 	const char *trail;
 
+	/* Seen in pieces, its first ones told the same. */
+	if (!may_be_event(text))
+		note_strange(w);
 	if (span_is(e.name, "ping") || (e.n_data == 0 && e.name.n == 0))
 		return;
 	if (!stream_watch_knows(w->endpoint)) {
@@ -517,12 +526,6 @@ static size_t take_events(struct stream_watch *w, struct span text, size_t from)
 		at += n;
 	}
 	return at;
-}
-
-/* The bytes are of an event: a comment, data, event, error, id or retry. */
-static bool may_be_event(struct span text)
-{
-	return memchr(":deir\r\n", text.p[0], 7) != NULL;
 }
 
 /* False: it is too long. */
@@ -583,6 +586,8 @@ static size_t go_on(struct stream_watch *w, struct span data)
 	}
 	used = take_events(w, text_span(&w->half), seen);
 	text_drop(&w->half, used);
+	if (used > 0 && w->half.n > 0 && !may_be_event(text_span(&w->half)))
+		note_strange(w);
 	return n;
 }
 

@@ -73,6 +73,10 @@ static const char *const client_says[] = {
 	"POST /finish_session?session_id=s1 HTTP/1.1\r\nHost: r\r\nX-Mark: %M\r\n"
 	"Content-Length: 0\r\n\r\n",
 	"\r\n",
+	ASK("/v1/completions", "%L",
+		"X-Kvsteer-Prefix: 16b;0123456789abcdef,fedcba9876543210\r\n",
+		"{\"model\":\"m\",\"prompt\":\"%B\"}"),
+	ASK("/v1/completions", "%L", "X-Kvsteer-Prefix: 16b;0,\r\n", "{}"),
 };
 
 #define SSE                                                      \

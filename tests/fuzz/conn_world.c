@@ -27,22 +27,11 @@
 #include "proxy/own_answer.h"
 #include "proxy/upstream.h"
 #include "tests/fuzz/conn_conf.h"
+#include "tests/fuzz/fuzz.h"
 #include "tests/unit/http_feed.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#define MUST(fact)                                                      \
-	do {                                                            \
-		if (!(fact)) {                                          \
-			fprintf(stderr, "broken promise: %s\n", #fact); \
-			abort();                                        \
-		}                                                       \
-	} while (0)
 
 #define START_MS 1000000u
 #define ENDS_WITHIN_MS 100000u /* a request, with all its retries; and what follows it */
@@ -610,7 +599,7 @@ void world_worker_say(unsigned i, struct span bytes, size_t cut)
 {
 	struct server *s = newest(i);
 
-	if (s == NULL || s->hangs || spells_mark(bytes, s->mark))
+	if (s == NULL || s->hangs || spells_mark(bytes, world_worker_mark(i)))
 		return;
 	tell_bytes("worker says", (size_t)(s - servers), bytes.p, bytes.n);
 	cut = cut == 0 ? bytes.n : cut;
@@ -658,7 +647,8 @@ const char *world_worker_mark(unsigned i)
 {
 	struct server *s = newest(i);
 
-	return s != NULL ? s->mark : "";
+	/* One that does not read knows of an earlier request at most. */
+	return s != NULL && s->end.reads ? s->mark : "";
 }
 
 void world_connects(enum world_connect how)
@@ -832,24 +822,6 @@ void world_pass(uint64_t ms)
 
 /* ---- begin and end ---- */
 
-static struct conf *load(const char *text)
-{
-	struct conf_errors errors = {0};
-	struct conf *conf = NULL;
-	int fd = memfd_create("conf", MFD_CLOEXEC);
-	char path[64];
-
-	MUST(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	if (conf_load(path, NULL, &errors, &conf) != 0) {
-		fprintf(stderr, "%s in\n%s", conf_error_text(&errors.items[0]), text);
-		abort();
-	}
-	conf_errors_free(&errors);
-	close(fd);
-	return conf;
-}
-
 /* The daemon's own answers are control's: here a short text, or none for want of memory. */
 static int answer_local(void *arg UNUSED, struct io_thread *t UNUSED,
 	const struct local_asked *asked, char **body, size_t *n)
@@ -868,7 +840,7 @@ void world_prepare(void)
 	metric_thread_start();
 	log_open(open("/dev/null", O_WRONLY | O_CLOEXEC), false);
 	for (size_t i = 0; i < ARRAY_LEN(confs); i++)
-		confs[i] = load(conf_texts[i]);
+		confs[i] = fuzz_conf(conf_texts[i]);
 }
 
 unsigned world_confs(void)

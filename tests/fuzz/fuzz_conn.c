@@ -6,11 +6,9 @@
  */
 #include "tests/fuzz/conn_says.h"
 #include "tests/fuzz/conn_world.h"
+#include "tests/fuzz/fuzz.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define STEPS_MAX 200
 #define TEXT_MAX 65536
@@ -41,8 +39,6 @@ struct step {
 	struct span bytes;
 };
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
-int LLVMFuzzerInitialize(int *argc, char ***argv);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed);
 /* libFuzzer's; the replay has none, and mutates nothing. */
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t room) __attribute__((weak));

@@ -497,6 +497,29 @@ START_TEST(whole_is_what_says_why_it_ends)
 }
 END_TEST
 
+/* What begins like no event is told by its first byte, however it comes. */
+START_TEST(what_is_no_event_is_told_in_any_pieces)
+{
+	static const char *const texts[] = {
+		"\377\377 no event\n\n",
+		": ping\n\n.no event",
+		"data: {\"choices\":[]}\n\n\001\n\n",
+	};
+
+	for (size_t n = 1; n <= strlen(texts[_i]); n++) {
+		struct stream_watch w;
+
+		stream_watch_init(&w);
+		stream_watch_begin(&w, ENDPOINT_CHAT);
+		for (size_t at = 0; at < strlen(texts[_i]); at += n)
+			feed(&w, texts[_i] + at, MIN(n, strlen(texts[_i]) - at));
+		ck_assert(w.is_strange);
+		ck_assert(w.has_content);
+		stream_watch_free(&w);
+	}
+}
+END_TEST
+
 static Suite *stream_watch_suite(void)
 {
 	Suite *s = suite_create("stream_watch");
@@ -511,6 +534,7 @@ static Suite *stream_watch_suite(void)
 	tcase_add_test(tc, long_events_end);
 	tcase_add_test(tc, amid_is_known_at_every_byte);
 	tcase_add_test(tc, whole_is_what_says_why_it_ends);
+	tcase_add_loop_test(tc, what_is_no_event_is_told_in_any_pieces, 0, 3);
 	suite_add_tcase(s, tc);
 	return s;
 }
