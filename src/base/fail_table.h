@@ -40,6 +40,7 @@
 	  "The request names no model and several are served here: set the field model, or the header X-Kvsteer-Model.") \
 	X(UNAUTHORIZED, 401, "authentication_error", "unauthorized", "A valid API key is required.")                     \
 	X(FORBIDDEN, 403, "permission_error", "forbidden", "This call is not permitted here.")                           \
+	X(ADDRESS_DENIED, 403, "permission_error", "forbidden", "Requests from this address are not permitted here.")    \
 	X(MODEL_NOT_FOUND, 404, "invalid_request_error", "model_not_found", "No pool serves this model.")                \
 	X(POOL_NOT_FOUND, 404, "invalid_request_error", "pool_not_found", "There is no pool of this name.")              \
 	X(PATH_NOT_FOUND, 404, "invalid_request_error", "path_not_found", "This path is not served here.")               \

@@ -95,6 +95,10 @@
 	  "headers that give a request's place in the queue: high, normal or low") \
 	K(trusted_proxies, trusted_proxies, PEERS, NULL, 0, 0, live, open, \
 	  "networks whose X-Forwarded-For is believed; unix: for unix sockets") \
+	K(allow, allow, PEERS, NULL, 0, 0, live, open, \
+	  "networks whose clients are served, unix: for unix sockets; none: all") \
+	K(deny, deny, PEERS, NULL, 0, 0, live, open, \
+	  "networks whose clients are not served, also within those of allow") \
 	K(cors_origins, cors_origins, ORIGINS, NULL, 0, 0, live, open, \
 	  "origins of web pages that may read responses, with *. for any subdomain; * for all")
 

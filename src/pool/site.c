@@ -230,6 +230,28 @@ static int add_pools(struct site *s, struct site *old, const struct site_opts *o
 	return err;
 }
 
+static int read_set(struct ip_set *set, const struct conf_list *list)
+{
+	return ip_set_init(set, list->items, list->n);
+}
+
+static int read_addresses(struct site *s, const struct router_opts *o)
+{
+	int err = read_set(&s->trusted, &o->trusted_proxies);
+
+	if (err == 0)
+		err = read_set(&s->allow, &o->allow);
+	return err == 0 ? read_set(&s->deny, &o->deny) : err;
+}
+
+bool site_serves_address(const struct site *s, const struct ip *client)
+{
+	bool is_bounded = s->allow.n > 0 || s->allow.has_unix;
+
+	return !ip_set_has(&s->deny, client) &&
+	       (!is_bounded || ip_set_has(&s->allow, client));
+}
+
 struct site *site_new(struct conf *conf, struct site *old, const struct site_opts *o)
 {
 	struct site *s = calloc(1, sizeof(*s));
@@ -244,10 +266,7 @@ struct site *site_new(struct conf *conf, struct site *old, const struct site_opt
 	s->resumes_streams = resumes_streams(conf);
 	s->needs_body_scan = s->wants != 0 || s->needs_model;
 	s->pools = calloc(conf->n_pools + 1, sizeof(struct pool *));
-	err = s->pools == NULL
-		      ? ERR_NOMEM
-		      : ip_set_init(&s->trusted, conf->router.trusted_proxies.items,
-				conf->router.trusted_proxies.n);
+	err = s->pools == NULL ? ERR_NOMEM : read_addresses(s, &conf->router);
 	if (err == 0)
 		err = tenants_new(conf->client_keys, old != NULL ? old->tenants : NULL,
 			&s->tenants);
@@ -292,6 +311,8 @@ void site_unref_many(struct site *s, unsigned n)
 	free(s->aliases);
 	tenants_free(s->tenants);
 	ip_set_free(&s->trusted);
+	ip_set_free(&s->allow);
+	ip_set_free(&s->deny);
 	conf_unref(s->conf);
 	free(s);
 }

@@ -23,7 +23,8 @@ struct site {
 	struct conf *conf;   /* a reference */
 	struct pool **pools; /* references, as conf->pools */
 	size_t n_pools;
-	struct ip_set trusted;      /* trusted_proxies */
+	struct ip_set trusted; /* trusted_proxies */
+	struct ip_set allow, deny;
 	struct tenants *tenants;    /* the clients that may send; NULL: all */
 	bool needs_body_scan;       /* some pool chooses by prompt or model */
 	unsigned wants;             /* enum policy_wants, of all its pools */
@@ -57,6 +58,8 @@ void site_retire(struct site *old, const struct site *next);
  * first of those whose workers all have one and the same model; NULL: it is not clear.
  */
 struct pool *site_pool_for(const struct site *s, struct span model);
+/* By allow and deny. */
+bool site_serves_address(const struct site *s, const struct ip *client);
 struct pool *site_pool(const struct site *s, struct span name);
 /* The alias of that name; NULL: there is none. Aliases live as long as the site. */
 const struct site_alias *site_alias(const struct site *s, struct span name);

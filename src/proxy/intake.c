@@ -68,6 +68,13 @@ static bool asks_for_alias(const struct request *r)
 	       request_path_model(r, name) && site_alias(r->site, span_str(name)) != NULL;
 }
 
+/* Balancers may ask for health from wherever they are. */
+static bool is_denied(const struct request *r)
+{
+	return r->verdict.action != PATH_HEALTH && r->verdict.action != PATH_READINESS &&
+	       !site_serves_address(r->site, &r->who->ip);
+}
+
 /* Whether the header alone refuses the request; its body is then skipped. */
 static enum fail judge(struct request *r)
 {
@@ -77,6 +84,8 @@ static enum fail judge(struct request *r)
 	if (why != FAIL_NONE)
 		return why;
 	path_lookup(opts(r), r->head.method, path, &r->verdict);
+	if (is_denied(r))
+		return FAIL_ADDRESS_DENIED;
 	if (r->verdict.action == PATH_REFUSE)
 		return r->verdict.fail;
 	if (cors_is_on(opts(r)) && cors_is_preflight(r->c->buf, &r->head))

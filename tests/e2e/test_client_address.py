@@ -130,6 +130,51 @@ def test_b19_a_reload_changes_who_is_trusted(router, worker):
                 r.reload(harness.worker_conf([w]))
 
 
+# allow, deny, the client, whether it is served
+ADMITTED = [
+    ("none", "none", "192.0.2.7", True),
+    ("192.0.2.0/24", "none", "192.0.2.7", True),
+    ("192.0.2.0/24", "none", "192.0.3.7", False),
+    ("192.0.2.0/24", "none", None, False),
+    ("192.0.2.0/24 127.0.1.0/24", "none", None, True),
+    ("192.0.2.0/24", "192.0.2.7", "192.0.2.7", False),
+    ("192.0.2.0/24", "192.0.2.7", "192.0.2.8", True),
+    ("none", "192.0.2.0/24", "192.0.2.7", False),
+    ("none", "192.0.2.0/24", "192.0.3.7", True),
+    ("2001:db8::/32", "none", "2001:db8::7", True),
+    ("2001:db8::/32", "none", "2001:db9::7", False),
+    ("::/0", "none", "192.0.2.7", False),
+    ("none", "::/0", "192.0.2.7", True),
+    ("none", "192.0.2.0/24", "::ffff:192.0.2.7", False),
+    ("unix:", "none", "192.0.2.7", False),
+]
+
+
+@pytest.mark.parametrize("n", range(len(ADMITTED)))
+def test_allow_and_deny(behind_proxies, n):
+    """By the client behind the proxy; health is for everybody."""
+    r, w = behind_proxies
+    allow, deny, client, is_served = ADMITTED[n]
+    r.router_keys = TRUSTED + f"allow = {allow}\ndeny = {deny}\n"
+    assert r.reload(harness.worker_conf([w]))[0]
+    headers = [("X-Forwarded-For", client)] if client else []
+    w.clear()
+
+    def get(path, method="GET"):
+        with connect(r, PROXY) as c:
+            c.send(make_request(method, path, headers=headers))
+            return c.read_response(method).status
+    m = ask(r, PROXY, headers)
+    assert m.status == (200 if is_served else 403)
+    assert get("/v1/models") == (200 if is_served else 403)
+    assert get("/health") == get("/readiness") == 200
+    if not is_served:
+        assert not w.requests and m.json()["error"]["code"] == "forbidden" and "address" in m.json()["error"]["message"]
+        assert get("/v1/chat/completions", "OPTIONS") == get("/no/such/path") == 403
+    r.router_keys = TRUSTED
+    assert r.reload(harness.worker_conf([w]))[0]
+
+
 def test_b19_the_key_has_its_effect_said(tmp_path):
     """-t warned that trusted_proxies has no effect."""
     import subprocess
