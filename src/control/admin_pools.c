@@ -193,10 +193,8 @@ static struct fleet_call *start_call(
 {
 	char path[TARGET_MAX], method[8];
 	struct path_effects effects;
-	struct fleet_call_ask ask = {.method = method,
-		.paths = {path},
-		.body = http_call_body(call),
-		.timeout_ms = FLEET_CALL_TIMEOUT_MS};
+	struct fleet_call_ask ask = {
+		.method = method, .paths = {path}, .body = http_call_body(call)};
 
 	if (!http_call_query_value(call, "path", path, sizeof(path)) ||
 		!is_target(path)) {

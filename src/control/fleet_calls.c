@@ -15,8 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define JOBS_MAX 32 /* under way; each asks every worker of a pool */
+
+static_assert(FAN_OUT_FIELDS_MAX <= FLEET_CALL_FIELDS_MAX, "all fields go on");
+
 struct job {
 	LIST_ENTRY(job) link;
+	struct fleet_calls *calls;
 	struct fan_out *fan_out;
 	struct fleet_call *call;
 };
@@ -25,6 +30,7 @@ struct fleet_calls {
 	struct control *control;
 	struct fetcher *fetcher;
 	LIST_HEAD(, job) jobs;
+	unsigned n_jobs;
 };
 
 /* NULL once no I/O thread is left: what was posted before is then only freed. */
@@ -33,6 +39,7 @@ static struct fleet_calls *running;
 static void job_free(struct job *j)
 {
 	LIST_REMOVE(j, link);
+	j->calls->n_jobs--;
 	fleet_call_free(j->call);
 	free(j);
 }
@@ -74,13 +81,16 @@ static struct fleet_call *start(struct fleet_calls *calls, struct job *j)
 	struct fleet_call_ask ask = {
 		.method = f->method,
 		.paths = {f->target},
-		.content_type = f->content_type,
+		.hides_key = f->hides_key,
 		.body = span_make(f->body, f->body_n),
-		.timeout_ms = FLEET_CALL_TIMEOUT_MS,
+		.body_stays = true,
 		.drops_caches = f->drops_caches,
 		.stops_requests = f->stops_requests,
 	};
+	size_t i;
 
+	for (i = 0; i < FAN_OUT_FIELDS_MAX; i++)
+		ask.fields[i] = f->fields[i];
 	return fleet_call_start(calls->fetcher, f->pool, &ask, on_done, j);
 }
 
@@ -94,17 +104,20 @@ static void on_letter(void *arg)
 		fan_out_free(f);
 		return;
 	}
-	j = calloc(1, sizeof(*j));
+	f->is_refused = calls->n_jobs >= JOBS_MAX;
+	j = f->is_refused ? NULL : calloc(1, sizeof(*j));
 	if (j != NULL) {
+		j->calls = calls;
 		j->fan_out = f;
 		j->call = start(calls, j);
 	}
 	if (j == NULL || j->call == NULL) {
 		free(j);
-		fan_out_answer(f); /* without memory: with no answer */
+		fan_out_answer(f); /* with no answer */
 		return;
 	}
 	LIST_INSERT_HEAD(&calls->jobs, j, link);
+	calls->n_jobs++;
 	if (fleet_call_is_over(j->call))
 		on_done(j, j->call);
 }
@@ -143,8 +156,10 @@ void fleet_calls_stop(struct fleet_calls *calls)
 	if (calls == NULL)
 		return;
 	while ((j = LIST_FIRST(&calls->jobs)) != NULL) {
-		fan_out_free(j->fan_out);
+		struct fan_out *f = j->fan_out;
+
 		job_free(j);
+		fan_out_free(f); /* the call had its body */
 	}
 	fetcher_free(calls->fetcher);
 	free(calls);

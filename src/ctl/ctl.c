@@ -396,7 +396,7 @@ static enum ctl_exit run_flush(const struct ctl *ctl)
 	return call_and_print(ctl, &req, print_generation);
 }
 
-#define CALL_TIMEOUT_MS 610000 /* the daemon gives workers 600 s */
+#define CALL_TIMEOUT_MS 86400000 /* the daemon gives each worker its own time */
 
 /* call POOL PATH [FILE] */
 static enum ctl_exit run_call(const struct ctl *ctl)

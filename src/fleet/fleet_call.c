@@ -28,7 +28,7 @@ struct leg {
 	struct host_seat *seats; /* its workers: the first one's address counts */
 	struct fetch *fetch;
 	size_t at; /* the path in hand */
-	bool did_it;
+	bool did_it, is_cut;
 	int status;
 	char why_not[128];
 	char *answer;
@@ -43,12 +43,14 @@ struct fleet_call {
 	size_t n, left;
 	void (*on_done)(void *arg, struct fleet_call *call);
 	void *arg;
-	char *method, *paths[FLEET_CALL_PATHS_MAX], *content_type;
-	char *body;
-	size_t body_n;
+	char *method, *paths[FLEET_CALL_PATHS_MAX], *fields[FLEET_CALL_FIELDS_MAX];
+	char *own_body; /* NULL: it stays where it is */
+	struct span body;
 	uint64_t timeout_ms;
-	bool drops_caches, stops_requests;
+	bool drops_caches, stops_requests, hides_key;
 };
+
+static_assert(FLEET_CALL_FIELDS_MAX < HOST_FIELDS_MAX, "a host is sent all fields");
 
 static void ask(struct leg *l);
 
@@ -120,6 +122,18 @@ static bool has_next(const struct leg *l, const struct fetch_answer *a)
 	       l->at + 1 < FLEET_CALL_PATHS_MAX && l->call->paths[l->at + 1] != NULL;
 }
 
+/* Aborts that are counted from now on for a while: a call may take longer than that. */
+static void expect_aborts(const struct leg *l)
+{
+	struct host_seat *seat;
+
+	HOST_FOREACH(seat, &l->host)
+	{
+		if (l->call->stops_requests)
+			worker_expect_aborts(seat->worker, clock_now_ms());
+	}
+}
+
 static void on_answer(void *arg, const struct fetch_answer *a)
 {
 	struct leg *l = arg;
@@ -133,6 +147,7 @@ static void on_answer(void *arg, const struct fetch_answer *a)
 	else if (!l->did_it)
 		snprintf(l->why_not, sizeof(l->why_not), "%s: status %d",
 			l->call->paths[l->at], a->status);
+	l->is_cut = a->is_cut;
 	keep_answer(l, a->body);
 	if (has_next(l, a)) {
 		l->at++;
@@ -140,30 +155,32 @@ static void on_answer(void *arg, const struct fetch_answer *a)
 		if (l->fetch != NULL)
 			return;
 	}
+	expect_aborts(l);
 	leg_done(l);
 }
 
 static void ask(struct leg *l)
 {
 	struct fleet_call *c = l->call;
-	char field[256];
+	const struct worker_opts *o = &host_worker(&l->host)->conf->opts;
 	struct host_ask what = {
 		.method = c->method,
 		.path = c->paths[l->at],
-		.body = span_make(c->body, c->body_n),
-		.field = c->content_type != NULL ? field : NULL,
+		.hides_key = c->hides_key,
+		.body = c->body,
+		.body_stays = true,
 		.max_body = FLEET_CALL_ANSWER_MAX,
-		.timeout_ms = c->timeout_ms,
+		.cuts_body = true,
+		.connect_timeout_ms = o->connect_timeout_ms,
+		.timeout_ms =
+			c->timeout_ms > 0 ? c->timeout_ms : o->first_byte_timeout_ms,
 	};
-	struct host_seat *seat;
+	size_t i;
 
-	snprintf(field, sizeof(field), "Content-Type: %s",
-		c->content_type != NULL ? c->content_type : "");
-	HOST_FOREACH(seat, &l->host)
-	{
-		if (c->stops_requests)
-			worker_expect_aborts(seat->worker, clock_now_ms());
-	}
+	for (i = 0; i < FLEET_CALL_FIELDS_MAX; i++)
+		what.fields[i] = c->fields[i];
+	what.fields[i] = "Via: 1.1 kvsteer";
+	expect_aborts(l);
 	l->fetch = host_fetch(&l->host, c->fetcher, &what, on_answer, l);
 	if (l->fetch == NULL)
 		snprintf(l->why_not, sizeof(l->why_not), "it has no address yet");
@@ -207,29 +224,40 @@ static int fill_legs(struct fleet_call *c)
 	return 0;
 }
 
+/* False: out of memory. */
+static bool copy_text(char **to, const char *text)
+{
+	*to = text != NULL ? strdup(text) : NULL;
+	return text == NULL || *to != NULL;
+}
+
+static bool copy_body(struct fleet_call *c, const struct fleet_call_ask *ask)
+{
+	c->body = ask->body;
+	if (ask->body_stays || ask->body.n == 0)
+		return true;
+	c->own_body = malloc(ask->body.n);
+	if (c->own_body == NULL)
+		return false;
+	memcpy(c->own_body, ask->body.p, ask->body.n);
+	c->body.p = c->own_body;
+	return true;
+}
+
 static int copy_ask(struct fleet_call *c, const struct fleet_call_ask *ask)
 {
+	bool is_copied = copy_text(&c->method, ask->method) && copy_body(c, ask);
 	size_t i;
 
 	c->timeout_ms = ask->timeout_ms;
 	c->drops_caches = ask->drops_caches;
 	c->stops_requests = ask->stops_requests;
-	c->method = strdup(ask->method);
-	if (ask->content_type != NULL)
-		c->content_type = strdup(ask->content_type);
-	for (i = 0; i < FLEET_CALL_PATHS_MAX && ask->paths[i] != NULL; i++) {
-		c->paths[i] = strdup(ask->paths[i]);
-		if (c->paths[i] == NULL)
-			return ERR_NOMEM;
-	}
-	c->body = malloc(ask->body.n + 1);
-	if (c->method == NULL || c->body == NULL ||
-		(ask->content_type != NULL && c->content_type == NULL))
-		return ERR_NOMEM;
-	if (ask->body.n > 0)
-		memcpy(c->body, ask->body.p, ask->body.n);
-	c->body_n = ask->body.n;
-	return 0;
+	c->hides_key = ask->hides_key;
+	for (i = 0; i < FLEET_CALL_PATHS_MAX; i++)
+		is_copied &= copy_text(&c->paths[i], ask->paths[i]);
+	for (i = 0; i < FLEET_CALL_FIELDS_MAX; i++)
+		is_copied &= copy_text(&c->fields[i], ask->fields[i]);
+	return is_copied ? 0 : ERR_NOMEM;
 }
 
 struct fleet_call *fleet_call_start(struct fetcher *f, struct pool *p,
@@ -275,6 +303,14 @@ bool fleet_call_is_over(const struct fleet_call *c)
 	return c->left == 0;
 }
 
+/* It may be somebody's key. */
+static void free_field(char *field)
+{
+	if (field != NULL)
+		mem_wipe(field, strlen(field));
+	free(field);
+}
+
 void fleet_call_free(struct fleet_call *c)
 {
 	size_t i;
@@ -289,11 +325,12 @@ void fleet_call_free(struct fleet_call *c)
 	}
 	for (i = 0; i < FLEET_CALL_PATHS_MAX; i++)
 		free(c->paths[i]);
+	for (i = 0; i < FLEET_CALL_FIELDS_MAX; i++)
+		free_field(c->fields[i]);
 	free(c->legs);
 	free(c->seats);
 	free(c->method);
-	free(c->content_type);
-	free(c->body);
+	free(c->own_body);
 	pool_unref(c->pool);
 	free(c);
 }
@@ -320,6 +357,7 @@ struct fleet_call_outcome fleet_call_outcome(const struct fleet_call *c, size_t 
 		.status = l->status,
 		.why_not = l->did_it ? "" : l->why_not,
 		.answer = span_make(l->answer, l->answer_n),
+		.is_cut = l->is_cut,
 	};
 }
 
@@ -368,6 +406,8 @@ struct js *fleet_call_list(const struct fleet_call *c)
 			js_set_str(item, "message", o.why_not);
 		if (o.answer.n > 0)
 			js_set(item, "answer", answer_value(o.answer));
+		if (o.is_cut)
+			js_set_bool(item, "is_cut", true);
 		js_push(list, item);
 	}
 	return list;

@@ -16,17 +16,22 @@ struct js;
 struct pool;
 
 #define FLEET_CALL_PATHS_MAX 2
-#define FLEET_CALL_TIMEOUT_MS 600000 /* new weights take their time */
 
-/* Everything is copied. */
+#define FLEET_CALL_FIELDS_MAX 4
+
+/* Everything is copied, but for a body that stays. */
 struct fleet_call_ask {
 	const char *method;
 	/* With its query; a host that answers 404 or 405 is asked the next one. */
 	const char *paths[FLEET_CALL_PATHS_MAX];
-	const char *content_type; /* NULL: JSON */
+	/* Header lines without their end; those that are NULL do not count. No
+	 * Content-Type: JSON. */
+	const char *fields[FLEET_CALL_FIELDS_MAX];
+	bool hides_key; /* they have a client's credentials, and those of workers rest */
 	struct span body;
-	uint64_t timeout_ms;
-	bool drops_caches; /* a worker that did it has an empty cache */
+	bool body_stays;     /* until the call is freed */
+	uint64_t timeout_ms; /* 0: a worker's first_byte_timeout */
+	bool drops_caches;   /* a worker that did it has an empty cache */
 	bool stops_requests;
 };
 
@@ -35,9 +40,10 @@ struct fleet_call_outcome {
 	bool did_it;         /* answered with 2xx */
 	int status;          /* 0: no answer */
 	const char *why_not; /* "" where it did it */
-	struct span answer;  /* the body, as far as FLEET_CALL_ANSWER_MAX goes */
+	struct span answer;  /* the body, up to FLEET_CALL_ANSWER_MAX */
+	bool is_cut;         /* there was more of it */
 };
-#define FLEET_CALL_ANSWER_MAX 65536 /* a longer one is no answer */
+#define FLEET_CALL_ANSWER_MAX 65536
 
 /*
  * on_done(arg, call) comes later, once, when every host has answered or not; not for one
@@ -61,7 +67,7 @@ struct fleet_call_outcome fleet_call_outcome(const struct fleet_call *call, size
 bool fleet_call_is_good(const struct fleet_call *call);
 /* "1 of 3 workers did not do it: gpu1 (connection refused)" */
 void fleet_call_say(const struct fleet_call *call, char *out, size_t n);
-/* "workers": [{"worker", "status", "answer" or "message"}], as an array of its own. */
+/* "workers": [{"worker", "status", "answer", "is_cut", "message"}], as an array of its own. */
 struct js *fleet_call_list(const struct fleet_call *call);
 
 #endif

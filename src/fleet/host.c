@@ -108,9 +108,10 @@ struct fetch *host_fetch(const struct host *h, struct fetcher *f,
 	const struct host_ask *ask, fetch_done_fn *fn, void *arg)
 {
 	struct worker *w = host_worker(h);
-	const char *auth = ask->port == 0 ? atomic_load(&w->authorization) : NULL;
-	const char *fields[4] = {NULL, NULL, NULL, NULL};
-	size_t n = 0;
+	const char *auth =
+		ask->port == 0 && !ask->hides_key ? atomic_load(&w->authorization) : NULL;
+	const char *fields[HOST_FIELDS_MAX + 3] = {NULL};
+	size_t n = 0, i;
 	char *url = address_url(h, ask->path, ask->port), *host_field = NULL,
 	     *auth_field = NULL;
 	struct fetch_request req = {.url = url,
@@ -119,15 +120,21 @@ struct fetch *host_fetch(const struct host *h, struct fetcher *f,
 		.method = ask->method,
 		.headers = fields,
 		.body = ask->body,
+		.body_stays = ask->body_stays,
 		.timeout_ms = ask->timeout_ms,
-		.max_body = ask->max_body};
+		.connect_timeout_ms = ask->connect_timeout_ms,
+		.max_body = ask->max_body,
+		.cuts_body = ask->cuts_body};
 	struct fetch *started = NULL;
 
 	if (ask->port == 0)
 		fields[n++] = host_field = mem_format("Host: %s", w->url.host_header);
 	if (auth != NULL)
 		fields[n++] = auth_field = mem_format("Authorization: %s", auth);
-	fields[n] = ask->field;
+	for (i = 0; i < HOST_FIELDS_MAX; i++) {
+		if (ask->fields[i] != NULL)
+			fields[n++] = ask->fields[i];
+	}
 	if (url != NULL && (ask->port != 0 || host_field != NULL) &&
 		(auth == NULL || auth_field != NULL))
 		started = fetch_start(f, &req, fn, arg);

@@ -47,15 +47,21 @@ static inline struct worker *host_worker(const struct host *h)
 	return STAILQ_FIRST(&h->seats)->worker;
 }
 
+#define HOST_FIELDS_MAX 5
+
 struct host_ask {
 	const char *method; /* NULL: GET */
 	const char *path;   /* behind the URL's base path */
 	uint16_t port;      /* not the URL's: another server there, which is shown no key
 			       and has no base path; 0: the URL's */
 	struct span body;   /* to send, as JSON; may be empty */
-	const char *field;  /* one more header; may be NULL */
-	size_t max_body;    /* 0: the body is not wanted */
-	uint64_t timeout_ms;
+	bool body_stays;    /* as in struct fetch_request */
+	const char *fields[HOST_FIELDS_MAX]; /* more headers; those that are NULL do not
+						count */
+	bool hides_key;                      /* the worker is not shown its own key */
+	size_t max_body;                     /* 0: the body is not wanted */
+	bool cuts_body;                      /* a longer one is cut there */
+	uint64_t timeout_ms, connect_timeout_ms;
 };
 /*
  * Asks the address that was checked, without another look-up, and with the worker's key.

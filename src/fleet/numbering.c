@@ -100,7 +100,7 @@ bool numbering_ask(struct numbering *n, unsigned first, const struct js *models)
 	char field[48];
 	struct host_ask ask = {.method = "POST",
 		.path = "/v1/completions",
-		.field = field,
+		.fields = {field},
 		.timeout_ms = ANSWER_WITHIN_MS};
 
 	if (n->fetch != NULL)

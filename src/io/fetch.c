@@ -42,7 +42,7 @@ struct fetch {
 	void *arg;
 	CURLcode code; /* once finished */
 	size_t max_body, head_bytes;
-	bool is_too_big, head_is_enough, is_out_of_memory;
+	bool is_too_big, head_is_enough, is_out_of_memory, cuts_body, is_cut;
 	char *body;
 	size_t body_bytes, body_cap;
 	char error[CURL_ERROR_SIZE];
@@ -83,8 +83,11 @@ static size_t on_body(char *p, size_t size, size_t count, void *arg)
 	size_t n = size * count;
 
 	if (n > f->max_body - f->body_bytes) {
-		f->is_too_big = true;
-		return 0;
+		f->is_too_big = !f->cuts_body;
+		f->is_cut = f->cuts_body;
+		if (f->is_too_big)
+			return 0;
+		n = f->max_body - f->body_bytes;
 	}
 	if (mem_grow(&f->body, &f->body_cap, f->body_bytes + n + 1, 1) != 0) {
 		f->is_out_of_memory = true;
@@ -93,7 +96,7 @@ static size_t on_body(char *p, size_t size, size_t count, void *arg)
 	memcpy(f->body + f->body_bytes, p, n);
 	f->body_bytes += n;
 	f->body[f->body_bytes] = '\0';
-	return n;
+	return f->is_cut ? 0 : n;
 }
 
 static bool is_empty_line(const char *p, size_t n)
@@ -164,7 +167,9 @@ static bool set_method(struct fetch *f, const struct fetch_request *req)
 		code = curl_easy_setopt(
 			f->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)req->body.n);
 		if (code == CURLE_OK)
-			code = curl_easy_setopt(f->easy, CURLOPT_COPYPOSTFIELDS,
+			code = curl_easy_setopt(f->easy,
+				req->body_stays ? CURLOPT_POSTFIELDS
+						: CURLOPT_COPYPOSTFIELDS,
 				req->body.n > 0 ? req->body.p : "");
 		if (code != CURLE_OK)
 			return false;
@@ -219,8 +224,11 @@ static bool set_habits(struct fetch *f)
 static bool set_request(struct fetch *f, const struct fetch_request *req)
 {
 	f->max_body = req->max_body;
+	f->cuts_body = req->cuts_body;
 	curl_easy_setopt(f->easy, CURLOPT_TIMEOUT_MS,
 		(long)MIN(req->timeout_ms, (uint64_t)INT32_MAX));
+	curl_easy_setopt(f->easy, CURLOPT_CONNECTTIMEOUT_MS,
+		(long)MIN(req->connect_timeout_ms, (uint64_t)INT32_MAX));
 	return set_habits(f) &&
 	       curl_easy_setopt(f->easy, CURLOPT_URL, req->url) == CURLE_OK &&
 	       (req->unix_socket == NULL ||
@@ -288,7 +296,7 @@ static enum fetch_result judge(const struct fetch *f)
 		return FETCH_TOO_BIG;
 	if (f->is_out_of_memory)
 		return FETCH_ERROR;
-	if (f->head_is_enough)
+	if (f->head_is_enough || f->is_cut)
 		return FETCH_OK;
 	return judge_code(f);
 }
@@ -316,6 +324,7 @@ static void fill_answer(struct fetch *f, struct fetch_answer *a)
 	curl_easy_getinfo(f->easy, CURLINFO_RESPONSE_CODE, &status);
 	a->status = (int)status;
 	a->body = span_make(f->body, f->body_bytes);
+	a->is_cut = f->is_cut;
 }
 
 /* Takes what libcurl is done with out of it, then calls back, first come first. */

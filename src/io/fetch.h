@@ -30,11 +30,13 @@ struct fetch_request {
 	const char *method;         /* NULL: GET */
 	const char *unix_socket;    /* NULL: TCP */
 	const char *const *headers; /* "Name: value", NULL-terminated; may be NULL */
-	struct span
-		body; /* copied; "application/json" unless the headers say otherwise */
+	struct span body;    /* "application/json" unless the headers say otherwise */
+	bool body_stays;     /* until the callback or the cancel: it is not copied */
 	uint64_t timeout_ms; /* whole exchange; 0: none */
+	uint64_t connect_timeout_ms; /* 0: libcurl's own */
 	size_t max_body; /* FETCH_TOO_BIG above; 0: stop reading after the head (body not
 			    wanted) */
+	bool cuts_body;  /* above max_body the rest is not read, and that is no error */
 	const char *tls_ca;  /* file of CA certificates for https; NULL: the system's */
 	bool tls_unverified; /* https without looking at the certificate */
 };
@@ -42,6 +44,7 @@ struct fetch_answer {
 	enum fetch_result result;
 	int status;       /* 0 unless FETCH_OK */
 	struct span body; /* NUL-terminated beyond n; empty unless FETCH_OK */
+	bool is_cut;      /* cuts_body: there was more */
 	char error[256];  /* why, for logs; may hold the server's bytes */
 };
 typedef void fetch_done_fn(

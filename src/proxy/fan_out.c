@@ -3,6 +3,7 @@
  */
 #include "proxy/fan_out.h"
 
+#include "base/mem.h"
 #include "pool/pool.h"
 #include "proxy/pin.h"
 #include "proxy/request_state.h"
@@ -21,11 +22,19 @@ void fan_out_set_runner(fan_out_runner *run, void *arg)
 
 void fan_out_free(struct fan_out *f)
 {
+	size_t i;
+
 	if (f == NULL)
 		return;
 	pool_unref(f->pool);
 	free(f->target);
-	free(f->content_type);
+	for (i = 0; i < FAN_OUT_FIELDS_MAX; i++) {
+		/* It may be somebody's key. */
+		if (f->fields[i] != NULL)
+			mem_wipe(f->fields[i], strlen(f->fields[i]));
+		free(f->fields[i]);
+	}
+	budget_let_go(&f->budget, f->body_n);
 	free(f->body);
 	free(f->answer);
 	free(f);
@@ -70,35 +79,78 @@ static char *copy(struct span s)
 	return to;
 }
 
-bool fan_out_start(struct request *r)
+/* False: out of memory. */
+static bool add_field(struct fan_out *f, const char *name, struct span value)
 {
-	struct span type = field(r, FIELD_CONTENT_TYPE), body = request_body(r);
-	struct fan_out *f = calloc(1, sizeof(*f));
+	size_t i = 0;
 
-	assert(r->fan_out == NULL && body.n <= FAN_OUT_BODY_MAX);
-	if (f == NULL)
+	if (value.n == 0)
+		return true;
+	while (f->fields[i] != NULL)
+		i++;
+	assert(i < FAN_OUT_FIELDS_MAX);
+	f->fields[i] = mem_format("%s: " SPAN_FMT, name, SPAN_ARG(value));
+	return f->fields[i] != NULL;
+}
+
+/* Credentials go on where the router has no keys of its own, as in other requests. */
+static bool add_fields(const struct request *r, struct fan_out *f)
+{
+	struct span authorization = field(r, FIELD_AUTHORIZATION);
+	struct span x_api_key = field(r, FIELD_X_API_KEY);
+
+	if (!add_field(f, "Content-Type", field(r, FIELD_CONTENT_TYPE)) ||
+		!add_field(f, "X-Request-Id", request_id(r)))
 		return false;
+	if (r->caller.tenant != NULL)
+		return true;
+	f->hides_key = authorization.n > 0 || x_api_key.n > 0;
+	return add_field(f, "Authorization", authorization) &&
+	       add_field(f, "X-Api-Key", x_api_key);
+}
+
+static enum fail fill(const struct request *r, struct fan_out *f)
+{
+	struct span body = request_body(r);
+
+	f->budget = (struct budget){.total = r->budget.total, .limit = r->budget.limit};
+	f->body_n = body.n;
+	if (!budget_hold(&f->budget, body.n))
+		return FAIL_BODY_MEMORY;
+	f->target = copy(http_head_target(r->c->buf, &r->head));
+	f->body = copy(body);
+	return f->target != NULL && f->body != NULL && add_fields(r, f) ? FAIL_NONE
+									: FAIL_OVERLOADED;
+}
+
+enum fail fan_out_start(struct request *r)
+{
+	struct fan_out *f;
+	enum fail why;
+
+	assert(r->fan_out == NULL);
+	if (request_body(r).n > FAN_OUT_BODY_MAX)
+		return FAIL_BODY_TOO_LARGE;
+	f = calloc(1, sizeof(*f));
+	if (f == NULL)
+		return FAIL_OVERLOADED;
 	*f = (struct fan_out){
 		.home = r->t->mailbox,
 		.wake = r->c->run,
 		.arg = r->c,
 		.pool = pool_ref(r->pool),
 		.method = http_method_name(r->head.method),
-		.target = copy(http_head_target(r->c->buf, &r->head)),
-		.content_type = type.n > 0 ? copy(type) : NULL,
-		.body = copy(body),
-		.body_n = body.n,
 		.drops_caches = r->verdict.drops_caches,
 		.stops_requests = r->verdict.stops_requests,
 	};
-	if (f->target == NULL || f->body == NULL ||
-		(type.n > 0 && f->content_type == NULL)) {
+	why = fill(r, f);
+	if (why != FAIL_NONE) {
 		fan_out_free(f);
-		return false;
+		return why;
 	}
 	r->fan_out = f;
 	runner(runner_arg, f);
-	return true;
+	return FAIL_NONE;
 }
 
 void fan_out_leave(struct fan_out **fan_out)

@@ -9,13 +9,16 @@
 #define PROXY_FAN_OUT_H
 
 #include "base/base.h"
+#include "base/fail.h"
 #include "base/span.h"
 #include "io/mailbox.h"
+#include "proxy/budget.h"
 
 struct pool;
 struct request;
 
-#define FAN_OUT_BODY_MAX (1u << 20) /* it is copied for each worker */
+#define FAN_OUT_BODY_MAX (64u << 20) /* tensors, for one */
+#define FAN_OUT_FIELDS_MAX 4
 
 /* The question is whole before it is handed over, and the answer before it comes back. */
 struct fan_out {
@@ -27,13 +30,17 @@ struct fan_out {
 
 	struct pool *pool; /* a reference */
 	const char *method;
-	char *target, *content_type; /* content_type: NULL: none */
+	char *target;
+	char *fields[FAN_OUT_FIELDS_MAX]; /* of its header, that go on; or NULL */
+	bool hides_key;                   /* the client's credentials are among them */
 	char *body;
 	size_t body_n;
+	struct budget budget; /* its own: it may outlive the request */
 	bool drops_caches, stops_requests;
 
-	bool is_good; /* every worker did it */
-	char *answer; /* JSON; NULL: out of memory */
+	bool is_refused; /* too many are under way */
+	bool is_good;    /* every worker did it */
+	char *answer;    /* JSON; NULL: out of memory */
 	size_t answer_n;
 };
 
@@ -48,8 +55,8 @@ void fan_out_free(struct fan_out *f);
 
 /* Whether the request is to be put to all workers of its pool, which it knows. */
 bool fan_out_is_meant(const struct request *r);
-/* Puts it to them; false: out of memory. r->c->run is called when the answer is there. */
-bool fan_out_start(struct request *r) MUST_CHECK;
+/* Puts it to them. FAIL_NONE: r->c->run is called when the answer is there. */
+enum fail fan_out_start(struct request *r) MUST_CHECK;
 /* The request ends. NULL is fine. */
 void fan_out_leave(struct fan_out **f);
 

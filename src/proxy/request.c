@@ -226,18 +226,20 @@ static struct decision route_key(struct request *r)
 /* All workers of the pool are asked, rather than one. */
 static struct decision ask_all(struct request *r)
 {
+	enum fail why;
+
 	if (r->fan_out == NULL) {
 		/* One worker was there when its header came, so its body was not read. */
 		if (r->upload.is_on)
 			return next_fail(FAIL_NO_WORKER);
-		if (r->body.total > FAN_OUT_BODY_MAX)
-			return next_fail(FAIL_BODY_TOO_LARGE);
-		return fan_out_start(r) ? next_is(NEXT_WAIT) : next_fail(FAIL_OVERLOADED);
+		why = fan_out_start(r);
+		return why == FAIL_NONE ? next_is(NEXT_WAIT) : next_fail(why);
 	}
 	if (!r->fan_out->has_come)
 		return next_is(NEXT_WAIT);
 	if (r->fan_out->answer == NULL)
-		return next_fail(FAIL_OVERLOADED);
+		return next_fail(
+			r->fan_out->is_refused ? FAIL_QUEUE_FULL : FAIL_OVERLOADED);
 	own_answer_of_all(r);
 	return r->fan_out->is_good ? next_is(NEXT_END) : next_fail(FAIL_NOT_BY_ALL);
 }

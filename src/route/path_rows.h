@@ -201,6 +201,8 @@
 	X("/set_internal_state", "pass", POST_PUT, FLEET, OTHER, OPENAI, 0, "S") \
 	X("/add_external_corpus", "pass", POST, FLEET, OTHER, OPENAI, 0, "S") \
 	X("/remove_external_corpus", "pass", POST, FLEET, OTHER, OPENAI, 0, "S") \
+	X("/scale_elastic_ep", "pass", POST, FLEET, OTHER, OPENAI, 0, "V serve/elastic_ep, S elastic_ep.py") \
+	X("/is_scaling_elastic_ep", "pass", GET_POST, FLEET, OTHER, OPENAI, 0, "V serve/elastic_ep, S elastic_ep.py") \
 	/* ---- calls to one engine process ---- */ \
 	X("/invocations", "pass", POST, CLOSED, OTHER, OPENAI, 0, "V serve/sagemaker, S") \
 	X("/vertex_generate", "pass", POST, CLOSED, OTHER, OPENAI, 0, "S, G http_server.py") \
@@ -218,8 +220,6 @@
 	X("/weight_checker", "pass", POST, CLOSED, OTHER, OPENAI, 0, "V rl/online") \
 	X("/weight_info", "pass", GET, CLOSED, OTHER, OPENAI, 0, "V rl/online") \
 	X("/get_world_size", "pass", GET, CLOSED, OTHER, OPENAI, 0, "V rl/online") \
-	X("/scale_elastic_ep", "pass", POST, CLOSED, OTHER, OPENAI, 0, "V serve/elastic_ep, S elastic_ep.py") \
-	X("/is_scaling_elastic_ep", "pass", GET_POST, CLOSED, OTHER, OPENAI, 0, "V serve/elastic_ep, S elastic_ep.py") \
 	X("/fault_tolerance/apply", "pass", POST, CLOSED, OTHER, OPENAI, 0, "V serve/fault_tolerance") \
 	X("/fault_tolerance/status", "pass", GET, CLOSED, OTHER, OPENAI, 0, "V serve/fault_tolerance") \
 	X("/pd_role_switch", "pass", POST, CLOSED, OTHER, OPENAI, 0, "S") \

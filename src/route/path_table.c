@@ -305,6 +305,8 @@ static struct path_verdict serve(const struct path_row *row, enum http_method me
 static struct path_verdict pass(const struct path_row *row, enum http_method method)
 {
 	bool acts = row != NULL && (row->methods & ~M_QUIET) >> method & 1;
+	bool is_for_all =
+		row != NULL && row->action == PATH_FLEET && !(M_QUIET >> method & 1);
 
 	return (struct path_verdict){
 		.action = PATH_FORWARD,
@@ -312,8 +314,9 @@ static struct path_verdict pass(const struct path_row *row, enum http_method met
 		.allowed = M_ANY,
 		.drops_caches = acts && (row->marks & DROPS) != 0,
 		.stops_requests = acts && (row->marks & STOPS) != 0,
-		.is_for_all = row != NULL && row->action == PATH_FLEET &&
-			      !(M_QUIET >> method & 1),
+		.is_for_all = is_for_all,
+		/* Its model, which the body may name, says the pool. */
+		.endpoint = is_for_all ? ENDPOINT_PLAIN : ENDPOINT_OTHER,
 	};
 }
 

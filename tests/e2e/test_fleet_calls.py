@@ -1,13 +1,16 @@
 """C17: calls that concern every worker of a pool are put to all of them, by clients (pass_paths) and by
 kvsteerctl call and flush."""
+import hashlib
 import json
 import subprocess
+import threading
 
 import pytest
 
 import harness
 from harness import text, wait_until
 from routing import OPEN, chat, place, user
+from test_unix import unix_worker  # noqa: F401  a fixture
 
 PASS = "pass_paths = *\n"
 
@@ -111,6 +114,12 @@ def test_c17_of_several_pools_the_one_that_is_named(router, worker):
     assert (m.status, m.json()["pool"]) == (200, "b")
     assert asked(ws, "/flush_cache") == [0, 0, 1, 1]
     assert r.request("POST", "/flush_cache", {}, {"X-Kvsteer-Model": "huge"}).status == 404
+    # Without the header, the model of the body.
+    assert r.request("POST", "/flush_cache", {"model": "small"}).json()["pool"] == "a"
+    assert r.request("POST", "/flush_cache", {"model": "small"}, {"X-Kvsteer-Model": "big"}).json()["pool"] == "b"
+    assert r.request("POST", "/flush_cache", {"model": "huge"}).status == 404
+    assert r.request("POST", "/flush_cache", "no JSON").status == 400
+    assert asked(ws, "/flush_cache") == [1, 1, 2, 2]
 
 
 def test_c17_shut_without_pass_paths_and_bounded(router, worker):
@@ -119,10 +128,11 @@ def test_c17_shut_without_pass_paths_and_bounded(router, worker):
         assert r.request("POST", path, {}).status == 404
     assert not any(w.requests for w in ws)
     r, ws = start(router, worker)
-    m = r.request("POST", "/update_weights_from_tensor", b"x" * ((1 << 20) + 1))
+    m = r.request("POST", "/update_weights_from_tensor", b"x" * ((64 << 20) + 1))
     assert (m.status, m.json()["error"]["code"]) == (413, "body_too_large")
-    assert r.request("POST", "/update_weights_from_tensor", b"x" * (1 << 20)).status == 200
-    assert [len(w.requests[-1].body) for w in ws] == [1 << 20] * 3
+    assert r.request("POST", "/update_weights_from_tensor", b"x" * (64 << 20)).status == 200
+    assert [len(w.requests[-1].body) for w in ws] == [64 << 20] * 3
+    wait_until(lambda: r.metric("kvsteer_body_memory_bytes") == 0, "all bodies are freed")
 
 
 def test_c17_one_worker_answers_itself(router, worker):
@@ -156,6 +166,116 @@ def test_c17_an_adapter_that_was_loaded_is_known_with_the_next_probe(router, wor
         w.models.append("lora")
     assert r.request("POST", "/v1/load_lora_adapter", {"lora_name": "lora"}).status == 200
     wait_until(lambda: "lora" in {m["id"] for m in r.request("GET", "/v1/models").json()["data"]}, "the list has it")
+
+
+def test_c17_credentials_go_on_as_in_other_requests(router, worker, tmp_path):
+    """Where the router has no keys, the client's own; else the workers' keys."""
+    ws = [worker(f"w{i}", handler()) for i in range(2)]
+    conf = "[pool default]\nhealth_interval = 1s\n" + "".join(f"[worker {w.name}]\nurl = {w.url}\nworker_key = sesame\n" for w in ws)
+    r = router(conf=conf, keys=PASS, wait=False).wait_workers("w0", "w1")
+    for headers, sees in (({"Authorization": "Bearer mine"}, ("Bearer mine", None)), ({"X-Api-Key": "mine"}, (None, "mine")), ({}, ("Bearer sesame", None))):
+        assert r.request("POST", "/sleep", {}, dict(headers, **{"X-Request-Id": "r-1"})).status == 200
+        for w in ws:
+            m = w.requests[-1]
+            assert (m.get("authorization"), m.get("x-api-key"), m.get("x-request-id")) == (*sees, "r-1")
+    keys = tmp_path / "keys"
+    keys.write_text(hashlib.sha256(b"client").hexdigest() + " t\n")
+    keys.chmod(0o600)
+    r = router(conf=conf, keys=PASS + f"api_keys = {keys}\n", wait=False).wait_workers("w0", "w1")
+    assert r.request("POST", "/sleep", {}).status == 401
+    assert r.request("POST", "/sleep", {}, {"Authorization": "Bearer client"}).status == 200
+    assert [w.requests[-1].get("authorization") for w in ws] == ["Bearer sesame"] * 2
+
+
+def test_c17_an_answer_is_cut_and_may_be_no_json(router, worker):
+    """A worker that did it has done it, however much it says of it."""
+    r, ws = start(router, worker)
+    for w, body in zip(ws, ("x" * 200000, "plain \x01 text", "")):
+        w.handler = handler(body=body)
+    m = r.request("POST", "/wake_up")
+    big, plain, empty = m.json()["workers"]
+    assert m.status == 200 and big["answer"] == "x" * 65536 and big["is_cut"] is True
+    assert plain["answer"] == "plain \x01 text" and "is_cut" not in plain and "answer" not in empty
+
+
+def test_c17_one_that_does_not_answer_in_time_is_named(router, worker):
+    hold = harness.Hold()
+    ws = [worker("w0", handler()), worker("w1", hold)]
+    r = router(ws, pool="first_byte_timeout = 300ms\n", keys=PASS)
+    m = r.request("POST", "/update_weights", {})
+    assert m.status == 502 and m.json()["error"]["message"] == "1 of 2 workers did not do it: w1 (timed out)"
+    hold.release()
+
+
+def test_c17_each_engine_once_whatever_its_ranks(router, worker):
+    a, b = worker("a", handler()), worker("b", handler())
+    r = router(conf=f"[pool default]\nhealth_interval = 1s\n[worker a]\nurl = {a.url}\ndp_size = 4\n[worker b]\nurl = {b.url}\n", keys=PASS, wait=False)
+    r.wait_workers("a@0", "a@3", "b")
+    assert [x["worker"] for x in r.request("POST", "/sleep?level=1", {}).json()["workers"]] == ["a", "b"]
+    assert [m.target for m in a.requests] == ["/sleep?level=1"]
+
+
+@pytest.mark.parametrize("connector", ["nixl", "sglang"])
+def test_c17_prefill_and_decode(router, worker, connector):
+    p, d = worker("p", handler()), worker("d", handler())
+    r = router(conf=f"[pool default]\nhealth_interval = 1s\nkv_connector = {connector}\n[worker p]\nurl = {p.url}\nrole = prefill\n"
+                    f"[worker d]\nurl = {d.url}\nrole = decode\n", keys=PASS, wait=False).wait_workers("p", "d")
+    for body in ({"level": 1}, [1], None):
+        m = r.request("POST", "/pause", body)
+        assert m.status == 200 and [w["worker"] for w in m.json()["workers"]] == ["p", "d"], m.body
+    assert [m.body for m in p.requests] == [m.body for m in d.requests] == [b'{"level": 1}', b"[1]", b""]
+
+
+def test_c17_by_unix_sockets(router, worker, unix_worker):  # noqa: F811
+    a, b = unix_worker("a"), worker("b")
+    r = router([a, b], keys=PASS)
+    assert r.request("POST", "/sleep", {"level": 1}).status == 200
+    assert [[(m.target, m.body) for m in w.requests] for w in (a, b)] == [[("/sleep", b'{"level": 1}')]] * 2
+    assert ctl(r, "call", "default", "/wake_up")[0] == 0 and len(a.requests) == len(b.requests) == 2
+
+
+@pytest.mark.tsan
+def test_c17_many_at_once(router, worker):
+    r, ws = start(router, worker, keys=PASS + "threads = 2\n")
+    statuses = []
+
+    def calls():
+        for _ in range(10):
+            statuses.append(r.request("POST", "/reset_mm_cache", {}).status)
+    threads = [threading.Thread(target=calls) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert statuses == [200] * 80 and asked(ws, "/reset_mm_cache") == [80] * 3
+
+
+def test_c17_no_more_than_32_under_way(router, worker):
+    hold = harness.Hold()
+    r, ws = start(router, worker, 2)
+    ws[0].handler = hold
+    clients = [r.connect() for _ in range(32)]
+    for c in clients:
+        c.send(harness.make_request("POST", "/sleep", {}))
+    ws[0].wait_requests(32)
+    m = r.request("POST", "/sleep", {})
+    assert (m.status, m.json()["error"]["code"]) == (429, "queue_full")
+    hold.release()
+    for c in clients:
+        assert c.read_response().status == 200
+        c.close()
+    assert r.request("POST", "/sleep", {}).status == 200
+
+
+@pytest.mark.tsan
+def test_c17_the_daemon_ends_while_one_is_under_way(router, worker):
+    r, ws = start(router, worker, 2)
+    ws[1].handler = harness.Hold()
+    with r.connect() as c:
+        c.send(harness.make_request("POST", "/sleep", {}))
+        ws[1].wait_requests(1)
+    r.stop()
+    ws[1].handler.release()
 
 
 # ---- kvsteerctl ----

@@ -370,6 +370,17 @@ START_TEST(a_body_that_just_fits)
 	req.max_body = 4;
 	fetch(&req, &o);
 	ck_assert_int_eq(o.answer.result, FETCH_TOO_BIG);
+	ck_assert(!o.answer.is_cut);
+	req.cuts_body = true;
+	fetch(&req, &o);
+	ck_assert_int_eq(o.answer.result, FETCH_OK);
+	ck_assert_int_eq(o.answer.status, 200);
+	ck_assert_str_eq(o.body, "hell");
+	ck_assert(o.answer.is_cut);
+	req.max_body = 5;
+	fetch(&req, &o);
+	ck_assert_str_eq(o.body, "hello");
+	ck_assert(!o.answer.is_cut);
 }
 END_TEST
 

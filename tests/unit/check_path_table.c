@@ -368,15 +368,23 @@ END_TEST
 
 START_TEST(passed_paths_are_exact)
 {
-	char pause[] = "/pause", chat[] = "/v1/chat/completions", health[] = "/health";
-	char *items[] = {pause, chat, health};
+	char slow[] = "/slow_down", pause[] = "/pause", chat[] = "/v1/chat/completions",
+	     health[] = "/health";
+	char *items[] = {slow, pause, chat, health};
 	struct router_opts o = {.pass_paths = {items, ARRAY_LEN(items)}};
 	struct path_verdict v;
 
 	for (unsigned m = 0; m < HTTP_METHOD_MAX; m++) {
-		v = look_up(&o, m, "/pause");
+		v = look_up(&o, m, "/slow_down");
 		ck_assert_int_eq(v.action, PATH_FORWARD);
 		ck_assert_int_eq(v.endpoint, ENDPOINT_OTHER);
+		ck_assert(!v.is_for_all);
+		/* All workers get it, and its model says of which pool. */
+		v = look_up(&o, m, "/pause");
+		ck_assert_int_eq(v.action, PATH_FORWARD);
+		ck_assert(v.is_for_all == (m != HTTP_HEAD && m != HTTP_OPTIONS));
+		ck_assert_int_eq(
+			v.endpoint, v.is_for_all ? ENDPOINT_PLAIN : ENDPOINT_OTHER);
 		ck_assert_str_eq(path_route_name(v.route), "pass");
 		/* A row's other methods too, without a prompt; its own as ever. */
 		v = look_up(&o, m, "/v1/chat/completions");
