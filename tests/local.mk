@@ -161,6 +161,7 @@ check_PROGRAMS += tests/unit/check_pool_pair
 check_PROGRAMS += tests/unit/check_pool_wait
 tests_unit_check_pool_wait_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=breaker_admits
 check_PROGRAMS += tests/unit/check_guard
+check_PROGRAMS += tests/unit/check_adapters
 check_PROGRAMS += tests/unit/check_pace
 check_PROGRAMS += tests/unit/check_worker
 

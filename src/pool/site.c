@@ -181,11 +181,11 @@ static int add_aliases(struct site *s)
 	return 0;
 }
 
-const struct site_alias *site_alias(const struct site *s, struct span name)
+const struct site_alias *site_find_alias(const struct site *s, struct span name)
 {
 	const struct site_alias wanted = {.name = name};
 
-	if (s->n_aliases == 0 || name.n == 0)
+	if (name.n == 0)
 		return NULL;
 	return bsearch(&wanted, s->aliases, s->n_aliases, sizeof(*s->aliases), by_name);
 }

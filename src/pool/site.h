@@ -62,7 +62,11 @@ struct pool *site_pool_for(const struct site *s, struct span model);
 bool site_serves_address(const struct site *s, const struct ip *client);
 struct pool *site_pool(const struct site *s, struct span name);
 /* The alias of that name; NULL: there is none. Aliases live as long as the site. */
-const struct site_alias *site_alias(const struct site *s, struct span name);
+const struct site_alias *site_find_alias(const struct site *s, struct span name);
+static inline const struct site_alias *site_alias(const struct site *s, struct span name)
+{
+	return s->n_aliases > 0 ? site_find_alias(s, name) : NULL;
+}
 
 /* The session lives on no worker of any pool any more; false: it did not. */
 bool site_finish_session(const struct site *s, struct span session);

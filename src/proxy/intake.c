@@ -64,8 +64,8 @@ static bool asks_for_alias(const struct request *r)
 {
 	char name[MODEL_NAME_MAX];
 
-	return r->verdict.action == PATH_FORWARD && r->site->n_aliases > 0 &&
-	       request_path_model(r, name) && site_alias(r->site, span_str(name)) != NULL;
+	return r->verdict.action == PATH_FORWARD && request_path_model(r, name) &&
+	       site_alias(r->site, span_str(name)) != NULL;
 }
 
 /* Balancers may ask for health from wherever they are. */
@@ -95,7 +95,7 @@ static enum fail judge(struct request *r)
 	if (r->c->is_late && r->verdict.action == PATH_FORWARD)
 		return FAIL_DRAINING;
 	why = check_caller(r);
-	if (asks_for_alias(r))
+	if (r->site->n_aliases > 0 && asks_for_alias(r))
 		r->verdict.action = PATH_MODEL;
 	if (why == FAIL_NONE)
 		why = read_prefix_header(r);
@@ -432,7 +432,8 @@ static enum fail choose_pool(struct request *r)
 
 /* The worker knows its model by the alias's target. Where a header says the model, the
  * body may name none. */
-static enum fail replace_alias(struct request *r, const struct site_alias *alias)
+static enum fail replace_alias(
+	struct request *r, const struct site_alias *alias, struct request_key_source *src)
 {
 	struct route_scan_name name = {0, 0};
 	enum fail why = FAIL_NONE;
@@ -442,11 +443,12 @@ static enum fail replace_alias(struct request *r, const struct site_alias *alias
 	if (name.n == 0)
 		return FAIL_NONE;
 	/* Its offsets have 32 bits. */
-	if (request_body(r).n + alias->target.n > UINT32_MAX)
+	if (src->body.n + alias->target.n > UINT32_MAX)
 		return FAIL_MAX_BODY_SIZE;
 	if (body_replace(&r->body, r->c, &r->budget, name.at, name.n, alias->target,
 		    &why) == 0)
 		route_scan_replaced(r->json, name, alias->target.n);
+	src->body = request_body(r);
 	return why;
 }
 
@@ -460,10 +462,9 @@ enum fail intake_route_key(struct request *r)
 	if (request_key_read(&src, &r->key, &r->pool, &alias) != 0)
 		return FAIL_OVERLOADED;
 	if (alias != NULL)
-		why = replace_alias(r, alias);
+		why = replace_alias(r, alias, &src);
 	if (why != FAIL_NONE)
 		return why;
-	src.body = request_body(r);
 	r->stored.map = r->t->process->responses;
 	r->stored.site = r->site;
 	if (r->verdict.finds_object)

@@ -73,6 +73,7 @@ static int check_item(void *arg, const struct conf_item *item)
 		for (size_t i = 0; i < item->key.n; i++)
 			promise(is_key_char(item->key.p[i]));
 		check_span(item->value, seen->room);
+		check_span(item->name, seen->room);
 		check_words(item->value);
 		break;
 	case CONF_TOKEN_ERROR:
