@@ -264,11 +264,13 @@ libkvsteer_a_SOURCES += src/control/preflight.c src/control/preflight.h
 libkvsteer_a_SOURCES += src/control/readiness.c src/control/readiness.h
 libkvsteer_a_SOURCES += src/control/reload.c src/control/reload.h
 libkvsteer_a_SOURCES += src/control/roster.c src/control/roster.h
+libkvsteer_a_SOURCES += src/control/router_calls.c src/control/router_calls.h
 libkvsteer_a_SOURCES += src/control/service.c src/control/service.h
 libkvsteer_a_SOURCES += src/control/successor.c src/control/successor.h
 libkvsteer_a_SOURCES += src/control/threads.c src/control/threads.h
 libkvsteer_a_SOURCES += src/control/upgrade.c src/control/upgrade.h
 libkvsteer_a_SOURCES += src/control/upgrade_state.c src/control/upgrade_state.h
+libkvsteer_a_SOURCES += src/control/worker_change.c src/control/worker_change.h
 
 # ctl: kvsteerctl
 libctl_a_SOURCES += src/ctl/ctl.c src/ctl/ctl.h

@@ -165,10 +165,12 @@ struct worker_opts {
 	unsigned retry_max_retries;
 	struct status_set retry_on;
 	unsigned retry_budget; /* per cent of recent requests */
-	bool hold_headers, resume_streams;
+	bool retry_same, hold_headers, resume_streams;
 	uint64_t no_worker_wait_ms;
+	bool last_resort;
 	unsigned cb_failure_threshold, cb_success_threshold;
 	unsigned cb_failure_ratio; /* per cent of what ended */
+	bool cb_full_5xx;
 	uint64_t cb_timeout_ms, cb_window_ms;
 	struct conf_list worker_cidrs;
 	char *tls_ca;
@@ -179,6 +181,7 @@ struct worker_opts {
 struct role_opts {
 	struct policy_opts policy;
 	unsigned prefix_block; /* bytes */
+	bool short_prompts;
 	uint64_t index_memory;
 	uint64_t prefix_ttl_ms;
 	enum load_source load_source;

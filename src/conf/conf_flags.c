@@ -291,6 +291,25 @@ static bool has_prefill(const struct conf_flags *flags)
 	return false;
 }
 
+/* As the vLLM router, whose flags these are, where its users and its tests look. */
+static const struct {
+	const char *key, *value;
+} as_vllm_router[] = {
+	{"no_worker_wait", "0"},
+	{"last_resort", "off"},
+	{"retry_same", "on"},
+	{"cb_full_5xx", "on"},
+	{"short_prompts", "on"},
+};
+
+static void behave_as_vllm_router(struct conf_flag_parser *p)
+{
+	for (size_t i = 0; i < ARRAY_LEN(as_vllm_router); i++)
+		if (!has_setting(p->out, as_vllm_router[i].key))
+			conf_flag_add_own(p, CONF_SCOPE_POOL, as_vllm_router[i].key,
+				as_vllm_router[i].value);
+}
+
 static void finish(struct conf_flag_parser *p)
 {
 	struct conf_flags *out = p->out;
@@ -305,6 +324,8 @@ static void finish(struct conf_flag_parser *p)
 		p->pd_connector = "nixl";
 	if (p->pd_connector != NULL && !has_setting(out, "kv_connector"))
 		conf_flag_add_own(p, CONF_SCOPE_POOL, "kv_connector", p->pd_connector);
+	if (out->conf_file == NULL && out->has_worker_flag)
+		behave_as_vllm_router(p);
 	if (out->conf_file == NULL && !out->has_worker_flag) {
 		out->conf_file = CONF_DEFAULT_FILE;
 		out->is_default_file = true;

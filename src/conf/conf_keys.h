@@ -139,6 +139,8 @@
 	  "sticky_least_loaded: a session not used for this long is forgotten; 0: never") \
 	K(prefix_block, prefix_block, SIZE32, "128", 16, 65536, live, open, \
 	  "bytes of prompt in a block of the prefix index") \
+	K(short_prompts, short_prompts, SWITCH, "off", 0, 0, live, open, \
+	  "a prompt shorter than a block is a block of its own, and comes home") \
 	K(index_memory, index_memory, SIZE, "256m", 65536, CONF_TERA, live, open, \
 	  "memory of the prefix index") \
 	K(prefix_ttl, prefix_ttl_ms, TIME, "3600s", 0, CONF_YEAR_MS, live, open, \
@@ -190,16 +192,22 @@
 	  "statuses of a worker's response after which another worker is asked; none: no status") \
 	K(retry_budget, retry_budget, PERCENT, "20%", 0, 100, live, open, \
 	  "share of recent requests that may be retries") \
+	K(retry_same, retry_same, SWITCH, "off", 0, 0, live, open, \
+	  "where no other worker is left, those that failed are asked again") \
 	K(hold_headers, hold_headers, SWITCH, "on", 0, 0, live, open, \
 	  "the headers of a stream are sent with its first content; a worker that fails before is replaced") \
 	K(resume_streams, resume_streams, SWITCH, "off", 0, 0, live, open, \
 	  "a stream of plain text whose worker fails continues on another worker") \
 	K(no_worker_wait, no_worker_wait_ms, TIME, "5s", 0, CONF_DAY_MS, live, open, \
 	  "how long a request waits while every worker is out, before the least bad one is tried") \
+	K(last_resort, last_resort, SWITCH, "on", 0, 0, live, open, \
+	  "where every worker is out, the least bad one is tried") \
 	K(cb_failure_threshold, cb_failure_threshold, COUNT, "10", 1, CONF_MANY, live, open, \
 	  "failures in the window that open the breaker") \
 	K(cb_failure_ratio, cb_failure_ratio, PERCENT, "20%", 0, 100, live, open, \
 	  "share of failures in the window that opens it; a whole 5xx counts a quarter") \
+	K(cb_full_5xx, cb_full_5xx, SWITCH, "off", 0, 0, live, open, \
+	  "a whole 5xx counts in full, and keeps out any number of workers") \
 	K(cb_success_threshold, cb_success_threshold, COUNT, "3", 1, CONF_MANY, live, open, \
 	  "successes that close it again") \
 	K(cb_timeout, cb_timeout_ms, TIME, "60s", 1, CONF_DAY_MS, live, open, \

@@ -58,13 +58,20 @@ static bool was_forwarded(const struct http_head *head)
 	       http_head_find(head, FIELD_VIA) != NULL;
 }
 
+/* A page that a browser on this machine shows may be anybody's. */
+static bool is_of_a_page(const char *base, const struct http_head *head)
+{
+	return http_head_named(base, head, SPAN_LIT("origin")) != NULL;
+}
+
 enum fail admin_gate(const struct conf *c, const char *base, const struct http_head *head,
 	struct span client_ip)
 {
 	if (c->router.admin_key != NULL)
 		return bears_key(c->router.admin_key, base, head) ? FAIL_NONE
 								  : FAIL_UNAUTHORIZED;
-	return listens_on_loopback(c) && is_loopback(client_ip) && !was_forwarded(head)
+	return listens_on_loopback(c) && is_loopback(client_ip) && !was_forwarded(head) &&
+			       !is_of_a_page(base, head)
 		       ? FAIL_NONE
 		       : FAIL_FORBIDDEN;
 }

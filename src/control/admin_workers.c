@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "control/admin_reply.h"
+#include "control/worker_change.h"
 #include "http/http_server.h"
 #include "worker/worker.h"
 
@@ -437,56 +438,28 @@ static char *default_name(const struct js *body)
 	return name;
 }
 
-/* Another worker with its name, or with its URL in its role. */
-static bool is_taken(
-	const struct site *site, const struct worker_conf *wc, struct http_call *call)
-{
-	const struct worker *w;
-	size_t i, j;
-
-	for (i = 0; i < site->n_pools; i++) {
-		for (j = 0; (w = pool_worker_at(site->pools[i], j)) != NULL; j++) {
-			bool same_name = worker_has_name(w, span_str(wc->name));
-			bool same_url = w->role == wc->role &&
-					strcmp(w->url.text, wc->url.text) == 0;
-
-			if (!same_name && !same_url)
-				continue;
-			admin_fail(call, ADMIN_EXISTS,
-				same_name ? "there is a worker %s already"
-					  : "worker %s has this URL and role already",
-				w->name);
-			return true;
-		}
-	}
-	return false;
-}
-
 static void add_worker(
 	struct admin *a, struct http_call *call, const struct worker_conf *wc)
 {
 	struct site *site = a->control->site;
-	struct pool *pool = site_pool(site, span_str(wc->pool));
 	struct named named;
-	int err;
+	char why[256];
 
-	if (is_taken(site, wc, call))
+	switch (worker_change_add(site, wc, why, sizeof(why))) {
+	case WORKER_ADDED:
+		break;
+	case WORKER_IS_TAKEN:
+		admin_fail(call, ADMIN_EXISTS, "%s", why);
 		return;
-	if (pool == NULL) {
-		admin_fail(call, ADMIN_NO_POOL, "there is no pool %s", wc->pool);
+	case WORKER_HAS_NO_POOL:
+		admin_fail(call, ADMIN_NO_POOL, "%s", why);
 		return;
-	}
-	err = pool_add_worker(pool, wc);
-	if (err != 0) {
-		if (err == ERR_EXISTS)
-			admin_fail(call, ADMIN_EXISTS,
-				"a worker is called like one of its ranks");
-		else
-			admin_fail(call, ADMIN_MEMORY, "out of memory");
+	default:
+		admin_fail(call, ADMIN_MEMORY, "%s", why);
 		return;
 	}
-	log_notice("worker %s added: %s, pool %s", wc->name, wc->url.text, wc->pool);
-	if (find_in_pool(pool, span_str(wc->name), &named) == 0) {
+	if (find_in_pool(site_pool(site, span_str(wc->pool)), span_str(wc->name),
+		    &named) == 0) {
 		admin_reply_done(call, 201, named_document(&named));
 		named_free(&named);
 	} else {
@@ -581,15 +554,6 @@ void admin_post_worker(void *arg, struct http_call *call)
 	named_free(&named);
 }
 
-static void remove_worker(struct pool *pool, struct worker *w)
-{
-	worker_ref(w); /* its name is read while the pool lets it go */
-	log_notice("worker %s removed, %u requests in flight", w->name, worker_load(w));
-	if (pool_remove_worker(pool, span_str(w->name)) != 0)
-		log_error("worker %s could not be removed", w->name);
-	worker_unref(w);
-}
-
 static struct worker *worker_by_id(
 	const struct site *site, uint64_t id, struct pool **pool)
 {
@@ -619,7 +583,7 @@ static void on_removal_timer(void *arg)
 			at = &r->next;
 		} else {
 			if (w != NULL)
-				remove_worker(pool, w);
+				worker_change_remove(pool, w);
 			*at = r->next;
 			free(r);
 		}
@@ -662,7 +626,7 @@ static void remove_now(const struct named *named)
 
 	for (i = 0; i < named->n; i++) {
 		drain(named->list[i], true);
-		remove_worker(named->pool, named->list[i]);
+		worker_change_remove(named->pool, named->list[i]);
 	}
 }
 

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "base/list.h"
 #include "control/control.h"
+#include "control/router_calls.h"
 #include "fleet/fleet_call.h"
 #include "io/fetch.h"
 #include "io/js.h"
@@ -31,6 +32,7 @@ struct fleet_calls {
 	struct fetcher *fetcher;
 	LIST_HEAD(, job) jobs;
 	unsigned n_jobs;
+	struct router_calls *router;
 };
 
 /* NULL once no I/O thread is left: what was posted before is then only freed. */
@@ -104,6 +106,10 @@ static void on_letter(void *arg)
 		fan_out_free(f);
 		return;
 	}
+	if (f->is_router_call) {
+		router_calls_take(calls->router, f);
+		return;
+	}
 	f->is_refused = calls->n_jobs >= JOBS_MAX;
 	j = f->is_refused ? NULL : calloc(1, sizeof(*j));
 	if (j != NULL) {
@@ -139,7 +145,10 @@ struct fleet_calls *fleet_calls_start(struct control *c)
 	calls->control = c;
 	LIST_INIT(&calls->jobs);
 	calls->fetcher = fetcher_new(c->loop);
-	if (calls->fetcher == NULL) {
+	calls->router = router_calls_new(c);
+	if (calls->fetcher == NULL || calls->router == NULL) {
+		fetcher_free(calls->fetcher);
+		router_calls_free(calls->router);
 		free(calls);
 		return NULL;
 	}
@@ -161,6 +170,7 @@ void fleet_calls_stop(struct fleet_calls *calls)
 		job_free(j);
 		fan_out_free(f); /* the call had its body */
 	}
+	router_calls_free(calls->router);
 	fetcher_free(calls->fetcher);
 	free(calls);
 }

@@ -269,6 +269,9 @@ static int answer(void *arg, struct io_thread *t, const struct local_asked *aske
 			asked, atomic_load(&t->process->is_draining), body, n);
 	case LOCAL_FINISH_SESSION:
 		return answer_finish_session(asked, body, n);
+	case LOCAL_GATE:
+		return fail_status(admin_gate(
+			asked->site->conf, asked->base, asked->head, asked->client_ip));
 	case LOCAL_MODEL:
 		return answer_model(models, asked, body, n);
 	default:

@@ -228,6 +228,8 @@ static struct prefix_index *configure_role(struct pool *p, enum role role,
 	atomic_store(&r->no_worker_wait_ms, o->worker.no_worker_wait_ms);
 	r->retry_percent = o->worker.retry_budget;
 	atomic_store(&r->prefix_block, o->prefix_block);
+	atomic_store(&r->short_prompts, o->short_prompts);
+	atomic_store(&r->last_resort, o->worker.last_resort);
 	atomic_store(&r->wants, policy_wants(&o->policy));
 	atomic_store(
 		&r->prefix_tokens, (policy_wants(&o->policy) & POLICY_WANTS_PREFIX) != 0

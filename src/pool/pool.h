@@ -127,7 +127,7 @@ struct pool_pick {
 		total_timeout_ms, upstream_idle_ms;
 	unsigned max_retries;
 	struct status_set retry_on;
-	bool holds_headers, resumes_streams;
+	bool retries_same, holds_headers, resumes_streams;
 	/* This request is the trial of a worker in doubt (its breaker is half-open, or it
 	 * is stalled or degraded and idle). The trial may take that long; 0: any time. */
 	bool is_trial;
@@ -216,6 +216,8 @@ int pool_wait_end(struct pool *p, struct pool_waiter *w) MUST_CHECK;
  */
 void pool_serve(struct pool *p, uint64_t now_ms);
 unsigned pool_waiting(const struct pool *p);
+/* The least bad worker is tried where all are out (last_resort). Unlocked. */
+bool pool_has_last_resort(const struct pool *p, enum role role);
 /* How long a request waits while all workers are out (no_worker_wait). Unlocked. */
 uint64_t pool_no_worker_wait_ms(const struct pool *p, enum role role);
 /* Responses that its workers completed each second recently; measured by pool_sweep(). */

@@ -38,6 +38,8 @@ void pool_key_opts(const struct pool *p, enum role role, struct route_key_opts *
 		.block_bytes = atomic_load_explicit(
 			&p->roles[role].prefix_block, memory_order_relaxed),
 		.block_tokens = BLOCK_TOKENS,
+		.keeps_short = atomic_load_explicit(
+			&p->roles[role].short_prompts, memory_order_relaxed),
 		.skip_prompt = (wants & (POLICY_WANTS_PROMPT | POLICY_WANTS_PREFIX)) == 0,
 	};
 	if ((wants & POLICY_WANTS_PROMPT) == 0 && tokens > 0)

@@ -688,6 +688,7 @@ static void copy_timeouts(const struct worker_opts *o, struct pool_pick *out)
 	out->upstream_idle_ms = o->upstream_idle_ms;
 	out->max_retries = o->retry_max_retries;
 	out->retry_on = o->retry_on;
+	out->retries_same = o->retry_same;
 	out->holds_headers = o->hold_headers;
 	out->resumes_streams = o->resume_streams;
 }

@@ -18,6 +18,7 @@ struct pool_role {
 	struct policy_opts policy;
 	_Atomic int load_source;       /* enum load_source */
 	_Atomic unsigned prefix_block; /* bytes */
+	_Atomic bool short_prompts, last_resort;
 	_Atomic uint64_t no_worker_wait_ms;
 	unsigned retry_percent;         /* retry_budget */
 	_Atomic unsigned wants;         /* policy_wants() */

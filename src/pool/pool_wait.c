@@ -79,6 +79,11 @@ unsigned pool_waiting(const struct pool *p)
 	return atomic_load_explicit(&p->waiting, memory_order_relaxed);
 }
 
+bool pool_has_last_resort(const struct pool *p, enum role role)
+{
+	return atomic_load_explicit(&p->roles[role].last_resort, memory_order_relaxed);
+}
+
 uint64_t pool_no_worker_wait_ms(const struct pool *p, enum role role)
 {
 	return atomic_load_explicit(

@@ -149,7 +149,7 @@ static int last_resort(struct ticket *k)
 {
 	struct pool_ask ask = k->waiter.ask;
 
-	if (k->who.may_skip)
+	if (k->who.may_skip || !pool_has_last_resort(k->who.pool, ask.role))
 		return ERR_STATE;
 	ask.is_last_resort = true;
 	ask.now_ms = clock_now_ms();

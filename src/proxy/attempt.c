@@ -58,8 +58,10 @@ static void unnote_tried(struct retry_case *c, uint64_t id)
 	struct attempts *a = c->attempts;
 	unsigned i = 0;
 
-	while (a->tried[i] != id)
+	while (i < a->n_tried && a->tried[i] != id)
 		i++;
+	if (i == a->n_tried) /* all were forgotten */
+		return;
 	a->n_tried--;
 	memmove(a->tried + i, a->tried + i + 1, (a->n_tried - i) * sizeof(*a->tried));
 	tell_ask(c);
@@ -108,9 +110,16 @@ static bool has_one_left(const struct retry_case *c)
 /* Whether another worker may have it, and the budget says yes. */
 static bool take_leave(struct retry_case *c, int status, enum fail why)
 {
+	enum retry_leave leave;
+
 	c->ask.is_free = is_free(c);
 	/* With a response at hand the request does not queue for a better one. */
-	switch (pool_may_retry(c->pool, &c->ask, status == 0)) {
+	leave = pool_may_retry(c->pool, &c->ask, status == 0);
+	if (leave == RETRY_NOBODY && c->at->pick.retries_same) {
+		attempt_forget_tried(c);
+		leave = pool_may_retry(c->pool, &c->ask, status == 0);
+	}
+	switch (leave) {
 	case RETRY_NOBODY:
 		return false;
 	case RETRY_SPENT:
@@ -135,9 +144,12 @@ void attempt_back_off(struct retry_case *c)
 }
 
 /* A second worker that says 429 or 500, too, speaks of the request. */
-static bool is_settled(const struct attempts *a, int status)
+static bool is_settled(const struct retry_case *c, int status)
 {
-	return (status == 429 && a->was_busy) || (status == 500 && a->had_500);
+	const struct attempts *a = c->attempts;
+
+	return !c->at->pick.retries_same &&
+	       ((status == 429 && a->was_busy) || (status == 500 && a->had_500));
 }
 
 /* The worker knows no such model, as its list may say only later; another one does. */
@@ -153,8 +165,8 @@ static bool is_known_elsewhere(const struct retry_case *c, int status)
 
 bool attempt_retry(struct retry_case *c, uint64_t id, int status, enum fail why)
 {
-	if (!c->may_repeat || !c->has_time || is_settled(c->attempts, status) ||
-		!has_one_left(c) || attempt_note_tried(c, id) != 0)
+	if (!c->may_repeat || !c->has_time || is_settled(c, status) || !has_one_left(c) ||
+		attempt_note_tried(c, id) != 0)
 		return false;
 	if (take_leave(c, status, why)) {
 		c->attempts->was_busy |= status == 429;

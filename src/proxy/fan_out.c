@@ -26,7 +26,8 @@ void fan_out_free(struct fan_out *f)
 
 	if (f == NULL)
 		return;
-	pool_unref(f->pool);
+	if (f->pool != NULL)
+		pool_unref(f->pool);
 	free(f->target);
 	for (i = 0; i < FAN_OUT_FIELDS_MAX; i++) {
 		/* It may be somebody's key. */
@@ -114,9 +115,9 @@ static enum fail fill(const struct request *r, struct fan_out *f)
 	struct span body = request_body(r);
 
 	f->budget = (struct budget){.total = r->budget.total, .limit = r->budget.limit};
-	f->body_n = body.n;
 	if (!budget_hold(&f->budget, body.n))
 		return FAIL_BODY_MEMORY;
+	f->body_n = body.n;
 	f->target = copy(http_head_target(r->c->buf, &r->head));
 	f->body = copy(body);
 	return f->target != NULL && f->body != NULL && add_fields(r, f) ? FAIL_NONE
@@ -138,10 +139,11 @@ enum fail fan_out_start(struct request *r)
 		.home = r->t->mailbox,
 		.wake = r->c->run,
 		.arg = r->c,
-		.pool = pool_ref(r->pool),
+		.pool = r->pool != NULL ? pool_ref(r->pool) : NULL,
 		.method = http_method_name(r->head.method),
 		.drops_caches = r->verdict.drops_caches,
 		.stops_requests = r->verdict.stops_requests,
+		.is_router_call = r->verdict.action == PATH_ROUTER,
 	};
 	why = fill(r, f);
 	if (why != FAIL_NONE) {

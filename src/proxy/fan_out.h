@@ -37,9 +37,12 @@ struct fan_out {
 	size_t body_n;
 	struct budget budget; /* its own: it may outlive the request */
 	bool drops_caches, stops_requests;
+	bool is_router_call; /* of the vLLM router's API, rather than for workers */
 
 	bool is_refused; /* too many are under way */
 	bool is_good;    /* every worker did it */
+	int status;      /* of a router call */
+	bool is_text;    /* the answer is no JSON */
 	char *answer;    /* JSON; NULL: out of memory */
 	size_t answer_n;
 };

@@ -95,6 +95,19 @@ static int ask_local(struct request *r, enum local_answer what, char **body, siz
 	return local_fn(local_arg, r->t, &asked, body, n);
 }
 
+/* Who has no key to give need not know that there is such a path. */
+enum fail own_answer_gate(struct request *r)
+{
+	char *body = NULL;
+	size_t n = 0;
+	int status = ask_local(r, LOCAL_GATE, &body, &n);
+
+	if (status == fail_status(FAIL_NONE))
+		return FAIL_NONE;
+	return status == fail_status(FAIL_UNAUTHORIZED) ? FAIL_UNAUTHORIZED
+							: FAIL_PATH_NOT_FOUND;
+}
+
 bool own_answer_has_model(struct request *r)
 {
 	char *body = NULL;
@@ -160,9 +173,12 @@ void own_answer_of_all(struct request *r)
 
 	n += cors_lines(opts(r), r->c->buf, &r->head, extra + n);
 	r->keep = may_keep(r);
-	send_own(r, fail_status(f->is_good ? FAIL_NONE : FAIL_NOT_BY_ALL),
-		SPAN_LIT("application/json"), span_make(f->answer, f->answer_n),
-		span_make(extra, n));
+	send_own(r,
+		f->status != 0 ? f->status
+			       : fail_status(f->is_good ? FAIL_NONE : FAIL_NOT_BY_ALL),
+		f->is_text ? SPAN_LIT("text/plain; charset=utf-8")
+			   : SPAN_LIT("application/json"),
+		span_make(f->answer, f->answer_n), span_make(extra, n));
 }
 
 static unsigned secs_until(uint64_t at_ms, uint64_t now_ms)

@@ -20,6 +20,8 @@ void own_answer_make_id(struct request *r);
 void own_answer_new_id(struct request *r);
 /* The whole answer of a path that the router serves itself. */
 void own_answer_local(struct request *r);
+/* Whether the client may use the router's own API; else why not. */
+enum fail own_answer_gate(struct request *r);
 /* The path names a model, and the list has it: with PATH_MODEL own_answer_local() answers
  * it. */
 bool own_answer_has_model(struct request *r);
@@ -37,7 +39,8 @@ enum local_answer {
 	LOCAL_READINESS,
 	LOCAL_MODELS,
 	LOCAL_MODEL, /* `model` */
-	LOCAL_FINISH_SESSION
+	LOCAL_FINISH_SESSION,
+	LOCAL_GATE /* whether the client may administer: no body */
 };
 struct local_asked {
 	enum local_answer what;

@@ -204,26 +204,7 @@ static struct decision read_body(struct request *r)
 	return intake_read_body(r);
 }
 
-static struct decision route_key(struct request *r)
-{
-	uint64_t began;
-	enum fail why;
-
-	if (r->verdict.action != PATH_FORWARD) {
-		own_answer_local(r);
-		return next_is(NEXT_END);
-	}
-	began = clock_us();
-	why = intake_route_key(r);
-	if (why != FAIL_NONE)
-		return next_fail(why);
-	metric_observe(METRIC_ROUTE_SECONDS, clock_us() - began);
-	return next_is(NEXT_STEP);
-}
-
-/* ---- PICK ---- */
-
-/* All workers of the pool are asked, rather than one. */
+/* The control thread has it: all workers of the pool are asked, or the router itself is. */
 static struct decision ask_all(struct request *r)
 {
 	enum fail why;
@@ -241,8 +222,38 @@ static struct decision ask_all(struct request *r)
 		return next_fail(
 			r->fan_out->is_refused ? FAIL_QUEUE_FULL : FAIL_OVERLOADED);
 	own_answer_of_all(r);
-	return r->fan_out->is_good ? next_is(NEXT_END) : next_fail(FAIL_NOT_BY_ALL);
+	return r->fan_out->is_good || r->fan_out->status != 0
+		       ? next_is(NEXT_END)
+		       : next_fail(FAIL_NOT_BY_ALL);
 }
+
+static struct decision ask_router(struct request *r)
+{
+	enum fail why = r->fan_out == NULL ? own_answer_gate(r) : FAIL_NONE;
+
+	return why == FAIL_NONE ? ask_all(r) : next_fail(why);
+}
+
+static struct decision route_key(struct request *r)
+{
+	uint64_t began;
+	enum fail why;
+
+	if (r->verdict.action == PATH_ROUTER)
+		return ask_router(r);
+	if (r->verdict.action != PATH_FORWARD) {
+		own_answer_local(r);
+		return next_is(NEXT_END);
+	}
+	began = clock_us();
+	why = intake_route_key(r);
+	if (why != FAIL_NONE)
+		return next_fail(why);
+	metric_observe(METRIC_ROUTE_SECONDS, clock_us() - began);
+	return next_is(NEXT_STEP);
+}
+
+/* ---- PICK ---- */
 
 static struct decision pick(struct request *r)
 {

@@ -11,7 +11,7 @@
  * label     the `route` of metrics and logs; several rows may share one
  * methods   GET: with HEAD and OPTIONS; POST, PUT: with OPTIONS
  * action    FORWARD    to one worker
- *           HEALTH, READINESS, MODELS, FINISH_SESSION   answered here
+ *           HEALTH, READINESS, MODELS, FINISH_SESSION, ROUTER   answered here
  *           FLEET      concerns every worker of a pool
  *           CLOSED     concerns one engine process, or is dangerous: not for clients
  *           WEBSOCKET  no Upgrade is forwarded
@@ -145,6 +145,12 @@
 	X("/models", "models", GET, MODELS, OTHER, OPENAI, YIELDS, "L, G http_server.py") \
 	X("/api/tags", "models", GET, MODELS, OTHER, OLLAMA, YIELDS, "S") \
 	X("/finish_session", "finish_session", POST, FINISH_SESSION, OTHER, OPENAI, 0, "K") \
+	X("/add_worker", "router", POST, ROUTER, OTHER, OPENAI, YIELDS, "vLLM router, S router") \
+	X("/remove_worker", "router", POST, ROUTER, OTHER, OPENAI, YIELDS, "vLLM router, S router") \
+	X("/list_workers", "router", GET, ROUTER, OTHER, OPENAI, YIELDS, "vLLM router, S router") \
+	X("/get_loads", "router", GET, ROUTER, OTHER, OPENAI, YIELDS, "vLLM router, S router") \
+	X("/workers", "router", GET_POST, ROUTER, OTHER, OPENAI, YIELDS, "vLLM router, S router") \
+	X("/workers/*", "router", GET_DELETE, ROUTER, OTHER, OPENAI, YIELDS, "vLLM router, S router") \
 	X("/health", "health", GET, HEALTH, OTHER, OPENAI, 0, "V serve/instrumentator/health.py, S, L, G http_server.py") \
 	X("/v1/health", "health", GET, HEALTH, OTHER, OPENAI, YIELDS, "L") \
 	X("/healthz", "health", GET, HEALTH, OTHER, OPENAI, YIELDS, "K") \

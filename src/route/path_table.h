@@ -21,6 +21,7 @@ enum path_action {
 	PATH_MODELS,         /* merged over healthy workers */
 	PATH_MODEL,          /* one of that list, where workers do not answer it */
 	PATH_FINISH_SESSION, /* for clients with the admin key */
+	PATH_ROUTER,         /* likewise: the vLLM router's API */
 	PATH_OPTIONS,        /* answered here: the methods of a path, or a preflight */
 	PATH_REFUSE,         /* fail says why */
 	/* of rows alone, no verdict */

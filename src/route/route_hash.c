@@ -41,6 +41,7 @@ void route_hash_begin(
 	h->max_blocks = opts->max_blocks > 0 ? opts->max_blocks : SIZE_MAX;
 	h->used = 0;
 	h->total = 0;
+	h->keeps_short = opts->keeps_short;
 	h->err = 0;
 	h->stage = h->own;
 	key->unit = 'b';
@@ -175,6 +176,10 @@ void route_hash_digest(struct route_hash *h, struct span raw, bool escaped, size
 int route_hash_end(struct route_hash *h)
 {
 	route_hash_flush(h);
+	if (h->keeps_short && h->key->n_blocks == 0 && h->used > 0) {
+		h->block_bytes = h->used;
+		hash_blocks(h, h->stage, 1);
+	}
 	h->key->prompt_units = h->key->unit == 't' ? h->total / 4 : h->total;
 	if (h->stage != h->own)
 		free(h->stage);

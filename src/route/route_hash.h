@@ -23,7 +23,8 @@ struct route_hash {
 	size_t stage_bytes; /* a multiple of block_bytes */
 	size_t used;        /* bytes in the stage */
 	uint64_t total;     /* bytes put */
-	char *stage;        /* `own`, or allocated where a block is longer */
+	bool keeps_short;
+	char *stage; /* `own`, or allocated where a block is longer */
 	int err;
 	_Alignas(16) char own[ROUTE_STAGE_BYTES + 2 * JSON_DECODE_SLACK];
 };

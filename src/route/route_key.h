@@ -102,6 +102,7 @@ struct route_key_opts {
 	unsigned block_bytes;  /* pool's prefix_block (default 128) */
 	unsigned block_tokens; /* 32 */
 	size_t max_blocks;     /* hashing stops there; 0: no limit */
+	bool keeps_short;      /* what is shorter than a block is one */
 	bool skip_prompt;      /* no policy needs the hashes: only the fields are read */
 };
 

@@ -355,6 +355,8 @@ enum breaker_change breaker_report(struct breaker *b, enum outcome o,
 	if (state_of(b) == BREAKER_CLOSED && !is_failure(o))
 		return BREAKER_SAME;
 	lock(b);
+	if (b->opts.counts_5xx && o == OUTCOME_STATUS)
+		o = OUTCOME_FAILURE;
 	change = judge(b, o, ticket, now_ms);
 	unlock(b);
 	return change;

@@ -38,6 +38,7 @@ enum outcome {
 struct breaker_opts {
 	unsigned failure_threshold, success_threshold; /* both >= 1 */
 	unsigned failure_percent;
+	bool counts_5xx; /* a whole 5xx is a failure as any other */
 	uint64_t timeout_ms, window_ms;
 };
 

@@ -235,6 +235,7 @@ static struct breaker_opts breaker_opts(const struct worker_conf *c)
 	return (struct breaker_opts){
 		.failure_threshold = c->opts.cb_failure_threshold,
 		.failure_percent = c->opts.cb_failure_ratio,
+		.counts_5xx = c->opts.cb_full_5xx,
 		.success_threshold = c->opts.cb_success_threshold,
 		.timeout_ms = c->opts.cb_timeout_ms,
 		.window_ms = c->opts.cb_window_ms,

@@ -151,7 +151,7 @@ static double scan_ns(struct route_scan *s, enum route_endpoint endpoint,
 static double build_ns(
 	struct route_scan *s, const struct body *b, struct route_key *k, unsigned turns)
 {
-	struct route_key_opts opts = {128, 32, 0, false};
+	struct route_key_opts opts = {128, 32, 0, false, false};
 	double start = now_ns();
 
 	for (unsigned i = 0; i < turns; i++) {

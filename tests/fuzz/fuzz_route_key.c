@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 			abort(); \
 	} while (0)
 
-static const struct route_key_opts opts = {16, 4, 1000, false};
+static const struct route_key_opts opts = {16, 4, 1000, false, false};
 
 static void build(struct route_scan *s, enum route_endpoint endpoint, const char *body,
 	size_t n, size_t step, struct route_key *k)

@@ -133,6 +133,13 @@ static const struct {
 	{"/livez", "health", GETS, PATH_HEALTH, ENDPOINT_OTHER},
 	{"/", "health", GETS, PATH_HEALTH, ENDPOINT_OTHER},
 	{"/liveness", "liveness", GETS, PATH_HEALTH, ENDPOINT_OTHER},
+	{"/add_worker", "router", POSTS, PATH_ROUTER, ENDPOINT_OTHER},
+	{"/remove_worker", "router", POSTS, PATH_ROUTER, ENDPOINT_OTHER},
+	{"/list_workers", "router", GETS, PATH_ROUTER, ENDPOINT_OTHER},
+	{"/get_loads", "router", GETS, PATH_ROUTER, ENDPOINT_OTHER},
+	{"/workers", "router", GETS | POSTS, PATH_ROUTER, ENDPOINT_OTHER},
+	{"/workers/http%3A%2F%2Fa", "router", GETS | DELETES, PATH_ROUTER,
+		ENDPOINT_OTHER},
 	{"/readiness", "readiness", GETS, PATH_READINESS, ENDPOINT_OTHER},
 	{"/ready", "readiness", GETS, PATH_READINESS, ENDPOINT_OTHER},
 	{"/readyz", "readiness", GETS, PATH_READINESS, ENDPOINT_OTHER},
@@ -173,9 +180,6 @@ static const char *const closed[] = {
 	"/v1/streams",
 	"/update_weights_of_tomorrow",
 	"/abort_request",
-	"/add_worker",
-	"/remove_worker",
-	"/list_workers",
 	"/admin/v1/status",
 	"",
 	"*",
@@ -429,7 +433,7 @@ START_TEST(all_pass_but_the_local_ones)
 		ck_assert_str_eq(path_route_name(v.route), "pass");
 	}
 	for (size_t i = 0; i < ARRAY_LEN(served); i++) {
-		if (yields(served[i].path)) {
+		if (yields(served[i].path) || served[i].action == PATH_ROUTER) {
 			struct path_verdict v = look_up(&o, HTTP_GET, served[i].path);
 
 			ck_assert_int_eq(v.action, PATH_FORWARD);

@@ -13,7 +13,7 @@
 static void build(
 	enum route_endpoint endpoint, const char *body, size_t n, unsigned block)
 {
-	struct route_key_opts opts = {block, block, 0, false};
+	struct route_key_opts opts = {block, block, 0, false, false};
 
 	rig_build(endpoint, body, n, &opts, NULL);
 }
@@ -336,7 +336,7 @@ START_TEST(test_chain)
 	enum { LONG = 100003 };
 	static char body[LONG + 64];
 	static uint64_t wanted[LONG / 128];
-	struct route_key_opts opts = {128, 32, 0, false};
+	struct route_key_opts opts = {128, 32, 0, false, false};
 
 	memcpy(body, "{\"prompt\":\"", 11);
 	for (unsigned i = 0; i < LONG; i++)
@@ -728,7 +728,7 @@ END_TEST
 START_TEST(test_header_and_body)
 {
 	static const char body[] = "{\"model\":\"m\",\"prompt\":\"abc\"}";
-	struct route_key_opts opts = {1, 1, 0, false};
+	struct route_key_opts opts = {1, 1, 0, false, false};
 
 	route_key_reset(&key);
 	ck_assert_int_eq(route_key_from_header(SPAN_LIT("128b;7"), 0, &key), 0);

@@ -580,7 +580,7 @@ static bool check_body(struct maker *m, enum route_endpoint endpoint, size_t fla
 {
 	static struct oracle o;
 	struct route_key_opts opts = {blocks[below(m, ARRAY_LEN(blocks))],
-		blocks[below(m, ARRAY_LEN(blocks))], 0, false};
+		blocks[below(m, ARRAY_LEN(blocks))], 0, false, false};
 	json_t *dom = json_loadb(m->out.p, m->out.n, flags, NULL);
 	bool can_judge = json_is_object(dom) && has_spelling(dom) &&
 			 memmem(m->out.p, m->out.n, "-0", 2) == NULL;
@@ -669,7 +669,7 @@ END_TEST
 static void check_turns(
 	struct maker *m, enum route_endpoint endpoint, const char *list, make_fn *turn)
 {
-	struct route_key_opts opts = {1, 1, 0, false};
+	struct route_key_opts opts = {1, 1, 0, false, false};
 	struct text body = {NULL, 0, 0};
 	uint64_t last = 0;
 	size_t n = 0;
