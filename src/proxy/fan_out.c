@@ -26,8 +26,7 @@ void fan_out_free(struct fan_out *f)
 
 	if (f == NULL)
 		return;
-	if (f->pool != NULL)
-		pool_unref(f->pool);
+	pool_unref(f->pool);
 	free(f->target);
 	for (i = 0; i < FAN_OUT_FIELDS_MAX; i++) {
 		/* It may be somebody's key. */
@@ -115,9 +114,9 @@ static enum fail fill(const struct request *r, struct fan_out *f)
 	struct span body = request_body(r);
 
 	f->budget = (struct budget){.total = r->budget.total, .limit = r->budget.limit};
+	f->body_n = body.n;
 	if (!budget_hold(&f->budget, body.n))
 		return FAIL_BODY_MEMORY;
-	f->body_n = body.n;
 	f->target = copy(http_head_target(r->c->buf, &r->head));
 	f->body = copy(body);
 	return f->target != NULL && f->body != NULL && add_fields(r, f) ? FAIL_NONE
