@@ -190,7 +190,7 @@ static unsigned secs_until(uint64_t at_ms, uint64_t now_ms)
 
 #define MESSAGE_MAX 768
 
-/* Says why no worker is there, and when one may be. */
+/* Says of which pool no worker is there and why, where to look, and when one may be. */
 static void outage_message(
 	struct request *r, char message[MESSAGE_MAX], unsigned *retry_secs)
 {
@@ -201,6 +201,7 @@ static void outage_message(
 
 	text_printf(&text, "%s ", fail_text(r->why));
 	pool_tell_outage(r->pool, &ask, &text, &back_ms);
+	text_printf(&text, " kvsteerctl status says why.");
 	*retry_secs = secs_until(back_ms, ask.now_ms);
 	snprintf(message, MESSAGE_MAX, "%s", text.failed ? fail_text(r->why) : text.p);
 	text_free(&text);
@@ -234,7 +235,8 @@ void own_answer_failure(struct request *r)
 
 	if (r->id_len == 0)
 		own_answer_make_id(r);
-	if (r->why == FAIL_NO_WORKER && r->pool != NULL)
+	if ((r->why == FAIL_NO_WORKER || r->why == FAIL_WORKER_UNREACHABLE) &&
+		r->pool != NULL)
 		outage_message(r, message, &retry_secs);
 	else
 		snprintf(message, sizeof(message), "%s", fail_text(r->why));

@@ -661,7 +661,22 @@ def test_a_503_says_that_all_are_draining(router, worker):
         assert r.admin("POST", f"workers/{name}/drain")[0] == 202
     m = r.request(body=CHAT)
     assert m.status == 503 and m.json()["error"]["code"] == "no_worker" and m.get("retry-after")
-    assert m.json()["error"]["message"] == "No worker is available. Pool default has 2 workers: 2 draining."
+    assert m.json()["error"]["message"] == "No worker is available. Pool default has 2 workers: 2 draining. kvsteerctl status says why."
+
+
+def test_all_are_down_and_the_client_learns_of_which_pool_and_where_to_look(router, worker):
+    """Before probes have noticed, and then as the least bad one is tried in vain."""
+    ws = [worker("w0"), worker("w1")]
+    r = router(ws, pool="no_worker_wait = 0\ncb_failure_threshold = 100\n")
+    for w in ws:
+        w.stop()
+    m = r.request(body=CHAT)
+    assert m.status == 502 and m.json()["error"]["code"] == "worker_unreachable"
+    assert re.fullmatch(r"No worker could be reached\. Pool default has 2 workers: .*1 tried in vain.*\. kvsteerctl status says why\.",
+                        m.json()["error"]["message"])
+    r.wait_workers("w0", "w1", state="unhealthy")
+    m = r.request(body=CHAT)
+    assert m.json()["error"]["message"] == "No worker could be reached. Pool default has 2 workers: 2 unhealthy. kvsteerctl status says why."
 
 
 def test_a_503_says_what_is_with_the_workers(router, worker):
@@ -672,10 +687,10 @@ def test_a_503_says_what_is_with_the_workers(router, worker):
     assert r.request(body=CHAT, headers={"X-Kvsteer-Worker": "w0"}).status == 502
     pinned = r.request(body=CHAT, headers={"X-Kvsteer-Worker": "w0"})
     assert pinned.status == 503 and 990 <= int(pinned.get("retry-after")) <= 1000
-    assert pinned.json()["error"]["message"] == "No worker is available. Pool default has 1 worker: 1 kept out by its breaker."
+    assert pinned.json()["error"]["message"] == "No worker is available. Pool default has 1 worker: 1 kept out by its breaker. kvsteerctl status says why."
     r.admin("POST", "workers/w1/drain")
     pinned = r.request(body=CHAT, headers={"X-Kvsteer-Worker": "w1"})
-    assert pinned.json()["error"]["message"] == "No worker is available. Pool default has 1 worker: 1 draining."
+    assert pinned.json()["error"]["message"] == "No worker is available. Pool default has 1 worker: 1 draining. kvsteerctl status says why."
 
 
 def test_a_restarted_worker_begins_with_a_closed_breaker(router, worker):
