@@ -114,6 +114,15 @@ real_engine()
 	esac
 }
 
+# The fuzz targets look for new inputs for a moment: fuzz_conn, and three others, which take turns
+# from day to day. Where clang and its libFuzzer are not installed, one line says so.
+fuzz()
+{
+	tests/fuzz/search 15 conn || [ $? = 77 ]
+	tests/fuzz/search 15 --rota 3 || [ $? = 77 ]
+	tests/fuzz/coverage || [ $? = 77 ]
+}
+
 # Some kernels lay memory out in a way that a thread-sanitized program cannot start in; without
 # address space randomisation it can.
 choose_tsan_launcher()
@@ -177,6 +186,8 @@ else
 		end_to_end tsan -m tsan
 		launcher=()
 	fi
+	say "fuzz targets"
+	fuzz
 	say "distcheck"
 	make -C "$out/release" -j "$jobs" -s distcheck VERBOSE=1 \
 		DISTCHECK_CONFIGURE_FLAGS='CFLAGS=-O1' >"$out/distcheck.log" 2>&1 || {

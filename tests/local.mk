@@ -287,6 +287,10 @@ tests_fuzz_fuzz_client_keys_LDFLAGS = $(FUZZ_LINK)
 check_PROGRAMS += tests/fuzz/fuzz_admin
 tests_fuzz_fuzz_admin_LDADD = $(FUZZ_LIBS)
 tests_fuzz_fuzz_admin_LDFLAGS = $(FUZZ_LINK) -Wl,--wrap=fetch_start
+check_PROGRAMS += tests/fuzz/fuzz_kvx_pair
+tests_fuzz_fuzz_kvx_pair_LDADD = libengine.a $(FUZZ_LIBS)
+tests_fuzz_fuzz_kvx_pair_LDFLAGS = $(FUZZ_LINK) -Wl,--wrap=sock_connect \
+	-Wl,--wrap=sock_accept,--wrap=rng_secret
 
 # Lint
 LINT = tests/lint/check-docs tests/lint/check-manual tests/lint/check-includes \
