@@ -76,6 +76,7 @@ check_PROGRAMS += tests/unit/check_http_parse
 check_PROGRAMS += tests/unit/check_http_rules
 check_PROGRAMS += tests/unit/check_http_scan
 check_PROGRAMS += tests/unit/check_http_chunk
+check_PROGRAMS += tests/unit/check_http_edit
 check_PROGRAMS += tests/unit/check_http_forwarded
 check_PROGRAMS += tests/unit/check_http_proxy
 check_PROGRAMS += tests/unit/check_http_write

@@ -131,8 +131,9 @@ struct router_opts {
 	unsigned max_concurrent_requests;
 	bool expose_worker, allow_pin;
 	struct conf_list routing_key_headers, priority_headers;
-	struct conf_list trusted_proxies; /* CIDRs, "unix:" */
-	struct conf_list allow, deny;     /* the same */
+	struct conf_list trusted_proxies;                   /* CIDRs, "unix:" */
+	struct conf_list request_headers, response_headers; /* header_rule.h */
+	struct conf_list allow, deny;                       /* the same */
 	struct conf_list cors_origins; /* "https://a.test"; a host may begin with "*." */
 };
 

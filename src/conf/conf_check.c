@@ -70,6 +70,8 @@ static bool has_word(const char *text, const char *word)
 {
 	struct span rest = span_str(text), w;
 
+	if (strcmp(text, word) == 0)
+		return true; /* where an item is a whole line */
 	while (span_next_word(&rest, &w))
 		if (span_is(w, word))
 			return true;
@@ -184,6 +186,25 @@ static void check_listen_options(const struct conf *c, const struct conf_source 
 	}
 }
 
+/* They are a part of each header that is written. */
+static void check_rules(const struct conf_list *rules, const char *name,
+	const struct conf_source *source, const struct conf_flags *flags,
+	struct conf_errors *errors)
+{
+	const struct conf_key *key = conf_key_find(SECTION_ROUTER, span_str(name));
+	size_t size = 0;
+
+	for (size_t i = 0; i < rules->n; i++) {
+		size += strlen(rules->items[i]);
+		if (i < CONF_HEADER_RULES_MAX && size <= CONF_HEADER_RULES_BYTES)
+			continue;
+		report_router(source, flags, key, rules->items[i],
+			"up to 64 of them, and 3072 characters in all",
+			"is one rule too many", errors);
+		return;
+	}
+}
+
 static void check_router(const struct conf *c, const struct conf_source *source,
 	const struct conf_flags *flags, struct conf_errors *errors)
 {
@@ -208,6 +229,9 @@ static void check_router(const struct conf *c, const struct conf_source *source,
 				"give it another port",
 				"metrics_listen uses this address", errors);
 	check_listen_options(c, source, flags, errors);
+	check_rules(&c->router.request_headers, "request_header", source, flags, errors);
+	check_rules(
+		&c->router.response_headers, "response_header", source, flags, errors);
 	check_built(c, source, flags, errors);
 }
 

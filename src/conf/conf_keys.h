@@ -99,6 +99,10 @@
 	  "networks whose clients are served, unix: for unix sockets; none: all") \
 	K(deny, deny, PEERS, NULL, 0, 0, live, open, \
 	  "networks whose clients are not served, also within those of allow") \
+	K(request_header, request_headers, REQUEST_RULES, NULL, 0, 0, live, open, \
+	  "change of the headers that workers get: set NAME VALUE, add NAME VALUE or remove NAME; repeatable") \
+	K(response_header, response_headers, RESPONSE_RULES, NULL, 0, 0, live, open, \
+	  "change of the headers that clients get, of the router's own responses too") \
 	K(cors_origins, cors_origins, ORIGINS, NULL, 0, 0, live, open, \
 	  "origins of web pages that may read responses, with *. for any subdomain; * for all")
 

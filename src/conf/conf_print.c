@@ -39,6 +39,20 @@ struct printer {
 };
 
 /* A line for each. False: there is none. */
+static bool print_rules(struct printer *p, const struct conf_key *key, const void *base)
+{
+	const struct conf_list *list = (const void *)((const char *)base + key->offset);
+
+	if ((key->type != CONF_TYPE_REQUEST_RULES &&
+		    key->type != CONF_TYPE_RESPONSE_RULES) ||
+		list->n == 0)
+		return false;
+	for (size_t i = 0; i < list->n; i++)
+		fprintf(p->to, "%s = %s\n", key->name, list->items[i]);
+	return true;
+}
+
+/* A line for each. False: there is none. */
 static bool print_aliases(struct printer *p, const struct conf_key *key, const void *base)
 {
 	const struct pool_conf *pool = base;
@@ -65,7 +79,7 @@ static void print_keys(
 			continue;
 		if (like != NULL && conf_value_equal(key, base, like))
 			continue;
-		if (print_aliases(p, key, base))
+		if (print_aliases(p, key, base) || print_rules(p, key, base))
 			continue;
 		value = conf_value_shown(key, base);
 		if (value == NULL) {

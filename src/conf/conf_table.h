@@ -62,6 +62,8 @@ enum conf_type {
 	CONF_TYPE_PEERS,
 	CONF_TYPE_ORIGINS,
 	CONF_TYPE_ALIASES,
+	CONF_TYPE_REQUEST_RULES, /* an item is a whole line */
+	CONF_TYPE_RESPONSE_RULES,
 	CONF_TYPE_STATUSES, /* in a struct status_set */
 	CONF_TYPE_MAX
 };
@@ -138,6 +140,14 @@ int conf_url_read(
 int conf_url_copy(const struct conf_url *from, struct conf_url *to) MUST_CHECK;
 int conf_hostport_read(struct span text, char **host, uint16_t *port,
 	struct conf_fault *fault) MUST_CHECK;
+/* A rule of request_header or response_header (header_rule.h). All of one key are at most
+ * 64, of 3072 bytes. */
+#define CONF_HEADER_RULE_MAX 1024
+#define CONF_HEADER_RULES_MAX 64
+#define CONF_HEADER_RULES_BYTES 3072
+int conf_request_rule_check(struct span text, struct conf_fault *fault) MUST_CHECK;
+int conf_response_rule_check(struct span text, struct conf_fault *fault) MUST_CHECK;
+int conf_header_name_check(struct span text, struct conf_fault *fault) MUST_CHECK;
 /* A word of listen: such an address, "unix:/path", or CONF_LISTEN_PROXY. */
 int conf_listen_check(struct span text, struct conf_fault *fault) MUST_CHECK;
 /* "10.0.0.0/8", "fd00::/8", or an address alone; bits beyond the prefix must be zero. */

@@ -545,7 +545,7 @@ static int check_address(struct span text, struct conf_fault *fault)
 	return conf_hostport_read(text, &host, &port, fault);
 }
 
-static int check_header(struct span text, struct conf_fault *fault)
+int conf_header_name_check(struct span text, struct conf_fault *fault)
 {
 	if (text.n > 0 && text.n <= 128 && all_in(text, "!#$%&'*+-.^_`|~"))
 		return 0;
@@ -661,6 +661,27 @@ static int read_list(const struct conf_key *key, struct span text, void *field,
 	return 0;
 }
 
+/* One item, of the whole text. */
+static int read_rule(const struct conf_key *key, struct span text, void *field,
+	struct conf_fault *fault)
+{
+	struct conf_list *list = field;
+	size_t before = list->n;
+	int rc;
+
+	if (is_none(key, span_trim(text))) {
+		clear_list(list);
+		return 0;
+	}
+	rc = types[key->type].check(text, fault);
+	if (rc != 0)
+		return rc;
+	if (add_to_list(list, span_trim(text)) == 0)
+		return 0;
+	cut_list(list, before);
+	return conf_fault_no_memory(fault);
+}
+
 static int copy_list(const struct conf_list *from, struct conf_list *to)
 {
 	*to = (struct conf_list){NULL, 0};
@@ -708,6 +729,7 @@ static char *print_list(const struct conf_list *list)
 #define PLAIN(type, read, print) STORE_PLAIN, sizeof(type), read, print, NULL
 #define CHOICE(table) STORE_PLAIN, sizeof(int), read_choice, print_choice, NULL, table
 #define STRING(check) STORE_STRING, sizeof(char *), read_string, NULL, check, NULL
+#define RULES(check) STORE_LIST, sizeof(struct conf_list), read_rule, NULL, check, NULL
 #define LIST(check) STORE_LIST, sizeof(struct conf_list), read_list, NULL, check, NULL
 
 static const struct type_row types[CONF_TYPE_MAX] = {
@@ -740,12 +762,14 @@ static const struct type_row types[CONF_TYPE_MAX] = {
 	[CONF_TYPE_URL] = { "URL", STORE_URL, sizeof(struct conf_url), read_url, NULL, NULL, NULL },
 	[CONF_TYPE_ADDRESSES] = { "list of addresses", LIST(conf_listen_check) },
 	[CONF_TYPE_PATHS] = { "list of paths", LIST(check_pass_path) },
-	[CONF_TYPE_HEADERS] = { "list of header names", LIST(check_header) },
+	[CONF_TYPE_HEADERS] = { "list of header names", LIST(conf_header_name_check) },
 	[CONF_TYPE_GLOBS] = { "list of patterns", LIST(check_glob) },
 	[CONF_TYPE_CIDRS] = { "list of networks", LIST(conf_cidr_check) },
 	[CONF_TYPE_PEERS] = { "list of networks", LIST(conf_peer_check) },
 	[CONF_TYPE_ORIGINS] = { "list of origins", LIST(check_origin) },
 	[CONF_TYPE_ALIASES] = { "list of aliases", LIST(conf_alias_check) },
+	[CONF_TYPE_REQUEST_RULES] = { "rule", RULES(conf_request_rule_check) },
+	[CONF_TYPE_RESPONSE_RULES] = { "rule", RULES(conf_response_rule_check) },
 	[CONF_TYPE_STATUSES] = { "list of statuses", PLAIN(struct status_set, read_statuses, print_statuses), NULL },
 };
 /* clang-format on */

@@ -139,6 +139,18 @@ static void put_joined(struct cursor *c, const char *base, const struct http_hea
 		PUT_LIT(c, "\r\n");
 }
 
+static bool is_edited(
+	const struct http_edit *e, const char *base, const struct http_field *f)
+{
+	return e != NULL && http_edit_drops(e, http_field_name(base, f));
+}
+
+static void put_edit(struct cursor *c, const struct http_edit *e)
+{
+	if (e != NULL)
+		put(c, span_make(e->lines, e->lines_n));
+}
+
 static bool is_named(
 	const struct http_request_out *o, const struct http_field *f, struct span name)
 {
@@ -230,7 +242,7 @@ size_t http_write_request(const struct http_request_out *o, char *out, size_t ca
 
 		if (o->rank_line.n > 0 && is_rank_field(http_field_name(o->base, f)))
 			continue;
-		if (!f->is_hop && !is_replaced(o, f))
+		if (!f->is_hop && !is_replaced(o, f) && !is_edited(o->edit, o->base, f))
 			put_line(&c, http_field_name(o->base, f),
 				http_field_value(o->base, f));
 	}
@@ -246,6 +258,7 @@ size_t http_write_request(const struct http_request_out *o, char *out, size_t ca
 	if (o->request_id.n > 0)
 		put_line(&c, SPAN_LIT("X-Request-Id"), o->request_id);
 	put_framing(&c, o->framing, o->content_length);
+	put_edit(&c, o->edit);
 	put(&c, o->extra);
 	return finish(&c, out);
 }
@@ -299,7 +312,7 @@ size_t http_write_response(const struct http_response_out *o, char *out, size_t 
 	for (unsigned i = 0; i < h->n_fields; i++) {
 		const struct http_field *f = &h->fields[i];
 
-		if (is_reframed(f) ||
+		if (is_reframed(f) || is_edited(o->edit, o->base, f) ||
 			(o->drop_cors && is_cors(http_field_name(o->base, f))))
 			continue;
 		has_id |= f->id == FIELD_X_REQUEST_ID;
@@ -311,6 +324,7 @@ size_t http_write_response(const struct http_response_out *o, char *out, size_t 
 		put_length(&c, h->content_length);
 	put_framing(&c, o->framing, o->content_length);
 	put_persistence(&c, o);
+	put_edit(&c, o->edit);
 	put(&c, o->extra);
 	return finish(&c, out);
 }

@@ -7,9 +7,11 @@
 #ifndef HTTP_HTTP_WRITE_H
 #define HTTP_HTTP_WRITE_H
 
+#include "http/http_edit.h"
 #include "http/http_head.h"
 
 /* head_len + the lengths of all added spans + this is always enough room. */
+/* Without what an edit adds (HTTP_EDIT_MAX). */
 #define HTTP_WRITE_ROOM 1024
 
 struct http_request_out {
@@ -33,7 +35,8 @@ struct http_request_out {
 	struct span rank_line; /* not empty: "X-data-parallel-rank: 2\r\n", replaces what
 				  came, in any spelling */
 	bool accepts_plain;    /* the answer is read here: Accept-Encoding ends here */
-	struct span extra;     /* whole lines with CRLF, may be empty */
+	const struct http_edit *edit; /* NULL: none */
+	struct span extra;            /* whole lines with CRLF, may be empty */
 	enum http_framing
 		framing; /* NONE, LENGTH or CHUNKED: what the caller will send */
 	uint64_t content_length;
@@ -58,7 +61,8 @@ struct http_response_out {
 	unsigned keepalive_secs; /* Keep-Alive: timeout=N when not close (0: none) */
 	struct span request_id;  /* added unless the worker set one */
 	bool drop_cors;          /* the worker's Access-Control-* end here */
-	struct span extra;       /* whole lines */
+	const struct http_edit *edit; /* NULL: none */
+	struct span extra;            /* whole lines */
 };
 /* "HTTP/1.1 200 OK": version ours, reason phrase ours. Drops hop-by-hop; all else in
  * order. */

@@ -244,6 +244,21 @@ static int read_addresses(struct site *s, const struct router_opts *o)
 	return err == 0 ? read_set(&s->deny, &o->deny) : err;
 }
 
+static int read_edit(struct http_edit *e, const struct conf_list *rules)
+{
+	return http_edit_init(e, rules->items, rules->n);
+}
+
+/* What the header of a request is judged by, and changed. */
+static int read_rules(struct site *s, const struct router_opts *o)
+{
+	int err = read_addresses(s, o);
+
+	if (err == 0)
+		err = read_edit(&s->request_edit, &o->request_headers);
+	return err == 0 ? read_edit(&s->response_edit, &o->response_headers) : err;
+}
+
 bool site_serves_address(const struct site *s, const struct ip *client)
 {
 	bool is_bounded = s->allow.n > 0 || s->allow.has_unix;
@@ -266,7 +281,7 @@ struct site *site_new(struct conf *conf, struct site *old, const struct site_opt
 	s->resumes_streams = resumes_streams(conf);
 	s->needs_body_scan = s->wants != 0 || s->needs_model;
 	s->pools = calloc(conf->n_pools + 1, sizeof(struct pool *));
-	err = s->pools == NULL ? ERR_NOMEM : read_addresses(s, &conf->router);
+	err = s->pools == NULL ? ERR_NOMEM : read_rules(s, &conf->router);
 	if (err == 0)
 		err = tenants_new(conf->client_keys, old != NULL ? old->tenants : NULL,
 			&s->tenants);
@@ -313,6 +328,8 @@ void site_unref_many(struct site *s, unsigned n)
 	ip_set_free(&s->trusted);
 	ip_set_free(&s->allow);
 	ip_set_free(&s->deny);
+	http_edit_free(&s->request_edit);
+	http_edit_free(&s->response_edit);
 	conf_unref(s->conf);
 	free(s);
 }

@@ -9,6 +9,7 @@
 #include "base/base.h"
 #include "base/ip.h"
 #include "conf/conf.h"
+#include "http/http_edit.h"
 #include "pool/pool.h"
 #include "pool/tenant.h"
 
@@ -25,6 +26,7 @@ struct site {
 	size_t n_pools;
 	struct ip_set trusted; /* trusted_proxies */
 	struct ip_set allow, deny;
+	struct http_edit request_edit, response_edit;
 	struct tenants *tenants;    /* the clients that may send; NULL: all */
 	bool needs_body_scan;       /* some pool chooses by prompt or model */
 	unsigned wants;             /* enum policy_wants, of all its pools */

@@ -70,6 +70,7 @@ static struct exchange *send_to(struct request *r, const struct placement *p,
 		.is_forwarded = r->is_forwarded,
 		.proto = r->is_forwarded ? http_forwarded_proto(r->c->buf, &r->head)
 					 : SPAN_LIT("http"),
+		.edit = &r->site->request_edit,
 		.request_id = pd_request_id(r->pd, request_id(r)),
 		.authorization = authorization(r, w),
 		.drop_credentials = r->caller.tenant != NULL,

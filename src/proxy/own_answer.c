@@ -26,18 +26,35 @@ void own_answer_set_local(local_answer_fn *fn, void *arg)
 	local_arg = arg;
 }
 
+#define EXTRA_MAX (ANSWER_LINES_MAX + CORS_PREFLIGHT_MAX)
+
+/* As response_header changes the router's own lines. */
+static struct span edited(
+	const struct request *r, struct span extra, char room[EXTRA_MAX + HTTP_EDIT_MAX])
+{
+	const struct http_edit *e = &r->site->response_edit;
+
+	if (http_edit_is_empty(e))
+		return extra;
+	assert(extra.n <= EXTRA_MAX);
+	if (extra.n > 0)
+		memcpy(room, extra.p, extra.n);
+	return span_make(room, http_edit_apply(e, room, extra.n));
+}
+
 /* A whole answer of our own. It says nothing of keeping alive, which 1.1 clients take for
  * a yes and 1.0 clients for a no. */
 static void send_own(struct request *r, int status, struct span type, struct span body,
 	struct span extra)
 {
 	bool with_body = !r->has_head || r->head.method != HTTP_HEAD;
+	char room[EXTRA_MAX + HTTP_EDIT_MAX];
 	size_t n;
 	struct iovec iov[2];
 	int err;
 
-	n = http_write_own(
-		status, type, body.n, !r->keep, extra, io_out(r->t), IO_OUT_BYTES);
+	n = http_write_own(status, type, body.n, !r->keep, edited(r, extra, room),
+		io_out(r->t), IO_OUT_BYTES);
 	iov[0] = (struct iovec){io_out(r->t), n};
 	iov[1] = (struct iovec){(void *)body.p, with_body ? body.n : 0};
 	err = stream_write(&r->c->stream, iov, iov[1].iov_len > 0 ? 2 : 1);

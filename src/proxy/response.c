@@ -59,6 +59,7 @@ bool response_make_header(struct request *r, const struct http_head *a, const ch
 		.framing = framing_for(r, a),
 		.content_length = a->content_length,
 		.keepalive_secs = (unsigned)(opts(r)->keepalive_timeout_ms / 1000),
+		.edit = &r->site->response_edit,
 		.request_id = request_id(r),
 		.drop_cors = cors_is_on(opts(r)),
 		.extra = added_lines(r, extra),
