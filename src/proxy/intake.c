@@ -10,6 +10,7 @@
 #include "policy/routing_key.h"
 #include "pool/request_key.h"
 #include "proxy/cors.h"
+#include "proxy/fan_out.h"
 #include "proxy/own_answer.h"
 #include "proxy/pin.h"
 #include "proxy/prefill_decode.h"
@@ -134,6 +135,13 @@ static bool may_be_for_many(const struct request *r)
 	       (r->site->n_pools == 1 && pool_has_hosts(r->site->pools[0]));
 }
 
+/* Known before the body has come, so its client need not send it. */
+static bool is_too_long_for_all(const struct request *r)
+{
+	return r->verdict.is_for_all && !is_pinned(r) && r->site->n_pools == 1 &&
+	       may_be_for_many(r) && r->body.expected > FAN_OUT_BODY_MAX;
+}
+
 static void start_scan(struct request *r)
 {
 	struct site_head h = {
@@ -173,6 +181,8 @@ static struct decision header_is_complete(struct request *r)
 	own_answer_make_id(r);
 	why = body_start(&r->body, &r->head, opts(r)->max_body_size);
 	r->refused = judge(r);
+	if (why == FAIL_NONE && is_too_long_for_all(r))
+		why = FAIL_BODY_TOO_LARGE;
 	if (why == FAIL_NONE || r->refused != FAIL_NONE)
 		why = r->refused;
 	if (why == FAIL_NONE) {

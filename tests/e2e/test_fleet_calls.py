@@ -133,6 +133,11 @@ def test_c17_shut_without_pass_paths_and_bounded(router, worker):
     assert r.request("POST", "/update_weights_from_tensor", b"x" * (64 << 20)).status == 200
     assert [len(w.requests[-1].body) for w in ws] == [64 << 20] * 3
     wait_until(lambda: r.metric("kvsteer_body_memory_bytes") == 0, "all bodies are freed")
+    # One that says how long it is need not be sent.
+    with r.connect() as c:
+        c.send(f"POST /update_weights HTTP/1.1\r\nHost: a\r\nContent-Length: {(64 << 20) + 1}\r\nExpect: 100-continue\r\n\r\n".encode())
+        m = c.read_response()
+        assert (m.status, m.json()["error"]["code"]) == (413, "body_too_large")
 
 
 def test_c17_one_worker_answers_itself(router, worker):
