@@ -122,6 +122,7 @@ libkvsteer_a_SOURCES += src/worker/adapters.c src/worker/adapters.h
 libkvsteer_a_SOURCES += src/worker/breaker.c src/worker/breaker.h
 libkvsteer_a_SOURCES += src/worker/decay.c src/worker/decay.h
 libkvsteer_a_SOURCES += src/worker/guard.c src/worker/guard.h
+libkvsteer_a_SOURCES += src/worker/latency.c src/worker/latency.h
 libkvsteer_a_SOURCES += src/worker/model_set.c src/worker/model_set.h
 libkvsteer_a_SOURCES += src/worker/outlier.c src/worker/outlier.h
 libkvsteer_a_SOURCES += src/worker/pace.c src/worker/pace.h

@@ -154,6 +154,7 @@ check_PROGRAMS += tests/unit/check_breaker
 check_PROGRAMS += tests/unit/check_progress
 check_PROGRAMS += tests/unit/check_reach
 check_PROGRAMS += tests/unit/check_outlier
+check_PROGRAMS += tests/unit/check_latency
 check_PROGRAMS += tests/unit/check_dial_line
 check_PROGRAMS += tests/unit/check_policy_cost
 check_PROGRAMS += tests/unit/check_pool_cost

@@ -13,6 +13,7 @@
 #include "worker/worker.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* A worker with its pool, for families that walk over all of them. */
@@ -233,6 +234,61 @@ static void print_failures(struct text *out, const struct items *items)
 	}
 }
 
+/* Of the buckets of a worker's latency those with these bounds are printed. */
+static const uint64_t latency_bounds_us[] = {10000, 25000, 50000, 100000, 250000, 500000,
+	1000000, 2500000, 5000000, 10000000, 25000000, 50000000, 100000000, 250000000};
+
+static void print_latency(
+	struct text *out, const char *name, const struct item *it, enum latency_kind kind)
+{
+	const struct latency *l = &it->w->latency;
+	uint64_t sum_us = atomic_load(&l->sum_us[kind]), n = 0;
+	unsigned i, at = 0;
+	char series[96], bound[24];
+
+	snprintf(series, sizeof(series), "%s_bucket", name);
+	for (i = 0; i < ARRAY_LEN(latency_bounds_us); i++) {
+		while (at < LATENCY_BOUNDS &&
+			latency_bound_us(at) <= latency_bounds_us[i])
+			n += atomic_load(&l->buckets[kind][at++]);
+		snprintf(bound, sizeof(bound), "%g", (double)latency_bounds_us[i] / 1e6);
+		worker_sample(out, series, it, "le", bound, n);
+	}
+	while (at < LATENCY_BUCKETS)
+		n += atomic_load(&l->buckets[kind][at++]);
+	worker_sample(out, series, it, "le", "+Inf", n);
+	snprintf(series, sizeof(series), "%s_sum", name);
+	worker_labels(out, series, it);
+	text_printf(out, "} %.6f\n", (double)sum_us / 1e6);
+	snprintf(series, sizeof(series), "%s_count", name);
+	worker_labels(out, series, it);
+	text_printf(out, "} %" PRIu64 "\n", n);
+}
+
+static void print_latencies(struct text *out, const struct items *items)
+{
+	static const struct {
+		const char *name, *help;
+		enum latency_kind kind;
+	} families[] = {
+		{"kvsteer_worker_ttft_seconds",
+			"Time from the choice of the worker to the first content of its "
+			"event stream",
+			LATENCY_TTFT},
+		{"kvsteer_worker_response_seconds",
+			"Time from the choice of the worker to the end of its response",
+			LATENCY_WHOLE},
+	};
+	size_t i, j;
+
+	for (i = 0; i < ARRAY_LEN(families); i++) {
+		metric_family(out, families[i].name, "histogram", families[i].help);
+		for (j = 0; j < items->n; j++)
+			print_latency(
+				out, families[i].name, &items->list[j], families[i].kind);
+	}
+}
+
 static void print_workers(struct text *out, const struct site *site)
 {
 	struct items items = all_workers(site);
@@ -261,6 +317,7 @@ static void print_workers(struct text *out, const struct site *site)
 		"Blocks of prompts that the worker is believed to hold", value_blocks);
 	worker_gauge(out, &items, "kvsteer_worker_capacity_tokens", "gauge",
 		"KV cache of the worker, configured or learned", value_capacity);
+	print_latencies(out, &items);
 	print_failures(out, &items);
 	worker_gauge(out, &items, "kvsteer_breaker_state", "gauge",
 		"Circuit breaker: 0 closed, 1 half-open, 2 open", value_breaker);

@@ -216,6 +216,21 @@ static void set_outlier(struct js *out, const struct worker *w)
 		js_set_str(out, "outlier", outlier_name(o));
 }
 
+/* Of the last one to two minutes; null: nothing ended in them. */
+static struct js *latency_object(const struct worker *w, enum latency_kind kind)
+{
+	struct latency_figures f = latency_recent(&w->latency, &w->pool.latency, kind);
+	struct js *out;
+
+	if (f.n == 0)
+		return js_null();
+	out = js_object();
+	js_set_int(out, "n", (int64_t)f.n);
+	js_set(out, "p50_ms", js_real((double)f.p50_us / 1000));
+	js_set(out, "p99_ms", js_real((double)f.p99_us / 1000));
+	return out;
+}
+
 static struct js *worker_document(struct pool *p, struct worker *w)
 {
 	uint64_t last_ms = atomic_load(&w->relay.last_byte_ms), now_ms = clock_now_ms();
@@ -246,6 +261,8 @@ static struct js *worker_document(struct pool *p, struct worker *w)
 		out, "silent_ms", (int64_t)progress_age_ms(&w->watch.progress, now_ms));
 	js_set_int(out, "blocks", (int64_t)pool_worker_blocks(p, w));
 	set_prompts(out, w);
+	js_set(out, "ttft", latency_object(w, LATENCY_TTFT));
+	js_set(out, "response_time", latency_object(w, LATENCY_WHOLE));
 	js_set(out, "breaker", breaker_object(w));
 	set_outlier(out, w);
 	js_set_int(out, "requests", (int64_t)atomic_load(&w->guard.requests));

@@ -522,7 +522,7 @@ static const struct option {
 	{'d', "--delay", "TIME", offsetof(struct ctl, delay), "1s",
 		"top: time between two screens"},
 	{0, "--sort", "KEY", offsetof(struct ctl, sort), "load",
-		"top: sort by load, hit, errors or name"},
+		"top: sort by load, hit, ttft, errors or name"},
 	{0, "--drain", "TIME", offsetof(struct ctl, drain), NULL,
 		"remove: wait this long for requests in flight"},
 	{0, "--timeout", "TIME", offsetof(struct ctl, timeout), NULL,

@@ -204,6 +204,33 @@ static char *share_of(const struct js *object, const char *key)
 						       : xstrdup("-");
 }
 
+char *ctl_latency_text(const struct js *worker, const char *key, const char *which)
+{
+	double ms;
+
+	if (!js_as_real(js_get(js_get(worker, key), which), &ms))
+		return xstrdup("-");
+	if (ms < 10)
+		return xasprintf("%.1fms", ms);
+	if (ms < 1000)
+		return xasprintf("%.0fms", ms);
+	if (ms < 99950)
+		return xasprintf("%.1fs", ms / 1000);
+	return xasprintf("%.0fs", ms / 1000);
+}
+
+/* "310ms/1.2s": half of them took no longer than that, and 99 of 100. */
+static char *latency_of(const struct js *worker, const char *key)
+{
+	char *p50 = ctl_latency_text(worker, key, "p50_ms");
+	char *p99 = ctl_latency_text(worker, key, "p99_ms");
+	char *text = strcmp(p50, "-") == 0 ? xstrdup("-") : xasprintf("%s/%s", p50, p99);
+
+	free(p50);
+	free(p99);
+	return text;
+}
+
 struct column {
 	const char *title, *key;
 	char *(*text)(const struct js *object, const char *key);
@@ -238,6 +265,8 @@ static void print_worker_health(const struct js *workers)
 		{"REQUESTS", "requests", value_text},
 		{"HIT", "hit_share", share_of},
 		{"ERRORS", "failures", value_text},
+		{"TTFT P50/P99", "ttft", latency_of},
+		{"TIME P50/P99", "response_time", latency_of},
 		{"BREAKER", "breaker", ctl_breaker_text},
 		{"LAST BYTE", "progress_age_ms", age_of},
 		{"REASON", "reason", value_text},
@@ -256,6 +285,8 @@ static void print_worker_table(const struct js *workers)
 		{"REPORTED", "reported", reported_text},
 		{"REQUESTS", "requests", value_text},
 		{"FAILURES", "failures", value_text},
+		{"TTFT P50/P99", "ttft", latency_of},
+		{"TIME P50/P99", "response_time", latency_of},
 		{"BREAKER", "breaker", ctl_breaker_text},
 		{"BLOCKS", "blocks", value_text},
 		{"LAST BYTE", "progress_age_ms", age_of},
@@ -303,6 +334,14 @@ void ctl_print_outcome(const struct js *document)
 	free(state);
 }
 
+static void print_latency(const struct js *document, const char *key, const char *title)
+{
+	char *text = latency_of(document, key);
+
+	printf("%-16s %s\n", title, text);
+	free(text);
+}
+
 void ctl_print_worker(const struct js *document)
 {
 	static const char *const keys[] = {"name", "url", "pool", "role", "state",
@@ -325,6 +364,8 @@ void ctl_print_worker(const struct js *document)
 	printf("%-16s %s\n%-16s %s\n", "state since", age, "last byte", progress);
 	breaker = ctl_breaker_text(document, "breaker");
 	printf("%-16s %s\n%-16s %s\n", "reported", said, "breaker", breaker);
+	print_latency(document, "ttft", "ttft p50/p99");
+	print_latency(document, "response_time", "time p50/p99");
 	free(breaker);
 	free(age);
 	free(progress);

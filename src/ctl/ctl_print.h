@@ -24,5 +24,8 @@ char *ctl_age_text(int64_t ms);
 /* "closed", "half-open", "open 12s", "paused 3s"; "-": nothing is said of it. A new
  * string. */
 char *ctl_breaker_text(const struct js *worker, const char *key);
+/* "45ms", "1.2s"; "-": nothing ended of late. key: ttft or response_time; which: p50_ms or
+ * p99_ms. A new string. */
+char *ctl_latency_text(const struct js *worker, const char *key, const char *which);
 
 #endif

@@ -34,6 +34,7 @@ struct top {
 static const char *const order_names[VIEW_ORDERS] = {
 	[VIEW_BY_LOAD] = "load",
 	[VIEW_BY_HIT] = "hit",
+	[VIEW_BY_TTFT] = "ttft",
 	[VIEW_BY_ERRORS] = "errors",
 	[VIEW_BY_NAME] = "name",
 };
@@ -71,7 +72,7 @@ static bool read_order(const char *text, enum view_order *out)
 	}
 	if (text == NULL)
 		return true;
-	ctl_complain("--sort %s: expected load, hit, errors or name", text);
+	ctl_complain("--sort %s: expected load, hit, ttft, errors or name", text);
 	return false;
 }
 
@@ -173,7 +174,7 @@ static int draw(struct top *t)
 	if (to == NULL)
 		return ERR_NOMEM;
 	(void)snprintf(keys, sizeof(keys),
-		"by %s%s | keys: l)oad h)it e)rrors n)ame r)everse q)uit",
+		"by %s%s | keys: l)oad h)it t)tft e)rrors n)ame r)everse q)uit",
 		order_names[t->order], t->is_reversed ? ", reversed" : "");
 	screen_size(&frame.columns, &frame.lines);
 	frame.keys = keys;
@@ -214,6 +215,9 @@ static bool take_key(struct top *t, int key)
 		break;
 	case 'h':
 		t->order = VIEW_BY_HIT;
+		break;
+	case 't':
+		t->order = VIEW_BY_TTFT;
 		break;
 	case 'e':
 		t->order = VIEW_BY_ERRORS;

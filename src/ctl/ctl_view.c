@@ -13,8 +13,12 @@
 
 #define LINE_MAX_BYTES 512
 #define HEAD_LINES 5
-/* The columns of a row besides the worker's name and its reason. */
+/* The columns of a row besides the worker's name and its reason; and those of times, where
+ * the screen is so wide. */
 #define ROW_FIXED 44
+#define ROW_TIMES 14
+#define WIDTH_TTFT 76
+#define WIDTH_TIME 104
 #define NAME_LEAST 8
 #define REASON_LEAST 16
 
@@ -31,7 +35,7 @@ static double get_real(const struct js *object, const char *key)
 {
 	double d;
 
-	return js_as_real(js_get(object, key), &d) ? d : -1;
+	return object != NULL && js_as_real(js_get(object, key), &d) ? d : -1;
 }
 
 /* A copy that may stand on a screen: nothing but ASCII, and no control characters. */
@@ -90,6 +94,11 @@ static void read_row(const struct js *worker, const struct view *before, uint64_
 	row->errors = get_int(worker, "failures", 0);
 	row->progress_ms = get_int(worker, "progress_age_ms", -1);
 	row->hit = get_real(worker, "hit_share");
+	row->slow_ms = get_real(js_get(worker, "ttft"), "p99_ms");
+	row->ttft[0] = ctl_latency_text(worker, "ttft", "p50_ms");
+	row->ttft[1] = ctl_latency_text(worker, "ttft", "p99_ms");
+	row->time[0] = ctl_latency_text(worker, "response_time", "p50_ms");
+	row->time[1] = ctl_latency_text(worker, "response_time", "p99_ms");
 	was = find_row(before, row->name);
 	row->request_rate = was != NULL ? rate_of(row->requests, was->requests, ms) : -1;
 }
@@ -142,6 +151,10 @@ void view_free(struct view *v)
 		free(v->rows[i].name);
 		free(v->rows[i].state);
 		free(v->rows[i].reason);
+		for (int j = 0; j < 2; j++) {
+			free(v->rows[i].ttft[j]);
+			free(v->rows[i].time[j]);
+		}
 	}
 	free(v->rows);
 	free(v->version);
@@ -188,11 +201,23 @@ static int compare_hits(const void *a, const void *b)
 	return compare_names(a, b);
 }
 
+/* The slowest first. */
+static int compare_ttfts(const void *a, const void *b)
+{
+	double left = ((const struct view_row *)a)->slow_ms;
+	double right = ((const struct view_row *)b)->slow_ms;
+
+	if (left != right)
+		return left > right ? -1 : 1;
+	return compare_names(a, b);
+}
+
 void view_sort(struct view *v, enum view_order order, bool is_reversed)
 {
 	static int (*const orders[VIEW_ORDERS])(const void *, const void *) = {
 		[VIEW_BY_LOAD] = compare_loads,
 		[VIEW_BY_HIT] = compare_hits,
+		[VIEW_BY_TTFT] = compare_ttfts,
 		[VIEW_BY_ERRORS] = compare_errors,
 		[VIEW_BY_NAME] = compare_names,
 	};
@@ -280,33 +305,67 @@ static void draw_head(struct pen *pen, const struct view *v)
 	free(up);
 }
 
+static bool shows(const struct view_frame *f, unsigned columns)
+{
+	return f->columns == 0 || f->columns >= columns;
+}
+
 /* Names get what is left, but no more than they need. */
 static int name_width(const struct view *v, const struct view_frame *f)
 {
 	size_t longest = NAME_LEAST, room;
+	size_t fixed =
+		ROW_FIXED + ROW_TIMES * (shows(f, WIDTH_TTFT) + shows(f, WIDTH_TIME));
 
 	for (size_t i = 0; i < v->n; i++)
 		longest = MAX(longest, strlen(v->rows[i].name));
 	if (f->columns == 0)
 		return (int)longest;
-	room = f->columns > ROW_FIXED + NAME_LEAST ? f->columns - ROW_FIXED : NAME_LEAST;
+	room = f->columns > fixed + NAME_LEAST ? f->columns - fixed : NAME_LEAST;
 	if (room > REASON_LEAST + NAME_LEAST)
 		room -= REASON_LEAST;
 	return (int)MIN(longest, room);
+}
+
+/* "   45ms   1.2s", of each pair that the screen has room for. */
+static const char *times_text(const struct view_frame *f, char *const ttft[2],
+	char *const time[2], char room[4 * ROW_TIMES])
+{
+	size_t n = 0;
+
+	room[0] = '\0';
+	if (shows(f, WIDTH_TTFT))
+		n = (size_t)snprintf(
+			room, 2 * ROW_TIMES, " %6.6s %6.6s", ttft[0], ttft[1]);
+	if (shows(f, WIDTH_TIME))
+		(void)snprintf(room + n, 2 * ROW_TIMES, " %6.6s %6.6s", time[0], time[1]);
+	return room;
+}
+
+static void draw_titles(struct pen *pen, int width)
+{
+	static char *const ttft[] = {"TTFT50", "TTFT99"}, *const time[] = {
+								  "TIME50", "TIME99"};
+	const struct view_frame *f = pen->frame;
+	char times[4 * ROW_TIMES];
+
+	draw_line(pen, f->is_screen, "%-*s %-9s %5s %6s %4s %6s%s %7s  %s", width,
+		"WORKER", "STATE", "LOAD", "REQ/S", "HIT", "ERRORS",
+		times_text(f, ttft, time, times), "SILENT", "REASON");
 }
 
 static void draw_row(struct pen *pen, const struct view_row *row, int width)
 {
 	char *age = row->progress_ms >= 0 ? ctl_age_text(row->progress_ms) : xstrdup("-");
 	bool is_cut = strlen(row->name) > (size_t)width;
-	char rate[32], hit[16];
+	char rate[32], hit[16], times[4 * ROW_TIMES];
 
-	draw_line(pen, false, "%-*.*s%s %-9s %5lld %6s %4s %6lld %7s  %s",
+	draw_line(pen, false, "%-*.*s%s %-9s %5lld %6s %4s %6lld%s %7s  %s",
 		is_cut ? width - 1 : width, is_cut ? width - 1 : width, row->name,
 		is_cut ? "~" : "", row->state, (long long)row->load,
 		rate_text(row->request_rate, rate, sizeof(rate)),
-		share_text(row->hit, hit, sizeof(hit)), (long long)row->errors, age,
-		row->reason);
+		share_text(row->hit, hit, sizeof(hit)), (long long)row->errors,
+		times_text(pen->frame, row->ttft, row->time, times), age, row->reason);
 	free(age);
 }
 
@@ -328,8 +387,7 @@ void view_draw(const struct view *v, const struct view_frame *f, FILE *to)
 	if (f->is_screen)
 		(void)fputs("\033[H", to);
 	draw_head(&pen, v);
-	draw_line(&pen, f->is_screen, "%-*s %-9s %5s %6s %4s %6s %7s  %s", width,
-		"WORKER", "STATE", "LOAD", "REQ/S", "HIT", "ERRORS", "SILENT", "REASON");
+	draw_titles(&pen, width);
 	for (i = 0; i < room && f->first + i < v->n; i++)
 		draw_row(&pen, &v->rows[f->first + i], width);
 	for (; f->keys != NULL && f->lines > 0 && i < room; i++)

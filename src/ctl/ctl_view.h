@@ -14,10 +14,12 @@ struct js;
 
 struct view_row {
 	char *name, *state, *reason;
+	char *ttft[2], *time[2]; /* of late: half took no longer, and 99 of 100 */
 	int64_t load, requests, errors;
 	int64_t progress_ms; /* since the last byte of an answer; -1: there was none */
 	double hit;          /* 0 to 1; below 0: no prompts */
 	double request_rate; /* a second; below 0: not known yet */
+	double slow_ms; /* what time to first content 99 of 100 have; below 0: none */
 };
 
 struct view {
@@ -30,14 +32,22 @@ struct view {
 	size_t n, healthy;
 };
 
-enum view_order { VIEW_BY_LOAD, VIEW_BY_HIT, VIEW_BY_ERRORS, VIEW_BY_NAME, VIEW_ORDERS };
+enum view_order {
+	VIEW_BY_LOAD,
+	VIEW_BY_HIT,
+	VIEW_BY_TTFT,
+	VIEW_BY_ERRORS,
+	VIEW_BY_NAME,
+	VIEW_ORDERS
+};
 
 /* A new view; before may be NULL. Rates need one of the same process (its uptime). */
 struct view *view_read(
 	const struct js *document, const struct view *before, uint64_t now_ms);
 void view_free(struct view *v); /* NULL is fine */
 
-/* Most load, least hit share, most errors, or names as people count; then by name. */
+/* Most load, least hit share, longest time to the first content, most errors, or names as
+ * people count; then by name. */
 void view_sort(struct view *v, enum view_order order, bool is_reversed);
 
 struct view_frame {

@@ -172,6 +172,17 @@ const char *pool_policy_name(const struct pool *p, enum role role)
 	return policy_name(kind);
 }
 
+static void roll_latencies(struct pool *p, uint64_t now_ms)
+{
+	size_t i;
+
+	for (i = 0; i < p->registry.n; i++) {
+		struct worker *w = p->registry.items[i];
+
+		latency_roll(&w->pool.latency, &w->latency, now_ms);
+	}
+}
+
 void pool_sweep(struct pool *p, uint64_t now_ms)
 {
 	enum role r;
@@ -179,6 +190,7 @@ void pool_sweep(struct pool *p, uint64_t now_ms)
 	pool_retry_policies(p);
 	pool_measure(p, now_ms);
 	pool_judge_outliers(p);
+	roll_latencies(p, now_ms);
 	pool_lock(p);
 	for (r = 0; r < ROLE_MAX; r++) {
 		struct pool_role *role = &p->roles[r];

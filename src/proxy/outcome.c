@@ -162,6 +162,7 @@ void outcome_end(struct guard *g, const struct exchange *ex, enum fail why)
 	if (why == FAIL_NONE) {
 		atomic_fetch_add_explicit(
 			&g->worker->guard.completions, 1, memory_order_relaxed);
+		guard_time(g, clock_turn_us());
 		report(g, OUTCOME_SUCCESS, "");
 		return;
 	}

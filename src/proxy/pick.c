@@ -147,12 +147,16 @@ static void note_worker(struct request *r)
 {
 	const struct pool_pick *pick = &r->place.pick;
 
+	uint64_t now_us = clock_us();
+
 	r->place.is_confirmed = false;
+	if (route_computes(r->verdict.endpoint))
+		r->place.guard.began_us = now_us;
 	r->attempts.was_trial |= pick->is_trial;
 	keep_worker_name(r);
 	if (r->attempts.n_tried > 0 || pd_is_begun(r->pd))
 		return;
-	r->picked_us = clock_us();
+	r->picked_us = now_us;
 	if (pick->blocks > 0)
 		metric_observe(METRIC_PREFIX_MATCH_RATIO,
 			(uint64_t)pick->matched * 1000 / pick->blocks);

@@ -21,6 +21,7 @@ void pd_begin_parallel(struct pd *m, struct placement *p)
 	assert(!pd_is_parallel(m) && m->reserved.guard.worker != NULL);
 	m->parallel = *p;
 	m->parallel.is_confirmed = false;
+	m->parallel.guard.began_us = m->began_us;
 	*p = m->reserved;
 	m->reserved = (struct placement){0};
 	m->at = PD_DECODE;

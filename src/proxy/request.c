@@ -285,6 +285,7 @@ static void note_refusal(struct request *r)
 	placement_withdraw(&r->place, r->pool, pick_key(r));
 	request_leave_prefill(r);
 	guard_prefilled(&r->place.guard);
+	r->place.guard.began_us = 0; /* an error comes sooner than a response */
 }
 
 static void note_success(struct request *r)
@@ -499,8 +500,9 @@ static void note_content(struct request *r)
 	if (exchange_awaits_content(r->place.ex))
 		return;
 	guard_streams(&r->place.guard, clock_now_ms());
+	r->place.guard.content_us = clock_turn_us();
 	if (r->first_byte_us == 0)
-		r->first_byte_us = clock_turn_us();
+		r->first_byte_us = r->place.guard.content_us;
 }
 
 /* Some of the body: data, which may be empty; last: the worker has no more. FAIL_NONE; or

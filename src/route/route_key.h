@@ -52,6 +52,13 @@ static inline bool route_generates(enum route_endpoint endpoint)
 	}
 }
 
+/* Whether a model computes the prompt: a worker's time for it says how fast that is. */
+static inline bool route_computes(enum route_endpoint endpoint)
+{
+	return route_generates(endpoint) || endpoint == ENDPOINT_EMBEDDINGS ||
+	       endpoint == ENDPOINT_RERANK || endpoint == ENDPOINT_SCORE;
+}
+
 /* Fields of bodies that name a session, in their order of precedence; a person comes after
  * all conversations. */
 enum route_session {

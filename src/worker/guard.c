@@ -89,6 +89,22 @@ enum breaker_change guard_report(struct guard *g, enum outcome o, uint64_t now_m
 	return breaker_report(&g->worker->breaker, o, &g->ticket, now_ms);
 }
 
+static void count_time(
+	struct worker *w, enum latency_kind kind, uint64_t from_us, uint64_t to_us)
+{
+	latency_add(&w->latency, kind, to_us > from_us ? to_us - from_us : 0);
+}
+
+void guard_time(struct guard *g, uint64_t now_us)
+{
+	if (g->worker == NULL || g->began_us == 0)
+		return;
+	if (g->content_us != 0)
+		count_time(g->worker, LATENCY_TTFT, g->began_us, g->content_us);
+	count_time(g->worker, LATENCY_WHOLE, g->began_us, now_us);
+	g->began_us = 0;
+}
+
 bool slots_are_taken(const struct slots *s, unsigned max)
 {
 	return s != NULL && atomic_load(&s->taken) >= max;

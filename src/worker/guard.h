@@ -30,6 +30,9 @@ struct guard {
 	bool is_stream;        /* it counts in w->guard.streams */
 	struct breaker_ticket ticket;
 	bool is_reported;
+	/* For the worker's latency, in us of one clock: when the request was given to it (0:
+	 * its time says nothing), and the first content of an event stream (0: none yet). */
+	uint64_t began_us, content_us;
 };
 
 /* g must be empty. */
@@ -58,6 +61,8 @@ void guard_streams(struct guard *g, uint64_t now_ms);
  * that is dropped unreported was neutral, so that a trial's place is never lost.
  */
 enum breaker_change guard_report(struct guard *g, enum outcome o, uint64_t now_ms);
+/* The response is good and whole: counts its times, if guard.began_us is set. */
+void guard_time(struct guard *g, uint64_t now_us);
 /* Safe on an empty guard. */
 void guard_drop(struct guard *g);
 

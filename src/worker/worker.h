@@ -17,6 +17,7 @@
 #include "worker/adapters.h"
 #include "worker/breaker.h"
 #include "worker/decay.h"
+#include "worker/latency.h"
 #include "worker/outlier.h"
 #include "worker/pace.h"
 #include "worker/progress.h"
@@ -112,6 +113,7 @@ struct worker {
 		uint64_t measured;        /* completions that pool_measure() has seen */
 		struct outlier_stats stats;
 		_Atomic int outlier; /* enum outlier */
+		struct latency_window latency;
 		/* Its engine id at its bootstrap server (Mooncake); empty: not known. */
 		char kv_engine[KV_ENGINE_MAX];
 	} pool;
@@ -177,6 +179,9 @@ struct worker {
 			errors; /* answers of 5xx, which are not among failures */
 		_Atomic uint64_t refusals; /* of 4xx that are no word of load */
 	} guard;
+
+	/* guard.c, once a good response. */
+	CACHE_ALIGNED struct latency latency;
 
 	/* upstream.c, on the data path. */
 	struct {

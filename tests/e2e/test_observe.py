@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import threading
 import urllib.request
 
 import pytest
@@ -18,8 +19,12 @@ CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 # counts.)
 COUNTERS = ["guards_taken_total", "guards_dropped_total", "route_decisions_total", "prefix_evictions_total", "upstream_failures_total", "retries_total", "retries_refused_total", "resumes_total",
             "reloads_total"]
-HISTOGRAMS = ["request_seconds", "ttft_seconds", "queue_seconds", "route_seconds", "prefix_match_ratio"]
+HISTOGRAMS = ["request_seconds", "ttft_seconds", "queue_seconds", "route_seconds", "prefix_match_ratio", "worker_ttft_seconds", "worker_response_seconds"]
 GAUGES = ["worker_load", "worker_progress_age_seconds", "prefix_blocks", "queue_depth", "body_memory_bytes"]
+
+
+def kvsteerctl(r, *args):
+    return subprocess.run([harness.program("kvsteerctl"), "-s", r.admin_path, *args], capture_output=True, text=True, check=True, timeout=3 * harness.DEADLINE).stdout
 
 
 def scrape(r):
@@ -88,6 +93,71 @@ def test_counters_count_each_outcome_once(router, worker):
     for name in HISTOGRAMS:  # cumulative, in order, +Inf equals the count
         values = [float(v) for v in re.findall(rf"^kvsteer_{name}_bucket{{[^}}]*}} (\S+)$", text, re.M)]
         assert values == sorted(values) and values[-1] == r.metric(f"kvsteer_{name}_count")
+
+
+# ---- latency of each worker ----
+
+def stream(x, wait=0.0):
+    x.begin(then=[b'data: {"choices":[{"index":0,"delta":{"role":"assistant"}}]}\n\n'])
+    threading.Event().wait(wait)
+    for data in ('{"choices":[{"index":0,"delta":{"content":"a"}}]}', '{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}', "[DONE]"):
+        x.event(data)
+    x.end()
+
+
+def latency(r, name):
+    """(ttft, response time) of the worker, each as n or None."""
+    w = r.admin("GET", "workers/" + name)[1]
+    for kind in ("ttft", "response_time"):
+        if w[kind] is not None:
+            assert set(w[kind]) == {"n", "p50_ms", "p99_ms"} and 0 <= w[kind]["p50_ms"] <= w[kind]["p99_ms"], w[kind]
+    return tuple(w[kind] and w[kind]["n"] for kind in ("ttft", "response_time"))
+
+
+def test_latency_of_each_worker(router, worker):
+    """Streams count in both figures, whole responses in one of them; errors, other calls and
+    streams that break off in none."""
+    how = {"next": stream}
+    r = router([worker("w0", lambda x: how["next"](x)), worker("w1")], keys="allow_pin = on\n")
+
+    def ask(handler, status, path="/v1/chat/completions", body=CHAT):
+        how["next"] = handler
+        assert r.request(path=path, body=body, headers={"X-Kvsteer-Worker": "w0"}).status == status
+    assert latency(r, "w0") == (None, None) and "ttft p50/p99     -\n" in kvsteerctl(r, "workers", "w0")
+    ask(harness.answer_ok, 200)
+    assert latency(r, "w0") == (None, 1)
+    ask(lambda x: x.answer(400, b"{}"), 400)
+    ask(lambda x: x.answer(503, b"{}"), 503)
+    ask(harness.answer_ok, 200, "/tokenize", {"prompt": "x"})
+    assert latency(r, "w0") == (None, 1)
+    ask(lambda x: stream(x, 0.3), 200)
+    ask(harness.answer_ok, 200, "/v1/embeddings", {"input": "x"})
+    assert latency(r, "w0") == (1, 3) and latency(r, "w1") == (None, None)
+    ttft = r.admin("GET", "workers/w0")[1]["ttft"]
+    assert ttft["p50_ms"] >= 250, "what says who speaks is no content"
+    assert r.metric("kvsteer_worker_ttft_seconds_count", worker="w0") == 1 and r.metric("kvsteer_worker_ttft_seconds_sum", worker="w0") >= 0.29
+    assert r.metric("kvsteer_worker_ttft_seconds_bucket", worker="w0", le="0.25") == 0 and r.metric("kvsteer_worker_ttft_seconds_bucket", worker="w0", le="250") == 1
+    assert r.metric("kvsteer_worker_response_seconds_count", worker="w0") == 3 and r.metric("kvsteer_worker_response_seconds_count", worker="w1") == 0
+    figures = re.search(r"^ttft p50/p99 +(\d+ms|[\d.]+s)/(\d+ms|[\d.]+s)$", kvsteerctl(r, "workers", "w0"), re.M)
+    assert figures, kvsteerctl(r, "workers", "w0")
+    for command in ("status", "workers"):
+        text = kvsteerctl(r, command)
+        assert "TTFT P50/P99  TIME P50/P99" in text and f"{figures[1]}/{figures[2]}" in text, text
+    top = kvsteerctl(r, "top", "-b", "-n", "1", "--sort", "ttft").splitlines()
+    assert " TTFT50 TTFT99 TIME50 TIME99 " in top[4] and top[5].startswith("w0 ") and figures[2] in top[5].split(), top
+
+
+def test_latency_counts_from_the_choice_of_the_worker(router, worker):
+    """A retry's time is its own, and a worker that broke the stream off has none."""
+    def slow_death(x):
+        threading.Event().wait(0.4)
+        x.wire.close()
+        raise harness.Closed()
+    r = router([worker("w0", slow_death), worker("w1", stream)], pool="policy = round_robin\n", allow_errors=["w0"])
+    for _ in range(2):
+        assert r.request(body=CHAT).status == 200
+    assert latency(r, "w0") == (None, None) and latency(r, "w1") == (2, 2)
+    assert r.metric("kvsteer_worker_ttft_seconds_sum", worker="w1") < r.metric("kvsteer_ttft_seconds_sum") - 0.3
 
 
 # ---- access log ----

@@ -43,7 +43,8 @@ static char *draw(const struct view *v, const struct view_frame *f)
 	"\"workers\":["                                                                  \
 	"{\"name\":\"w10\",\"state\":\"healthy\",\"reason\":\"200 in 1 ms\",\"load\":2," \
 	"\"requests\":" requests ",\"failures\":0,\"progress_age_ms\":1500,"             \
-	"\"hit_share\":0.25},"                                                           \
+	"\"hit_share\":0.25,\"ttft\":{\"n\":9,\"p50_ms\":4.26,\"p99_ms\":310.4},"        \
+	"\"response_time\":{\"n\":9,\"p50_ms\":1234.5,\"p99_ms\":100000.0}},"            \
 	"{\"name\":\"w2\",\"state\":\"stalled\",\"reason\":\"a\\u0007b\\u00e9\","        \
 	"\"load\":7,\"requests\":9,\"failures\":1,\"progress_age_ms\":null,"             \
 	"\"hit_share\":null},"                                                           \
@@ -116,6 +117,7 @@ START_TEST(orders)
 	check_order(VIEW_BY_LOAD, false, "w2 w1 w10 ");
 	check_order(VIEW_BY_LOAD, true, "w10 w1 w2 ");
 	check_order(VIEW_BY_HIT, false, "w10 w1 w2 ");
+	check_order(VIEW_BY_TTFT, false, "w10 w1 w2 ");
 	check_order(VIEW_BY_ERRORS, false, "w1 w2 w10 ");
 	check_order(VIEW_BY_NAME, false, "w1 w2 w10 ");
 	check_order(VIEW_BY_NAME, true, "w10 w2 w1 ");
@@ -133,10 +135,22 @@ START_TEST(plain_text)
 		"- req/s, - errors/s, 4 in flight, 3 queued, hit 50%\n"
 		"5 clients (at most 100), 6 connections to workers\n"
 		"\n"
-		"WORKER   STATE      LOAD  REQ/S  HIT ERRORS  SILENT  REASON\n"
-		"w10      healthy       2      -  25%      0      1s  200 in 1 ms\n"
-		"w2       stalled       7      -    -      1       -  a?b??\n"
-		"w1       healthy       2      - 100%      1     0ms\n");
+		"WORKER   STATE      LOAD  REQ/S  HIT ERRORS TTFT50 TTFT99 TIME50 TIME99 "
+		" SILENT  REASON\n"
+		"w10      healthy       2      -  25%      0  4.3ms  310ms   1.2s   100s "
+		"     1s  200 in 1 ms\n"
+		"w2       stalled       7      -    -      1      -      -      -      - "
+		"      -  a?b??\n"
+		"w1       healthy       2      - 100%      1      -      -      -      - "
+		"    0ms\n");
+	free(text);
+	frame.columns = 80; /* no room for all of them */
+	text = draw(v, &frame);
+	ck_assert_ptr_nonnull(strstr(text, " 25%      0  4.3ms  310ms      1s  200"));
+	free(text);
+	frame.columns = 60;
+	text = draw(v, &frame);
+	ck_assert_ptr_nonnull(strstr(text, " 25%      0      1s  200"));
 	free(text);
 	view_free(v);
 }
