@@ -18,6 +18,9 @@ struct json_cursor json_enter(struct json_value v)
 {
 	if (v.kind != JSON_IS_ARRAY && v.kind != JSON_IS_OBJECT)
 		return (struct json_cursor){v.end, v.end, v.skip};
+	/* A text that is taken for an object may be empty. */
+	if (v.end <= v.start + 1)
+		return (struct json_cursor){v.end, v.end, v.skip};
 	return (struct json_cursor){v.start + 1, v.end - 1, v.skip};
 }
 

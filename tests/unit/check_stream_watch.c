@@ -339,6 +339,8 @@ START_TEST(error_objects)
 		{"", SILENT},
 		{"{\"error\":", CONTENT},
 		{"error", CONTENT},
+		{" ", CONTENT},
+		{"\r\n\t\n", CONTENT},
 	};
 	size_t i, step;
 
