@@ -142,7 +142,8 @@ static void put_joined(struct cursor *c, const char *base, const struct http_hea
 static bool is_edited(
 	const struct http_edit *e, const char *base, const struct http_field *f)
 {
-	return e != NULL && http_edit_drops(e, http_field_name(base, f));
+	return e != NULL && e->n_dropped > 0 &&
+	       http_edit_drops(e, http_field_name(base, f));
 }
 
 static void put_edit(struct cursor *c, const struct http_edit *e)
