@@ -27,6 +27,12 @@ static int64_t recomputed(const struct sim_report *report, const struct sim_resu
 
 /* ---- the table ---- */
 
+/* In millions; never "-0.000", where a prompt's cut last block makes a token or so. */
+static double millions(int64_t tokens)
+{
+	return tokens > -500 && tokens < 0 ? 0 : (double)tokens / 1e6;
+}
+
 static int name_width(const struct sim_report *r)
 {
 	size_t width = strlen("ceiling");
@@ -64,7 +70,7 @@ static void print_row(const struct sim_report *report, const struct sim_result *
 {
 	printf("%-*s %6.4f %6.4f %9.3f %8.3f %8.3f %8.3f", width, r->spec,
 		sim_hit_rate(r), share(r->cached_tokens, r->tokens),
-		(double)recomputed(report, r) / 1e6, r->ttft.mean_s, r->ttft.p50_s,
+		millions(recomputed(report, r)), r->ttft.mean_s, r->ttft.p50_s,
 		r->ttft.p99_s);
 	if (is_ceiling)
 		printf("\n");

@@ -657,3 +657,9 @@ def test_help_and_manual_name_the_same_flags():
         manual = set(re.findall(r"^\.It Fl Fl ([a-z-]+)", f.read(), re.M))
     manual |= {"version", "help", "simulate"}
     assert manual == listed() | listed("--simulate")
+
+
+@pytest.mark.parametrize("flag", ["--connections", "--requests"])
+def test_operators_14_none_of_something_is_refused(flag):
+    done = subprocess.run([harness.program("kvsteer-bench"), flag, "0"], capture_output=True, text=True, timeout=harness.DEADLINE)
+    assert done.returncode == 2 and flag in done.stderr
